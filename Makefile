@@ -1,0 +1,47 @@
+# make run    set up, and send a few jobs through Holdfast (ONCE=1: end after them)
+# make test   set up, and run all checks and tests (FAST=1: below two minutes; ARGS="-k name": some)
+# make check  style, types, import contracts, tidiness
+# make lock   write requirements/*.txt anew
+
+export PYTHON ?= python3
+export FAST ONCE
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format lock clean
+
+RUNTIME := .venv/.runtime
+DEV := .venv/.dev
+INSTALL := .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+run: $(RUNTIME)
+	@.venv/bin/python examples/first_jobs.py
+
+test: $(DEV)
+	@scripts/test $(ARGS)
+
+check: $(DEV)
+	@scripts/check
+
+format: $(DEV)
+	@.venv/bin/ruff check --quiet --fix . ; .venv/bin/ruff format --quiet .
+
+lock:
+	@scripts/lock
+
+clean:
+	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+.venv/bin/python:
+	@python=$$(scripts/python) && echo "setting up .venv" && "$$python" -m venv --clear .venv
+
+$(RUNTIME): .venv/bin/python requirements/runtime.txt pyproject.toml
+	@$(INSTALL) --require-hashes --requirement requirements/runtime.txt
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): $(RUNTIME) requirements/dev.txt
+	@$(INSTALL) --require-hashes --requirement requirements/dev.txt
+	@touch $@

@@ -1,0 +1,62 @@
+"""Durable, lease-based job processing for Python, on the database that you already have."""
+
+from holdfast.app import Holdfast
+from holdfast.context import Context
+from holdfast.domain.errors import (
+    BadArguments,
+    ConfigurationError,
+    DuplicateJob,
+    HoldfastError,
+    IdempotencyConflict,
+    JobFailed,
+    JobNotFound,
+    JobTimeout,
+    LeaseLost,
+    PayloadTooLarge,
+    Permanent,
+    ResultTimeout,
+    RetryAfter,
+    SchemaMismatch,
+    Snooze,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    Transient,
+    WrongState,
+)
+from holdfast.domain.job import Attempt, Filter, Job, Page
+from holdfast.domain.retry import Retry
+from holdfast.domain.states import State
+from holdfast.worker.report import WorkerReport
+
+__all__ = [
+    "Attempt",
+    "BadArguments",
+    "ConfigurationError",
+    "Context",
+    "DuplicateJob",
+    "Filter",
+    "Holdfast",
+    "HoldfastError",
+    "IdempotencyConflict",
+    "Job",
+    "JobFailed",
+    "JobNotFound",
+    "JobTimeout",
+    "LeaseLost",
+    "Page",
+    "PayloadTooLarge",
+    "Permanent",
+    "ResultTimeout",
+    "Retry",
+    "RetryAfter",
+    "SchemaMismatch",
+    "Snooze",
+    "State",
+    "StoreError",
+    "StoreRefused",
+    "StoreUnavailable",
+    "Transient",
+    "WorkerReport",
+    "WrongState",
+]

@@ -1,0 +1,304 @@
+"""The Holdfast object: the one place that wires everything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from holdfast.context import Context
+from holdfast.definition import (
+    Call,
+    Definition,
+    JobDecorator,
+    JobFunction,
+    JobOptions,
+    define,
+)
+from holdfast.domain import codec
+from holdfast.domain.errors import (
+    ConfigurationError,
+    JobFailed,
+    JobNotFound,
+    ResultTimeout,
+    WrongState,
+)
+from holdfast.domain.ids import IdMaker
+from holdfast.domain.job import Attempt, Count, Filter, Job, NewJob, Page
+from holdfast.domain.limits import ENQUEUE_BATCH_MAX, PAGE_ROWS_MAX
+from holdfast.domain.states import State
+from holdfast.observability.logs import shown_url
+from holdfast.seam import Seam, SideLoop
+from holdfast.settings import DEFAULT_URL, read_settings
+from holdfast.stores.opening import make_store
+from holdfast.stores.protocol import Store
+from holdfast.worker import resources
+from holdfast.worker.backoff import Backoff
+from holdfast.worker.report import WorkerReport
+from holdfast.worker.slots import Slots, parse_queues
+from holdfast.worker.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Queues = str | Sequence[str] | Mapping[str, int | None]
+
+
+class Holdfast:
+    """Jobs on one database: define them, enqueue them, look at them, run them.
+
+    Nothing is connected before the first use. An object may be used from several event loops and
+    threads, one after the other or at once.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, seam: Seam | None = None, **settings: Any
+    ) -> None:
+        self.settings = read_settings(settings)
+        self._url = url or os.environ.get("HOLDFAST_DATABASE_URL") or DEFAULT_URL
+        self._seam = seam or Seam()
+        self._ids = IdMaker(self._seam.random)
+        self._definitions: dict[str, Definition] = {}
+        self._resources: dict[str, resources.ResourceFunction] = {}
+        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Store]]
+        self._stores = WeakKeyDictionary()
+        self._sync_lock = threading.Lock()
+        self._sync_loop: SideLoop | None = None
+        make_store(self._url, self._seam, self.settings)  # a bad URL is told at once
+
+    @property
+    def url_shown(self) -> str:
+        """The database's address without its password."""
+        return shown_url(self._url)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._definitions)
+
+    @overload
+    def job(self, function: Callable[Concatenate[Context, P], Any], /) -> JobFunction[P]: ...
+
+    @overload
+    def job(self, function: Callable[P, Any], /) -> JobFunction[P]: ...
+
+    @overload
+    def job(self, **options: Unpack[JobOptions]) -> JobDecorator: ...
+
+    def job(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
+        """Make a function, async or not, a job: `@hf.job` or `@hf.job(queue="images")`.
+
+        It gets the `Context` first if its first parameter is annotated so, or is named `ctx`.
+        """
+        if function is None:
+            return lambda decorated: self._define(decorated, options)
+        return self._define(function, options)
+
+    def _define(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[...]:
+        definition, defaults = define(function, options, self.settings.max_attempts)
+        for name in (definition.name, *definition.aliases):
+            codec.check_name("job name", name)
+            if name in self._definitions:
+                raise ConfigurationError(f"there is a job named {name!r} already")
+            self._definitions[name] = definition
+        return JobFunction(self, definition, defaults)
+
+    def resource(self, function: resources.ResourceFunction) -> resources.ResourceFunction:
+        """Make what a function yields or returns available as `ctx.resources[its name]`.
+
+        Workers call it at their start; what follows its `yield` is run at their end.
+        """
+        self._resources[function.__name__] = function
+        return function
+
+    async def enqueue_many(self, calls: Sequence[Call]) -> list[Job]:
+        """Enqueue all of them or none, in one transaction."""
+        return await self._enqueue(self._new_jobs(calls))
+
+    def enqueue_many_sync(self, calls: Sequence[Call]) -> list[Job]:
+        """`enqueue_many` for code without an event loop."""
+        return self._run_sync(self._enqueue(self._new_jobs(calls)))
+
+    async def get(self, job_id: UUID) -> Job:
+        job = await (await self._store()).get(job_id)
+        if job is None:
+            raise JobNotFound(job_id)
+        return job
+
+    async def result(self, job_id: UUID, timeout_seconds: float | None = None) -> Any:
+        """Wait for the job's end; answer its result, or raise JobFailed or ResultTimeout."""
+        polling = Backoff(self._seam, 0.01, 0.5)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not (job := await self.get(job_id)).state.ended:
+                    await polling.wait()
+        except TimeoutError:
+            raise ResultTimeout(f"job {job_id} had not ended after {timeout_seconds:g} s") from None
+        if job.state is not State.SUCCEEDED:
+            raise JobFailed(job)
+        return job.result
+
+    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
+        """The attempts that did not succeed, oldest first."""
+        return await (await self._store()).attempts(job_id)
+
+    async def page(
+        self, filter: Filter | None = None, limit: int = 50, after: UUID | None = None
+    ) -> Page:
+        """Jobs that match, newest first, going on behind the id `after`."""
+        if not 1 <= limit <= PAGE_ROWS_MAX:
+            raise ConfigurationError(f"limit must be 1 to {PAGE_ROWS_MAX}, not {limit}")
+        return await (await self._store()).page(filter or Filter(), limit, after)
+
+    async def counts(self, tenant: str | None = None) -> Sequence[Count]:
+        return await (await self._store()).counts(tenant)
+
+    async def cancel(self, job_id: UUID) -> Job:
+        """End a waiting or running job; its handler is stopped, and what it did is not recorded."""
+        canceled = await (await self._store()).cancel([job_id])
+        job = await self.get(job_id)
+        if not canceled:
+            raise WrongState(f"job {job_id} had ended already, as {job.state}; nothing was changed")
+        return job
+
+    async def retry(self, job_id: UUID) -> Job:
+        """Make a waiting job due now; enqueue an ended one anew, which answers the new job."""
+        if await (await self._store()).retry(job_id):
+            return await self.get(job_id)
+        return await self.requeue(job_id)
+
+    async def requeue(self, job_id: UUID) -> Job:
+        """Enqueue an ended job anew: a new job that names the old one, without its key."""
+        new_id = self._new_id()
+        if await (await self._store()).requeue(job_id, new_id):
+            return await self.get(new_id)
+        job = await self.get(job_id)
+        raise WrongState(f"job {job_id} is {job.state}; only an ended job can be requeued")
+
+    async def migrate(self) -> Sequence[str]:
+        """Bring the database's schema up to date; answer the steps taken."""
+        store = make_store(self._url, self._seam, self.settings)
+        try:
+            return await store.migrate()
+        finally:
+            await store.close()
+
+    async def run_worker(
+        self,
+        *,
+        concurrency: int | None = None,
+        queues: Queues | None = None,
+        until_empty: bool = False,
+    ) -> WorkerReport:
+        """Run jobs until SIGTERM or SIGINT.
+
+        With `until_empty`, until nothing runs and nothing becomes due within one lease length.
+        The signals are left alone if somebody else (a web server, say) handles them.
+        """
+        if not self._definitions:
+            raise ConfigurationError("there are no jobs: define one with @hf.job first")
+        slots = Slots(concurrency or self.settings.concurrency, _queue_caps(queues))
+        horizon_seconds = self.settings.lease_seconds if until_empty else None
+        return await self._run_worker(slots, horizon_seconds)
+
+    async def run_due(self, concurrency: int | None = None) -> WorkerReport:
+        """Run what is due now, and what becomes due meanwhile, and come back: for tests."""
+        return await self._run_worker(Slots(concurrency or self.settings.concurrency, None), 0.0)
+
+    @asynccontextmanager
+    async def borrowed(self, url: str, seam: Seam) -> AsyncIterator[None]:
+        """Stand on another database and machine until the end of the block: for tests."""
+        own = self._url, self._seam, self._stores
+        self._url, self._seam, self._stores = url, seam, WeakKeyDictionary()
+        try:
+            yield
+        finally:
+            await self.close()
+            self._url, self._seam, self._stores = own
+
+    async def _run_worker(self, slots: Slots, horizon_seconds: float | None) -> WorkerReport:
+        async with resources.opened(self._resources) as made:
+            worker = Worker(
+                store=await self._store(),
+                make_keepers_store=lambda: make_store(self._url, self._seam, self.settings),
+                definitions=self._definitions,
+                resources=made,
+                settings=self.settings,
+                seam=self._seam,
+                slots=slots,
+                horizon_seconds=horizon_seconds,
+            )
+            async with worker.signals() if self._seam.signals_are_free() else nullcontext():
+                return await worker.run()
+
+    async def close(self) -> None:
+        """Close what this event loop opened; the object can be used again afterwards."""
+        opening = self._stores.pop(asyncio.get_running_loop(), None)
+        if opening is not None:
+            await (await opening).close()
+
+    async def __aenter__(self) -> Holdfast:
+        await self._store()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def _store(self) -> Store:
+        """The store of this event loop, opened by whoever needs it first."""
+        loop = asyncio.get_running_loop()
+        opening = self._stores.get(loop)
+        if opening is None:
+            opening = self._stores[loop] = loop.create_task(self._open())
+        try:
+            return await asyncio.shield(opening)
+        except BaseException:
+            if opening.done() and (opening.cancelled() or opening.exception()):
+                self._stores.pop(loop, None)
+            raise
+
+    async def _open(self) -> Store:
+        store = make_store(self._url, self._seam, self.settings)
+        await store.open()
+        return store
+
+    def _new_id(self) -> UUID:
+        return self._ids.make(int(self._seam.now().timestamp() * 1000))
+
+    def _new_jobs(self, calls: Sequence[Call]) -> list[NewJob]:
+        if len(calls) > ENQUEUE_BATCH_MAX:
+            raise ConfigurationError(
+                f"{len(calls)} jobs in one call are more than {ENQUEUE_BATCH_MAX}"
+            )
+        kept_seconds = self.settings.keys_kept_seconds
+        return [call.new_job(self._new_id(), kept_seconds) for call in calls]
+
+    async def _enqueue(self, jobs: Sequence[NewJob]) -> list[Job]:
+        if not jobs:
+            return []
+        store = await self._store()
+        receipts = await store.enqueue(jobs)
+        now = self._seam.now()
+        return [
+            job.enqueued(now) if receipt.created else await self.get(receipt.id)
+            for job, receipt in zip(jobs, receipts, strict=True)
+        ]
+
+    def _run_sync(self, work: Coroutine[Any, Any, R]) -> R:
+        with self._sync_lock:
+            if self._sync_loop is None:
+                self._sync_loop = self._seam.side_loop("holdfast-sync")
+        return self._sync_loop.submit(work).result()
+
+
+def _queue_caps(queues: Queues | None) -> dict[str, int | None] | None:
+    if queues is None:
+        return None
+    if isinstance(queues, str):
+        return parse_queues(queues)
+    if isinstance(queues, Mapping):
+        return dict(queues)
+    return dict.fromkeys(queues)

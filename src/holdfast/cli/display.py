@@ -1,0 +1,216 @@
+"""Jobs for people (tables, colours in a terminal) and for scripts (JSON).
+
+What a job carries is text from elsewhere: whatever could move the cursor or forge a line is shown
+escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.highlighter import JSONHighlighter
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.domain.job import Attempt, Job
+from holdfast.domain.states import State
+from holdfast.observability.logs import one_line
+from holdfast.seam import Seam
+
+PIPE_COLUMNS = 1000
+WIDE_COLUMNS = 100
+GAP = 2
+UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+
+STATE_STYLES = {
+    State.QUEUED: "cyan",
+    State.RUNNING: "blue",
+    State.SUCCEEDED: "green",
+    State.FAILED: "red",
+    State.DEAD: "bold red",
+    State.CANCELED: "yellow",
+}
+
+
+def console() -> Console:
+    """Rich's console; in a pipe without colours, and wide enough to cut nothing off."""
+    terminal = sys.stdout.isatty()
+    return Console(width=None if terminal else PIPE_COLUMNS, highlight=False, soft_wrap=False)
+
+
+def print_json_lines(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        click.echo(msgspec.json.encode(job, enc_hook=str))
+
+
+def print_json_object(job: Job, attempts: Sequence[Attempt]) -> None:
+    whole = msgspec.to_builtins(job, enc_hook=str)
+    click.echo(json.dumps({**whole, "history": msgspec.to_builtins(attempts)}, indent=2))
+
+
+def print_jobs(jobs: Sequence[Job], *, dead: bool) -> None:
+    out = console()
+    now = Seam().now()
+    wide = out.width >= WIDE_COLUMNS
+    headers = ["ID", "STATE", "NAME"]
+    headers += ["QUEUE"] if wide else []
+    headers += ["TRIES"] if wide or not dead else []
+    headers += ["ERROR"] if dead else []
+    rows = []
+    for job in jobs:
+        cells = {
+            "ID": _plain(str(job.id)),
+            "STATE": _state(job.state),
+            "NAME": _name(job, queue_beside=not wide),
+            "QUEUE": _plain(job.queue),
+            "TRIES": _plain(f"{job.attempts}/{job.max_attempts}"),
+            "ERROR": Text(one_line(job.error_code or ""), "red"),
+        }
+        rows.append([*(cells[header] for header in headers), _plain(relative(_when(job), now))])
+    out.print(_table(out, [*headers, "WHEN"], rows, flexible=("NAME", "QUEUE", "ERROR")))
+
+
+def print_job(job: Job, attempts: Sequence[Attempt]) -> None:
+    out = console()
+    out.print(Text.assemble((one_line(job.name), "bold"), "  ", _state(job.state)))
+    for label, value in _facts(job):
+        if value not in (None, ""):
+            out.print(Text.assemble((f"{label:<15}", "dim"), one_line(str(value))))
+    _print_value(out, "arguments", job.arguments)
+    if job.progress is not None:
+        _print_value(out, "progress", job.progress)
+    if job.state is State.SUCCEEDED:
+        _print_value(out, "result", job.result)
+    if job.error_code:
+        _print_error(out, job)
+    if attempts:
+        _print_attempts(out, attempts)
+
+
+def relative(then: datetime, now: datetime) -> str:
+    """A distance in time as people say it: "3 s ago", "in 5 min"."""
+    seconds = (then - now).total_seconds()
+    size = abs(seconds)
+    if size < 1:
+        return "now"
+    unit, length = next(pair for pair in UNITS if size >= pair[1])
+    amount = f"{int(size // length)} {unit}"
+    return f"in {amount}" if seconds > 0 else f"{amount} ago"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def _when(job: Job) -> datetime:
+    if job.finished_at:
+        return job.finished_at
+    return job.started_at if job.state is State.RUNNING and job.started_at else job.run_at
+
+
+def _facts(job: Job) -> list[tuple[str, Any]]:
+    last_start = job.started_at
+    end = job.finished_at
+    took = duration((end - last_start).total_seconds()) if end and last_start else None
+    return [
+        ("id", job.id),
+        ("queue", job.queue),
+        ("priority", job.priority),
+        ("tenant", job.tenant),
+        ("correlation", job.correlation_id),
+        ("tags", ", ".join(job.tags)),
+        ("key", job.idempotency_key),
+        ("attempts", f"{job.attempts} of {job.max_attempts}"),
+        ("snoozes", job.snoozes or None),
+        ("releases", job.releases or None),
+        ("fence", job.fence),
+        ("created", _exact(job.created_at)),
+        ("due", _exact(job.run_at)),
+        ("expires", _exact(job.expires_at)),
+        ("started", _exact(last_start)),
+        ("finished", _exact(end)),
+        ("took", took),
+        ("worker", job.lease_owner),
+        ("lease until", _exact(job.lease_expires_at)),
+        ("requeued from", job.requeued_from),
+    ]
+
+
+def _print_value(out: Console, title: str, value: Any) -> None:
+    out.print(Text(f"\n{title}", "bold"))
+    pretty = json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2, ensure_ascii=False)
+    out.print(JSONHighlighter()(Text("\n".join(map(one_line, pretty.split("\n"))))))
+
+
+def _print_error(out: Console, job: Job) -> None:
+    out.print(Text("\nerror", "bold"))
+    out.print(Text(one_line(job.error_code or ""), "red"))
+    for line in (job.error_text or "").splitlines():
+        out.print(Text(one_line(line)))
+
+
+def _print_attempts(out: Console, attempts: Sequence[Attempt]) -> None:
+    out.print(Text("\nattempts that did not succeed", "bold"))
+    rows = []
+    for attempt in attempts:
+        error = f"{attempt.error_code or ''} {attempt.error_text or ''}".split("\n")[0]
+        began = attempt.started_at
+        took = duration((attempt.ended_at - began).total_seconds()) if began else ""
+        ended = _exact(attempt.ended_at) or ""
+        words = (str(attempt.attempt), attempt.outcome, ended, took, error.strip())
+        rows.append([_plain(word) for word in words])
+    headers = ["#", "OUTCOME", "ENDED", "TOOK", "ERROR"]
+    out.print(_table(out, headers, rows, flexible=("ERROR",)))
+
+
+def _table(
+    out: Console, headers: Sequence[str], rows: Sequence[Sequence[Text]], flexible: Sequence[str]
+) -> Table:
+    """A table in which only the flexible columns are cut to fit, the widest of them first."""
+    widths = {
+        header: max(len(header), *(row[place].cell_len for row in rows))
+        for place, header in enumerate(headers)
+    }
+    yielding = sorted((name for name in headers if name in flexible), key=lambda name: widths[name])
+    room = out.width - GAP * (len(headers) - 1)
+    room -= sum(width for name, width in widths.items() if name not in flexible)
+    for place, name in enumerate(yielding):
+        widths[name] = min(widths[name], max(1, room // (len(yielding) - place)))
+        room -= widths[name]
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+    for header in headers:
+        table.add_column(header, no_wrap=True, overflow="ellipsis", width=widths[header])
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _state(state: State) -> Text:
+    return Text(state.value, STATE_STYLES[state])
+
+
+def _name(job: Job, *, queue_beside: bool) -> Text:
+    name = Text(one_line(job.name))
+    if queue_beside and job.queue != "default":
+        name.append(f" {one_line(job.queue)}", "dim")
+    return name
+
+
+def _plain(text: str) -> Text:
+    return Text(one_line(text))
+
+
+def _exact(moment: datetime | None) -> str | None:
+    """ISO 8601 in UTC, to the millisecond."""
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,107 @@
+"""`holdfast jobs`: see and steer jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import click
+
+from holdfast.cli.listing import list_jobs, list_options, show_job
+from holdfast.cli.selection import choice_options, filter_options, job_id, make_filter
+from holdfast.cli.session import Group, run
+from holdfast.cli.target import find_existing, target_options
+from holdfast.domain.job import Job
+from holdfast.domain.states import State
+
+
+@click.group(cls=Group)
+def jobs() -> None:
+    """See and steer jobs.
+
+    \b
+    Example:
+      holdfast jobs list --state running
+    """
+
+
+@jobs.command("list")
+@filter_options()
+@list_options
+@target_options
+def list_command(
+    app: str | None,
+    database: str | None,
+    limit: int,
+    after: UUID | None,
+    as_json: bool,
+    **filters: Any,
+) -> None:
+    """List jobs, newest first.
+
+    \b
+    Examples:
+      holdfast jobs list --app app:hf
+      holdfast jobs list --state queued --state running --queue mail
+      holdfast jobs list --name resize --limit 1000 --json | jq .id
+    """
+    found = find_existing(app, database)
+    chosen = make_filter(filters)
+    run(list_jobs(found, chosen, limit=limit, after=after, as_json=as_json, dead=False))
+
+
+@jobs.command()
+@click.argument("wanted", metavar="ID", type=job_id)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@target_options
+def show(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> None:
+    """Show all about one job: times, arguments, result, error and failed attempts.
+
+    \b
+    Example:
+      holdfast jobs show 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
+    """
+    run(show_job(find_existing(app, database), wanted, as_json=as_json))
+
+
+@jobs.command()
+@choice_options()
+@target_options
+def cancel(app: str | None, database: str | None, **choice: Any) -> int:
+    """Cancel waiting and running jobs.
+
+    \b
+    Examples:
+      holdfast jobs cancel 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
+      holdfast jobs cancel --all --queue mail --tag newsletter
+    """
+    from holdfast.cli.changing import Change, change
+
+    found = find_existing(app, database)
+    how = Change("cancel", "canceled", found.cancel, lambda old_id, _: f"canceled {old_id}")
+    return run(change(found, how, choice, (State.QUEUED, State.RUNNING)))
+
+
+@jobs.command()
+@choice_options()
+@target_options
+def retry(app: str | None, database: str | None, **choice: Any) -> int:
+    """Make waiting jobs due now; enqueue ended ones anew.
+
+    \b
+    Examples:
+      holdfast jobs retry 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
+      holdfast jobs retry --all --state queued --queue mail
+    """
+    from holdfast.cli.changing import Change, change
+
+    if choice["every"] and not choice["states"]:
+        raise click.UsageError(
+            "say which with --state: queued jobs become due now, ended ones are enqueued anew"
+        )
+    found = find_existing(app, database)
+    return run(change(found, Change("retry", "retried", found.retry, _told_retry), choice))
+
+
+def _told_retry(old_id: UUID, job: Job) -> str:
+    return f"{old_id} is due now" if job.id == old_id else f"requeued {old_id} as {job.id}"

@@ -1,0 +1,65 @@
+"""Reading commands that `jobs` and `dead` share: a list, and all about one job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.selection import job_id, pages
+from holdfast.domain.job import Filter, Job
+
+
+async def list_jobs(
+    app: Holdfast, filter: Filter, *, limit: int, after: UUID | None, as_json: bool, dead: bool
+) -> None:
+    from holdfast.cli import display
+
+    shown: list[Job] = []
+    more: UUID | None = None
+    async with app:
+        async for page in pages(app, filter, limit, after):
+            more = page.after
+            if as_json:
+                display.print_json_lines(page.jobs)
+            else:
+                shown.extend(page.jobs)
+    if not as_json:
+        _print_list(shown, more, dead)
+
+
+def _print_list(jobs: Sequence[Job], more: UUID | None, dead: bool) -> None:
+    from holdfast.cli import display
+
+    if not jobs:
+        click.echo("no jobs", err=True)
+        return
+    display.print_jobs(jobs, dead=dead)
+    if more:
+        click.echo(f"there are more: --after {more}", err=True)
+
+
+async def show_job(app: Holdfast, job_id: UUID, *, as_json: bool) -> None:
+    from holdfast.cli import display
+
+    async with app:
+        job = await app.get(job_id)
+        attempts = await app.attempts(job_id)
+    if as_json:
+        display.print_json_object(job, attempts)
+    else:
+        display.print_job(job, attempts)
+
+
+def list_options(command: Any) -> Any:
+    """Give the command the options of a list."""
+    command = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")(
+        command
+    )
+    command = click.option("--after", type=job_id, help="Go on behind this job.")(command)
+    return click.option(
+        "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many jobs."
+    )(command)

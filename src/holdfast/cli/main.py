@@ -1,0 +1,83 @@
+"""The entry of the command `holdfast`: its commands, and one clear line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from holdfast.cli import session as sessions
+from holdfast.cli.dead import dead
+from holdfast.cli.dev import dev
+from holdfast.cli.jobs import jobs
+from holdfast.cli.migrate import migrate
+from holdfast.cli.session import Group, Session, say
+from holdfast.cli.worker import worker
+from holdfast.domain.errors import HoldfastError
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+def holdfast() -> None:
+    """Durable jobs for Python, on the database that you already have.
+
+    \b
+    Example:
+      holdfast dev app:hf        run the jobs of the object hf in app.py
+      holdfast jobs list         see what became of them
+    """
+
+
+for command in (worker, dev, migrate, jobs, dead):
+    holdfast.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command and answer its exit code."""
+    session = Session()
+    try:
+        code = holdfast.main(
+            list(arguments), prog_name="holdfast", standalone_mode=False, obj=session
+        )
+        sys.stdout.flush()
+        return code or 0
+    except BrokenPipeError:
+        # The reader has gone (`| head`): the interpreter's last flush must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return sessions.FAILED_CODE
+    except (KeyboardInterrupt, click.Abort):
+        say("interrupted")
+        return sessions.INTERRUPTED_CODE
+    except Exception as error:
+        if session.debug:
+            traceback.print_exc()
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    match error:
+        case click.exceptions.NoArgsIsHelpError():
+            error.show()
+            return sessions.USAGE_CODE
+        case click.UsageError():
+            where = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
+            say(error.format_message() + where)
+            return sessions.USAGE_CODE
+        case click.ClickException():
+            say(error.format_message())
+        case HoldfastError():
+            say(str(error))
+        case _:
+            say(f"{type(error).__name__}: {error} (with --debug: where it happened)")
+    return sessions.FAILED_CODE
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

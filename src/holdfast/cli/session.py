@@ -1,0 +1,81 @@
+"""What one run of the command carries along, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.observability.logs import masked, one_line
+
+T = TypeVar("T")
+
+FAILED_CODE = 1
+USAGE_CODE = 2
+INTERRUPTED_CODE = 130
+
+
+@dataclass
+class Session:
+    debug: bool = False
+
+
+def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.find_object(Session).debug = True  # type: ignore[union-attr]
+
+
+def _debug_option() -> click.Option:
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_set_debug,
+        help="Show the traceback of an error.",
+    )
+
+
+class Command(click.Command):
+    """A command that takes --debug wherever it is written."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(_debug_option())
+
+
+class Group(click.Group):
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(_debug_option())
+
+
+def say(message: str) -> None:
+    """Print one line for people, like `holdfast: there is no job ...`, to stderr."""
+    flat = " ".join(line.strip() for line in message.splitlines() if line.strip())
+    click.echo(f"holdfast: {one_line(masked(flat))}", err=True)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run on a new event loop; on uvloop's where it is installed."""
+    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
+        return runner.run(work)
+
+
+def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def interactive() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,0 +1,122 @@
+"""Which Holdfast object a command works on: one from a module, or one made from a URL."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.app import Holdfast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ENVIRONMENT_NAME = "HOLDFAST_DATABASE_URL"
+LIBRARIES = (
+    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+    str(Path(__file__).parents[1]),
+)
+
+
+def target_options(command: F) -> F:
+    """Give the command `--app` and `--database`."""
+    command = click.option(
+        "--database", metavar="URL", help=f"Or the database itself. Default: ${ENVIRONMENT_NAME}."
+    )(command)
+    return click.option(
+        "--app", metavar="MODULE:NAME", help="The Holdfast object, like app:hf for hf in app.py."
+    )(command)
+
+
+def find_target(app: str | None, database: str | None) -> Holdfast:
+    """Take the object of --app, or make one for --database or for the environment's URL."""
+    if app and database:
+        raise click.UsageError("give --app or --database, not both")
+    if app:
+        return load_app(app)
+    if not database and not os.environ.get(ENVIRONMENT_NAME):
+        raise click.UsageError(
+            f"which database? Give --app MODULE:NAME, --database URL or ${ENVIRONMENT_NAME}"
+        )
+    return Holdfast(database)
+
+
+def find_existing(app: str | None, database: str | None) -> Holdfast:
+    """`find_target`, without making an empty SQLite file only to look into it."""
+    found = find_target(app, database)
+    scheme, separator, path = found.url_shown.partition(":///")
+    path = path.partition("?")[0]
+    if scheme == "sqlite" and separator and not Path(path).exists():
+        raise click.ClickException(f"there is no database file {path}")
+    return found
+
+
+def load_app(written: str) -> Holdfast:
+    """Import `module:name` with the current directory on the path."""
+    module_name, colon, name = written.partition(":")
+    if not (module_name and colon and name):
+        raise click.UsageError(f"write MODULE:NAME, like app:hf for hf in app.py, not {written!r}")
+    if module_name.endswith(".py") or "/" in module_name:
+        dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise click.UsageError(f"give the module, not its file: {dotted}:{name}")
+    found = getattr(module := _import(module_name), name, None)
+    if isinstance(found, Holdfast):
+        return found
+    if hasattr(module, name):
+        kind = type(found).__name__
+        raise click.ClickException(f"{written} is a {kind}, not a Holdfast object")
+    apps = [key for key, value in vars(module).items() if isinstance(value, Holdfast)]
+    raise click.ClickException(f"the module {module_name} has no {name!r}{_closest(name, apps)}")
+
+
+def _closest(name: str, apps: list[str]) -> str:
+    close = difflib.get_close_matches(name, apps, n=1) or apps[:1]
+    return f"; did you mean {close[0]!r}?" if close else ", and no Holdfast object at all"
+
+
+def _import(module_name: str) -> ModuleType:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise click.ClickException(
+                f"there is no module {error.name!r} in {os.getcwd()} or on the Python path"
+            ) from error
+        raise _import_failed(module_name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failed(module_name, error) from error
+
+
+def _import_failed(module_name: str, error: BaseException) -> click.ClickException:
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return click.ClickException(f"importing {module_name} failed at {_place(error)}: {what}")
+
+
+def _place(error: BaseException) -> str:
+    """The user's own line that raised, rather than one deep in a library that it called."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_relative(error.filename)}:{error.lineno}"
+    skipped = ("<frozen", __file__, importlib.__file__)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(skipped)
+    ]
+    own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
+    at = (own or frames)[-1] if frames else None
+    return f"{_relative(at.filename)}:{at.lineno}" if at else "an unknown place"
+
+
+def _relative(path: str) -> str:
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -1,0 +1,137 @@
+"""What a handler gets to know of its job, and may say while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+from uuid import UUID
+
+from holdfast.domain import codec
+from holdfast.domain.errors import LeaseLost
+from holdfast.domain.job import Claimed, Lease, Settlement
+from holdfast.domain.limits import RESULT_BYTES_MAX
+from holdfast.domain.states import State
+
+
+class ContextStore(Protocol):
+    """What a context needs of a store."""
+
+    async def progress(self, lease: Lease, progress: bytes) -> bool: ...
+
+    def completing(self) -> AbstractAsyncContextManager[Any]: ...
+
+
+current_context: ContextVar[Context | None] = ContextVar("holdfast_context", default=None)
+
+
+class Context:
+    """One attempt of one job, as its handler sees it."""
+
+    __slots__ = ("_completed", "_job", "_loop", "_result", "_stop", "_store", "is_completing", "resources")
+
+    def __init__(
+        self, job: Claimed, store: ContextStore, resources: Mapping[str, Any] | None = None
+    ) -> None:
+        self._job = job
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._stop: threading.Event | None = None
+        self._completed: Settlement | None = None
+        self.is_completing = False
+        self._result: bytes = b"null"
+        self.resources: Mapping[str, Any] = resources or {}
+
+    @property
+    def job_id(self) -> UUID:
+        return self._job.id
+
+    @property
+    def name(self) -> str:
+        return self._job.name
+
+    @property
+    def queue(self) -> str:
+        return self._job.queue
+
+    @property
+    def tenant(self) -> str | None:
+        return self._job.tenant
+
+    @property
+    def correlation_id(self) -> str:
+        """The id that ties together all jobs of one request; the first job's own id by default."""
+        return self._job.correlation_id or str(self._job.id)
+
+    @property
+    def attempt(self) -> int:
+        return self._job.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._job.max_attempts
+
+    @property
+    def fence(self) -> int:
+        """A number that rises with every lease of the job: give it to what the handler writes to,
+        so that an attempt which lost its lease can be told from the one that holds it."""
+        return self._job.fence
+
+    @property
+    def cancelled(self) -> bool:
+        """Should the handler stop? Handlers in threads look here; async ones are cancelled."""
+        return self._stop is not None and self._stop.is_set()
+
+    def wait_cancelled(self, seconds: float) -> bool:
+        """Wait in a thread, but no longer than until the handler should stop."""
+        return self._stop is not None and self._stop.wait(seconds)
+
+    async def progress(self, value: Any) -> None:
+        """Record how far the job is; any JSON value. LeaseLost if the job is no longer ours."""
+        lease = self._job.lease
+        if not await self._store.progress(lease, codec.encode_progress(value)):
+            raise LeaseLost(lease.job_id, lease.fence)
+
+    def progress_sync(self, value: Any) -> None:
+        """`progress` for handlers that run in a thread."""
+        asyncio.run_coroutine_threadsafe(self.progress(value), self._loop).result()
+
+    @asynccontextmanager
+    async def completing(self) -> AsyncIterator[Any]:
+        """Write in the transaction that ends the job: all of it happens exactly once, or nothing.
+
+        The block gets a connection to the job's own database. At its end the job is settled as
+        succeeded and both are committed together; LeaseLost, and nothing is written, if the job
+        is no longer ours. An error inside the block rolls back, and counts as the handler's. What
+        the handler returns afterwards is not recorded: see `set_result`.
+        """
+        job = self._job
+        async with self._store.completing() as completion:
+            yield completion.connection
+            settlement = Settlement(
+                job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=self._result
+            )
+            self.is_completing = True
+            if not await completion.settle(settlement):
+                raise LeaseLost(job.id, job.fence)
+        self._completed = settlement
+
+    def set_result(self, value: Any) -> None:
+        """Say what `completing` records as the job's result."""
+        self._result = codec.encode_result(value, bytes_max=RESULT_BYTES_MAX)
+
+    @property
+    def completed(self) -> Settlement | None:
+        """The settlement that `completing` has committed."""
+        return self._completed
+
+    def enable_stop(self) -> None:
+        """Get ready to be told to stop: only handlers in threads need it."""
+        self._stop = threading.Event()
+
+    def tell_to_stop(self) -> None:
+        if self._stop is not None:
+            self._stop.set()

@@ -1,0 +1,257 @@
+"""A job function: the handler, its options, and the ways to enqueue it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    overload,
+)
+from uuid import UUID
+
+from holdfast.context import Context, current_context
+from holdfast.domain import codec
+from holdfast.domain.errors import BadArguments, ConfigurationError
+from holdfast.domain.job import Job, NewJob
+from holdfast.domain.limits import (
+    ATTEMPTS_MAX,
+    DELAY_SECONDS_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    TAGS_MAX,
+)
+from holdfast.domain.retry import Retry
+from holdfast.domain.signature import Signature
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+P = ParamSpec("P")
+
+
+class JobOptions(TypedDict, total=False):
+    """What `@hf.job(...)` takes."""
+
+    name: str  # the function's own name unless given
+    aliases: Sequence[str]  # names under which older jobs may still wait
+    queue: str
+    priority: int
+    retry: Retry | Callable[[], Retry]
+    timeout_seconds: float
+    permanent: Sequence[type[BaseException] | str]  # exception types and error codes
+    transient: Sequence[type[BaseException] | str]
+    expires_in_seconds: float
+    tags: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What the worker has to know of a job function."""
+
+    name: str
+    aliases: tuple[str, ...]
+    function: Callable[..., Any]
+    signature: Signature
+    retry: Retry
+    timeout_seconds: float | None = None
+    permanent: tuple[type[BaseException] | str, ...] = ()
+    transient: tuple[type[BaseException] | str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a job is enqueued with; `resize.options(...)` changes some for one call."""
+
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int | None = None
+    delay_seconds: float = 0.0
+    run_at: datetime | None = None
+    expires_in_seconds: float | None = None
+    tenant: str | None = None
+    correlation_id: str | None = None
+    tags: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+    id: UUID | None = None
+
+    def __post_init__(self) -> None:
+        codec.check_name("queue", self.queue)
+        for kind in ("tenant", "correlation_id", "idempotency_key"):
+            if (value := getattr(self, kind)) is not None:
+                codec.check_name(kind, value)
+        if isinstance(self.tags, str):
+            raise BadArguments(f"tags must be a list of strings, not the string {self.tags!r}")
+        object.__setattr__(self, "tags", tuple(self.tags))
+        if len(self.tags) > TAGS_MAX:
+            raise BadArguments(f"{len(self.tags)} tags are more than {TAGS_MAX}")
+        for tag in self.tags:
+            codec.check_name("tag", tag)
+        _check_range("priority", self.priority, PRIORITY_MIN, PRIORITY_MAX)
+        _check_range("delay_seconds", self.delay_seconds, 0, DELAY_SECONDS_MAX)
+        if self.max_attempts is not None:
+            _check_range("max_attempts", self.max_attempts, 1, ATTEMPTS_MAX)
+        if self.expires_in_seconds is not None:
+            _check_range("expires_in_seconds", self.expires_in_seconds, 0, DELAY_SECONDS_MAX)
+        if self.run_at is not None and self.run_at.tzinfo is None:
+            raise BadArguments("run_at needs a time zone: datetime(..., tzinfo=...)")
+        if self.run_at is not None and self.delay_seconds:
+            raise BadArguments("give run_at or delay_seconds, not both")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A job function with arguments, for `hf.enqueue_many`."""
+
+    definition: Definition
+    options: Options
+    arguments: bytes
+
+    def new_job(self, job_id: UUID, keys_kept_seconds: float) -> NewJob:
+        chosen = self.options
+        context = current_context.get()
+        inherited = context.correlation_id if context is not None else None
+        keyed = chosen.idempotency_key is not None
+        name = self.definition.name
+        return NewJob(
+            id=chosen.id or job_id,
+            name=name,
+            arguments=self.arguments,
+            queue=chosen.queue,
+            priority=chosen.priority,
+            max_attempts=chosen.max_attempts or self.definition.retry.max_attempts,
+            delay_seconds=chosen.delay_seconds,
+            run_at=chosen.run_at,
+            expires_in_seconds=chosen.expires_in_seconds,
+            tenant=chosen.tenant,
+            correlation_id=chosen.correlation_id or inherited,
+            tags=chosen.tags,
+            idempotency_key=chosen.idempotency_key,
+            body_hash=codec.body_hash(name, self.arguments) if keyed else None,
+            key_kept_seconds=keys_kept_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobFunction(Generic[P]):
+    """A function that can be enqueued; calling it runs it here and now, as any function."""
+
+    app: Holdfast
+    definition: Definition
+    defaults: Options = field(default_factory=Options)
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.definition.function(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        delay_seconds: float | None = None,
+        run_at: datetime | None = None,
+        expires_in_seconds: float | None = None,
+        tenant: str | None = None,
+        correlation_id: str | None = None,
+        tags: Sequence[str] | None = None,
+        idempotency_key: str | None = None,
+        id: UUID | None = None,
+    ) -> JobFunction[P]:
+        """The same function, enqueued with these options."""
+        given = {
+            "queue": queue,
+            "priority": priority,
+            "max_attempts": max_attempts,
+            "delay_seconds": delay_seconds,
+            "run_at": run_at,
+            "expires_in_seconds": expires_in_seconds,
+            "tenant": tenant,
+            "correlation_id": correlation_id,
+            "tags": tags,
+            "idempotency_key": idempotency_key,
+            "id": id,
+        }
+        changed: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None
+        }
+        return replace(self, defaults=replace(self.defaults, **changed))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+        """Check the arguments and hold them, for `hf.enqueue_many`."""
+        arguments = self.definition.signature.bind(
+            args, kwargs, bytes_max=self.app.settings.payload_bytes_max
+        )
+        return Call(self.definition, self.defaults, arguments)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """Record the job; when this returns, it will not be lost."""
+        (job,) = await self.app.enqueue_many([self.call(*args, **kwargs)])
+        return job
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """`enqueue` for code without an event loop."""
+        (job,) = self.app.enqueue_many_sync([self.call(*args, **kwargs)])
+        return job
+
+
+class JobDecorator(Protocol):
+    """Turns a handler into a job function that takes the handler's own arguments."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Any], /) -> JobFunction[P]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Any], /) -> JobFunction[P]: ...
+
+
+def define(
+    function: Callable[..., Any], options: Mapping[str, Any], default_max_attempts: int
+) -> tuple[Definition, Options]:
+    """Take a handler and its options apart: what the worker needs, and how it is enqueued."""
+    given = dict(options)
+    known = JobOptions.__annotations__
+    if unknown := given.keys() - known.keys():
+        raise ConfigurationError(
+            f"@hf.job has no option {min(unknown)!r}; there are: {', '.join(known)}"
+        )
+    timeout_seconds = given.pop("timeout_seconds", None)
+    if timeout_seconds is not None and not timeout_seconds > 0:
+        raise ConfigurationError(f"timeout_seconds must be more than 0, not {timeout_seconds}")
+    definition = Definition(
+        name=given.pop("name", function.__name__),
+        aliases=tuple(given.pop("aliases", ())),
+        function=function,
+        signature=Signature.of(function),
+        retry=_make_retry(given.pop("retry", None), default_max_attempts),
+        timeout_seconds=timeout_seconds,
+        permanent=tuple(given.pop("permanent", ())),
+        transient=tuple(given.pop("transient", ())),
+    )
+    return definition, Options(**given)
+
+
+def _check_range(name: str, value: object, least: float, most: float) -> None:
+    if not isinstance(value, int | float) or not least <= value <= most:
+        raise BadArguments(f"{name} must be {least} to {most}, not {value!r}")
+
+
+def _make_retry(retry: Retry | Callable[[], Retry] | None, max_attempts: int) -> Retry:
+    """Accept `Retry.none` as well as `Retry.none()`."""
+    if retry is None:
+        return Retry.exponential(max_attempts=max_attempts)
+    made: object = retry() if callable(retry) else retry
+    if not isinstance(made, Retry):
+        raise ConfigurationError(f"retry must be a Retry, not {made!r}")
+    return made

@@ -1,0 +1,148 @@
+"""Everything that Holdfast raises.
+
+HoldfastError
+├── ConfigurationError          a setting, name, URL or module that can't be right
+│   └── SchemaMismatch          the database's schema is not one that this code runs on
+├── BadArguments                the arguments can't be stored, or don't fit the handler
+│   └── PayloadTooLarge
+├── DuplicateJob                a job with the id that the caller chose exists already
+├── IdempotencyConflict         the key was used before, with a different body
+├── JobNotFound
+├── WrongState                  the job's state does not allow what was asked
+├── JobFailed                   `hf.result` of a job that did not succeed
+├── ResultTimeout               `hf.result` gave up waiting (a TimeoutError, too)
+├── LeaseLost                   a write with a fence that is no longer the job's
+├── StoreError
+│   ├── StoreUnavailable        the database can't be reached now; trying again may help
+│   └── StoreRefused            the database refused a value; trying again will not help
+└── JobError                    raised by handlers to say what should happen next
+    ├── Permanent               do not try again
+    ├── Transient               try again as the retry policy says
+    │   ├── RetryAfter          try again, but not before `seconds`
+    │   └── JobTimeout          the handler took longer than its timeout
+    └── Snooze                  not now: come back after `seconds`, without using an attempt
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from holdfast.domain.job import Job
+
+
+class HoldfastError(Exception):
+    pass
+
+
+class ConfigurationError(HoldfastError):
+    pass
+
+
+class SchemaMismatch(ConfigurationError):
+    pass
+
+
+class BadArguments(HoldfastError):
+    pass
+
+
+class PayloadTooLarge(BadArguments):
+    pass
+
+
+class DuplicateJob(HoldfastError):
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"a job with the id {job_id} exists already; nothing was enqueued")
+        self.job_id = job_id
+
+
+class IdempotencyConflict(HoldfastError):
+    def __init__(self, key: str, job_id: UUID) -> None:
+        super().__init__(
+            f"the idempotency key {key!r} belongs to job {job_id}, which has a different body;"
+            " nothing was enqueued"
+        )
+        self.key = key
+        self.job_id = job_id
+
+
+class JobNotFound(HoldfastError):
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"there is no job {job_id}")
+        self.job_id = job_id
+
+
+class WrongState(HoldfastError):
+    pass
+
+
+class JobFailed(HoldfastError):
+    def __init__(self, job: Job) -> None:
+        reason = f": {job.error_code}: {job.error_text}" if job.error_code else ""
+        super().__init__(f"job {job.id} ({job.name}) ended as {job.state}{reason}")
+        self.job = job
+
+
+class ResultTimeout(HoldfastError, TimeoutError):
+    pass
+
+
+class LeaseLost(HoldfastError):
+    def __init__(self, job_id: UUID, fence: int) -> None:
+        super().__init__(
+            f"the lease of job {job_id} with fence {fence} is no longer held; nothing was written"
+        )
+        self.job_id = job_id
+        self.fence = fence
+
+
+class StoreError(HoldfastError):
+    pass
+
+
+class StoreUnavailable(StoreError):
+    pass
+
+
+class StoreRefused(StoreError):
+    pass
+
+
+class JobError(HoldfastError):
+    """An error of a handler with a code that policies, logs and people can go by."""
+
+    default_code = "ERROR"
+
+    def __init__(self, text: str = "", *, code: str | None = None) -> None:
+        super().__init__(text)
+        self.code = code or self.default_code
+
+
+class Permanent(JobError):
+    default_code = "PERMANENT"
+
+
+class Transient(JobError):
+    default_code = "TRANSIENT"
+
+
+class RetryAfter(Transient):
+    default_code = "RETRY_AFTER"
+
+    def __init__(self, seconds: float, text: str = "", *, code: str | None = None) -> None:
+        super().__init__(text or f"asked to retry after {seconds:g} s", code=code)
+        self.seconds = seconds
+
+
+class JobTimeout(Transient):
+    default_code = "TIMEOUT"
+
+
+class Snooze(JobError):
+    default_code = "SNOOZED"
+
+    def __init__(self, seconds: float, text: str = "", *, code: str | None = None) -> None:
+        super().__init__(text or f"snoozed for {seconds:g} s", code=code)
+        self.seconds = seconds

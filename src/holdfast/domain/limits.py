@@ -1,0 +1,36 @@
+"""Every limit of the engine, in one place. `docs/reference/limits.md` explains each."""
+
+from typing import Final
+
+PAYLOAD_BYTES_MAX: Final = 256 * 1024  # default of the setting `payload_bytes_max`
+RESULT_BYTES_MAX: Final = 1024 * 1024  # default of the setting `result_bytes_max`
+PROGRESS_BYTES_MAX: Final = 16 * 1024
+JSON_DEPTH_MAX: Final = 64
+INTEGER_MIN: Final = -(2**63)
+INTEGER_MAX: Final = 2**63 - 1
+
+NAME_CHARS_MAX: Final = 200  # job names, queues, tenants, correlation ids, worker ids
+KEY_CHARS_MAX: Final = 500  # idempotency keys
+TAG_CHARS_MAX: Final = 100
+TAGS_MAX: Final = 32
+
+PRIORITY_MIN: Final = -32768
+PRIORITY_MAX: Final = 32767
+ATTEMPTS_MAX: Final = 1000
+DELAY_SECONDS_MAX: Final = 10 * 366 * 86400
+
+ERROR_CODE_CHARS_MAX: Final = 100
+ERROR_TEXT_CHARS_MAX: Final = 8000
+
+SNOOZES_MAX: Final = 1000  # snoozes of one job; the next one counts as a failed attempt
+RELEASES_MAX: Final = 100  # attempts given back to one job; the next release keeps its attempt
+
+ENQUEUE_BATCH_MAX: Final = 10_000  # jobs in one call of enqueue_many
+CLAIM_BATCH_MAX: Final = 1000
+SETTLE_BATCH_MAX: Final = 1000
+RECLAIM_BATCH_MAX: Final = 500
+PAGE_ROWS_MAX: Final = 1000
+
+REPR_CHARS_MAX: Final = 1000  # what a result keeps of an object that JSON can't hold
+PREVIEW_BYTES_MAX: Final = 1000  # what is kept of a result that is too large
+ERROR_FRAMES_MAX: Final = 5  # innermost frames in an error text

@@ -1,0 +1,121 @@
+"""What an attempt came to, and what follows from it: `decide`, without input or output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.domain.job import Claimed, Settlement
+from holdfast.domain.limits import DELAY_SECONDS_MAX, RELEASES_MAX, SNOOZES_MAX
+from holdfast.domain.retry import Retry
+from holdfast.domain.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    code: str
+    text: str
+    permanent: bool = False
+    retry_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    seconds: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The worker is stopping, or can't run the job: the next worker starts it afresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The job was claimed after the time until which it was of use; it did not start."""
+
+
+Outcome = Succeeded | Failed | Snoozed | Released | Expired
+
+
+def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settlement:
+    """Say how the attempt is settled; `chance` in [0, 1) is the retry's jitter."""
+    match outcome:
+        case Succeeded(result):
+            return Settlement(job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result)
+        case Failed():
+            return _decide_failed(job, outcome, retry, chance)
+        case Snoozed():
+            return _decide_snoozed(job, outcome, retry, chance)
+        case Released():
+            return _release(job)
+        case Expired():
+            return Settlement(
+                job_id=job.id,
+                fence=job.fence,
+                state=State.CANCELED,
+                error_code="EXPIRED",
+                error_text="the job expired before it started",
+                attempt_back=True,
+            )
+
+
+def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) -> Settlement:
+    exhausted = job.attempt >= retry.attempts_allowed(failed.code, job.max_attempts)
+    delay = 0.0
+    if failed.permanent:
+        state = State.FAILED
+    elif exhausted:
+        state = State.DEAD
+    else:
+        state = State.QUEUED
+        delay = retry.delay_seconds(job.attempt, chance)
+        if failed.retry_after_seconds is not None:
+            delay = max(delay, min(failed.retry_after_seconds, DELAY_SECONDS_MAX))
+    return Settlement(
+        job_id=job.id,
+        fence=job.fence,
+        state=state,
+        delay_seconds=delay,
+        error_code=failed.code,
+        error_text=failed.text,
+        outcome="failed",
+    )
+
+
+def _decide_snoozed(job: Claimed, snoozed: Snoozed, retry: Retry, chance: float) -> Settlement:
+    if job.snoozes >= SNOOZES_MAX:
+        text = f"snoozed more than {SNOOZES_MAX} times: {snoozed.text}"
+        return _decide_failed(job, Failed("SNOOZED_TOO_OFTEN", text), retry, chance)
+    return Settlement(
+        job_id=job.id,
+        fence=job.fence,
+        state=State.QUEUED,
+        delay_seconds=min(max(0.0, snoozed.seconds), DELAY_SECONDS_MAX),
+        attempt_back=True,
+        snoozed=True,
+    )
+
+
+def _release(job: Claimed) -> Settlement:
+    """Give the job back with its attempt, unless that happened too often already.
+
+    A release that keeps its attempt can be the last one: then the job is dead, as after a crash.
+    """
+    if job.releases < RELEASES_MAX:
+        return Settlement(
+            job_id=job.id, fence=job.fence, state=State.QUEUED, attempt_back=True, released=True
+        )
+    last = job.attempt >= job.max_attempts
+    return Settlement(
+        job_id=job.id,
+        fence=job.fence,
+        state=State.DEAD if last else State.QUEUED,
+        error_code="RELEASED_TOO_OFTEN",
+        error_text=f"released more than {RELEASES_MAX} times",
+        outcome="released",
+    )

@@ -1,0 +1,238 @@
+"""What a handler takes: calls are bound and checked at enqueue, arguments loaded in the worker.
+
+Defaults are not stored. They are applied when the job runs, by the code that runs it: a new default
+holds for jobs that wait already, and a default need not fit into JSON.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.domain.codec import encode_arguments
+from holdfast.domain.errors import BadArguments, ConfigurationError
+
+Handler = Callable[..., Any]
+
+_PLACE: Final = re.compile(r"(?P<text>.*) - at `\$\.(?P<place>.*)`", re.DOTALL)
+_REFUSED_KINDS: Final[Mapping[Any, str]] = {
+    inspect.Parameter.VAR_POSITIONAL: "takes *{}; a job takes named parameters only",
+    inspect.Parameter.VAR_KEYWORD: "takes **{}; a job takes named parameters only",
+    inspect.Parameter.POSITIONAL_ONLY: "takes {} by position only; arguments are stored by name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The parameters of a handler, without its context."""
+
+    name: str
+    takes_context: bool
+    is_async: bool
+    parameters: tuple[str, ...]
+    positional: tuple[str, ...]
+    required: tuple[str, ...]
+    decoder: msgspec.json.Decoder[Any]
+
+    @classmethod
+    def of(cls, function: Handler, name: str | None = None) -> Signature:
+        """Inspect a handler, or refuse it with a ConfigurationError that says what to change."""
+        job = name or str(getattr(function, "__name__", type(function).__name__))
+        _check_callable(job, function)
+        parameters = list(inspect.signature(function).parameters.values())
+        hints = _resolve_hints(function, parameters)
+        takes_context = bool(parameters) and _is_context(parameters[0], hints)
+        if takes_context:
+            _check_context(job, parameters.pop(0))
+        for parameter in parameters:
+            _check_parameter(job, parameter, hints)
+        return cls(
+            name=job,
+            takes_context=takes_context,
+            is_async=_is_async(function),
+            parameters=tuple(each.name for each in parameters),
+            positional=tuple(
+                each.name for each in parameters if each.kind is not each.KEYWORD_ONLY
+            ),
+            required=tuple(each.name for each in parameters if each.default is each.empty),
+            decoder=_build_decoder(job, parameters, hints),
+        )
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, bytes_max: int) -> bytes:
+        """Bind the arguments as a call would, and encode them if they fit the annotations."""
+        values = self._bind(args, kwargs)
+        try:
+            data = encode_arguments(values, bytes_max=bytes_max)
+        except BadArguments as error:
+            raise type(error)(f"{self.name}: {error}") from None
+        self._decode(data)
+        return data
+
+    def load(self, data: bytes) -> dict[str, Any]:
+        """Decode stored arguments into the annotated types, ready for `function(ctx, **values)`.
+
+        Unknown names are refused: a parameter that was renamed must not be dropped silently.
+        """
+        values = msgspec.structs.asdict(self._decode(data))
+        if len(self.required) == len(values):
+            return values
+        return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+
+    def _decode(self, data: bytes) -> Any:
+        try:
+            return self.decoder.decode(data)
+        except Exception as error:
+            # Anything: a dataclass may check itself in __post_init__, in code of the user.
+            raise BadArguments(f"{self.name}: {_explain(error)}") from error
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) > len(self.positional):
+            raise BadArguments(
+                f"{self.name}: takes {len(self.positional)} positional arguments,"
+                f" but {len(args)} were given"
+            )
+        values = dict(zip(self.positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name in values:
+                raise BadArguments(f"{self.name}: got multiple values for argument {name}")
+            if name not in self.parameters:
+                raise BadArguments(f"{self.name}: got an unexpected argument {name}")
+            values[name] = value
+        if missing := [name for name in self.required if name not in values]:
+            raise BadArguments(f"{self.name}: missing required argument {', '.join(missing)}")
+        return values
+
+
+def _explain(error: Exception) -> str:
+    """Say in the handler's terms why arguments don't fit: msgspec speaks of `$.width`."""
+    text = str(error)
+    if match := _PLACE.fullmatch(text):
+        text = f"argument {match['place']}: {match['text']}"
+    elif isinstance(error, msgspec.ValidationError):
+        text = f"the arguments don't fit the handler: {text}"
+    else:
+        text = f"the arguments can't be read: {text}"
+    return text.replace("`", "")
+
+
+def _check_callable(job: str, function: Handler) -> None:
+    if isinstance(function, type):
+        raise ConfigurationError(f"{job}: a handler is a function, not {function!r}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(f"{job}: a handler returns its result; it can't be a generator")
+
+
+def _check_context(job: str, parameter: inspect.Parameter) -> None:
+    if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        raise ConfigurationError(f"{job}: the context {parameter.name} is passed by position")
+
+
+def _check_parameter(job: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
+    if problem := _REFUSED_KINDS.get(parameter.kind):
+        raise ConfigurationError(f"{job}: {problem.format(parameter.name)}")
+    if _is_context(parameter, hints):
+        raise ConfigurationError(f"{job}: the context {parameter.name} must come first")
+    _check_type(f"{job}: parameter {parameter.name}", hints[parameter.name])
+
+
+def _check_type(where: str, hint: Any) -> None:
+    try:
+        msgspec.json.Decoder(hint)
+        custom = _find_custom(msgspec.inspect.type_info(hint), set())
+    except Exception as error:
+        # Anything: annotations inside of dataclasses are evaluated here.
+        raise ConfigurationError(f"{where}: its type can't be stored: {error}") from error
+    if custom is not None:
+        name = getattr(custom, "__qualname__", custom)
+        raise ConfigurationError(
+            f"{where}: the type {name} can't be read from JSON;"
+            " take JSON types, datetimes, UUIDs, Decimals, enums, dataclasses or msgspec structs"
+        )
+
+
+def _find_custom(info: Any, seen: set[int]) -> Any:
+    """Find a class that msgspec leaves to hooks, anywhere inside a type."""
+    if isinstance(info, msgspec.inspect.CustomType):
+        return None if info.cls is object else info.cls
+    if isinstance(info, tuple):
+        inner = list(info)
+    elif isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field) and id(info) not in seen:
+        seen.add(id(info))
+        inner = [getattr(info, name) for name in info.__struct_fields__]
+    else:
+        return None
+    found = (_find_custom(each, seen) for each in inner)
+    return next((custom for custom in found if custom is not None), None)
+
+
+def _build_decoder(
+    job: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
+) -> msgspec.json.Decoder[Any]:
+    fields: list[Any] = [
+        (each.name, hints[each.name])
+        if each.default is each.empty
+        else (each.name, hints[each.name], msgspec.UNSET)
+        for each in parameters
+    ]
+    try:
+        arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        return msgspec.json.Decoder(arguments)
+    except Exception as error:
+        raise ConfigurationError(f"{job}: its parameters can't be stored: {error}") from error
+
+
+def _resolve_hints(function: Handler, parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    """Resolve postponed annotations one by one; what only a caller's locals could tell is Any."""
+    home = _home(function)
+    hints: dict[str, Any] = {}
+    for parameter in parameters:
+        annotation = parameter.annotation
+        if annotation is parameter.empty:
+            hints[parameter.name] = Any
+            continue
+        holder = SimpleNamespace(__annotations__={parameter.name: annotation})
+        try:
+            resolved = typing.get_type_hints(holder, home, include_extras=True)
+            hints[parameter.name] = resolved[parameter.name]
+        except Exception:
+            hints[parameter.name] = Any
+    return hints
+
+
+def _home(function: Handler) -> dict[str, Any]:
+    """Find the globals of the function under partials, decorators, methods and callable objects."""
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    inner = inspect.unwrap(inner)
+    if not inspect.isroutine(inner):
+        inner = inner.__call__
+    return getattr(inspect.unwrap(inner), "__globals__", {})
+
+
+def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
+    if parameter.name == "ctx":
+        return True
+    hint = hints[parameter.name]
+    if hint is Any:
+        # Imported for type checkers only, the class can be told by its name alone.
+        return str(parameter.annotation).rpartition(".")[2] == "Context"
+    kind = typing.get_origin(hint) or hint
+    return isinstance(kind, type) and any(_is_our_context(each) for each in kind.__mro__)
+
+
+def _is_our_context(kind: type) -> bool:
+    return kind.__name__ == "Context" and kind.__module__.partition(".")[0] == "holdfast"
+
+
+def _is_async(function: Any) -> bool:
+    call = function if inspect.isroutine(function) else function.__call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

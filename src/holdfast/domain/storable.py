@@ -1,0 +1,225 @@
+"""Whether a value can be stored as JSON, and what it becomes if it can't."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from itertools import islice
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.domain.errors import BadArguments, PayloadTooLarge
+from holdfast.domain.limits import INTEGER_MAX, INTEGER_MIN, JSON_DEPTH_MAX
+from holdfast.domain.texts import UNSTORABLE, shown
+
+_ENCODER: Final = msgspec.json.Encoder()
+_LEAVES: Final = (datetime, date, time, timedelta, UUID, Decimal, bytes, bytearray, memoryview)
+_PLAIN_LEAVES: Final = frozenset({date, timedelta, UUID, Decimal, bytes})
+# Python refuses to print integers of more digits than a setting says, 640 at the least.
+_PRINTABLE_BITS_MAX: Final = 2048
+
+
+def too_large(size: str, bytes_max: int) -> str:
+    return (
+        f"the arguments take {size} bytes, and at most {bytes_max} are allowed:"
+        " store the data elsewhere and pass a reference to it"
+    )
+
+
+def is_plain(value: object, nodes_max: int) -> bool:
+    """Look at the value level by level, so that neither depth nor cycles matter."""
+    level: list[Any] = [(value,)]
+    for _ in range(JSON_DEPTH_MAX + 1):
+        below: list[Any] = []
+        for container in level:
+            nodes_max -= len(container)
+            if nodes_max < 0 or not _is_plain_container(container, below):
+                return False
+        if not below:
+            return True
+        level = below
+    return False
+
+
+def _is_plain_container(container: Any, below: list[Any]) -> bool:
+    if type(container) is dict:
+        for key in container:
+            if type(key) is not str:
+                return False
+        container = container.values()
+    for item in container:
+        kind = type(item)
+        if kind is str or kind is bool or item is None:
+            continue
+        if kind is int:
+            if not INTEGER_MIN <= item <= INTEGER_MAX:
+                return False
+        elif kind is float:
+            if not math.isfinite(item):  # msgspec would store null
+                return False
+        elif kind is dict or kind is list or kind is tuple:
+            below.append(item)
+        elif kind is datetime:
+            if item.tzinfo is not UTC and _offset_has_seconds(item):
+                return False
+        elif kind not in _PLAIN_LEAVES:
+            return False
+    return True
+
+
+class Walk:
+    """Turn a value into plain JSON values, with each problem refused or replaced.
+
+    Every node takes two bytes or more, so `nodes_max` ends the walk through what would be too large
+    anyway: a few lists that contain each other over and over can stand for 2^60 nodes.
+    """
+
+    def __init__(self, *, lenient: bool, nodes_max: int) -> None:
+        self._lenient = lenient
+        self._nodes_max = nodes_max
+        self._nodes_left = nodes_max
+
+    def storable(self, value: object, path: str = "$", depth: int = 0) -> Any:
+        try:
+            return self._convert(value, path, depth)
+        except BadArguments:
+            raise
+        except Exception as error:
+            problem = f"{_kind(value)} can't be stored: {shown(error, str)}"
+            return self._problem(path, problem, shown(value))
+
+    def _convert(self, value: Any, path: str, depth: int) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, Enum):
+            return self.storable(value.value, path, depth)
+        if isinstance(value, str):
+            return self._text(value, path, "text")
+        if isinstance(value, int):
+            return self._integer(int(value), path)
+        if isinstance(value, float):
+            return self._float(float(value), path)
+        if isinstance(value, _LEAVES):
+            return self._leaf(value, path)
+        members = _members(value)
+        if members is None:
+            return self._problem(path, f"{_kind(value)} can't be stored in JSON", shown(value))
+        if depth >= JSON_DEPTH_MAX:
+            return self._problem(
+                path, f"nested deeper than {JSON_DEPTH_MAX} levels, or in itself", "..."
+            )
+        return self._container(members, path, depth + 1)
+
+    def _container(self, members: Any, path: str, depth: int) -> Any:
+        room = max(0, self._nodes_left)
+        self._nodes_left -= len(members)
+        if self._nodes_left < 0 and not self._lenient:
+            raise PayloadTooLarge(too_large(f"more than {self._nodes_max}", self._nodes_max))
+        if isinstance(members, dict):
+            return {
+                self._key(key, path): self.storable(item, _member_path(path, key), depth)
+                for key, item in islice(members.items(), room)
+            }
+        items = [
+            self.storable(item, f"{path}[{index}]", depth)
+            for index, item in enumerate(islice(members, room))
+        ]
+        # Sets differ in order from one process to the next; idempotency needs one order.
+        return sorted(items, key=_ENCODER.encode) if _is_set(members) else items
+
+    def _key(self, key: object, path: str) -> str:
+        if isinstance(key, str):
+            return self._text(key, _member_path(path, key), "key")
+        problem = f"the key {shown(key)} is {_kind(key)}, and JSON has keys of type str only"
+        return self._problem(path, problem, shown(key, str))
+
+    def _text(self, text: str, path: str, noun: str) -> str:
+        match = UNSTORABLE.search(text)
+        if match is None:
+            return str.__str__(text)
+        name = "NUL character" if match.group() == "\0" else "lone surrogate"
+        return self._problem(
+            path, f"a {noun} with a {name} can't be stored", UNSTORABLE.sub("\ufffd", text)
+        )
+
+    def _integer(self, number: int, path: str) -> int | str:
+        if INTEGER_MIN <= number <= INTEGER_MAX:
+            return number
+        bits = number.bit_length()
+        words = str(number) if bits <= _PRINTABLE_BITS_MAX else f"<integer of {bits} bits>"
+        return self._problem(
+            path, "an integer beyond 64 bits can't be stored; pass it as a str", words
+        )
+
+    def _float(self, number: float, path: str) -> float | str:
+        if math.isfinite(number):
+            return number
+        name = "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+        return self._problem(path, f"{name} can't be stored in JSON", name)
+
+    def _leaf(self, value: Any, path: str) -> Any:
+        if isinstance(value, datetime | time) and _offset_has_seconds(value):
+            if isinstance(value, time):
+                problem = "a time whose UTC offset has seconds can't be stored exactly"
+                return self._problem(path, problem, str(value))
+            value = value.astimezone(UTC)
+        return msgspec.to_builtins(value)
+
+    def _problem(self, path: str, text: str, replacement: str) -> str:
+        if self._lenient:
+            return replacement
+        raise BadArguments(f"{path}: {text}")
+
+
+def _members(value: Any) -> Any:
+    """Give a container's members as a dict or a sized collection; None for what is no container."""
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        return value
+    if isinstance(value, msgspec.Struct):
+        return _struct_members(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        pairs = ((field.name, getattr(value, field.name)) for field in fields(value))
+        return {name: item for name, item in pairs if item is not msgspec.UNSET}
+    return None
+
+
+def _struct_members(value: msgspec.Struct) -> dict[str, Any] | list[Any]:
+    described = msgspec.structs.fields(value)
+    pairs = [(field.encode_name, getattr(value, field.name)) for field in described]
+    config = value.__struct_config__
+    if config.tag is not None:
+        pairs.insert(0, (config.tag_field or "", config.tag))
+    if config.array_like:
+        return [item for _, item in pairs]
+    return {name: item for name, item in pairs if item is not msgspec.UNSET}
+
+
+def _is_set(members: object) -> bool:
+    return isinstance(members, set | frozenset)
+
+
+def _member_path(path: str, key: object) -> str:
+    if isinstance(key, str) and key.isidentifier():
+        return f"{path}.{key}"
+    return f"{path}[{shown(key)}]"
+
+
+def _offset_has_seconds(moment: datetime | time) -> bool:
+    """Historic offsets do (+00:53:28), but JSON's form of times ends at minutes."""
+    offset = moment.utcoffset()
+    return offset is not None and bool(offset.seconds % 60 or offset.microseconds)
+
+
+def _kind(value: object) -> str:
+    kind = type(value)
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    return f"an object of type {name}"

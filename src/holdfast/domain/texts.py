@@ -1,0 +1,82 @@
+"""Texts and names, in forms that every database can store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+from holdfast.domain.errors import BadArguments, ConfigurationError
+from holdfast.domain.limits import (
+    ERROR_FRAMES_MAX,
+    ERROR_TEXT_CHARS_MAX,
+    KEY_CHARS_MAX,
+    NAME_CHARS_MAX,
+    REPR_CHARS_MAX,
+    TAG_CHARS_MAX,
+)
+
+UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+_UNNAMEABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+_NAME_LIMITS: Final = {"idempotency_key": KEY_CHARS_MAX, "tag": TAG_CHARS_MAX}
+_NAMES_OF_CODE: Final = frozenset({"job name", "queue"})
+
+
+def storable_text(text: object, chars_max: int) -> str:
+    """Replace what a database refuses, and cut what is longer than `chars_max`."""
+    whole = text if type(text) is str else _words(text, str)
+    cut = whole if len(whole) <= chars_max else whole[: chars_max - 1] + "…"
+    return UNSTORABLE.sub("\ufffd", cut)
+
+
+def shown(value: object, form: Callable[[object], str] = repr) -> str:
+    """Give the object's own words, cut to what is worth keeping."""
+    return storable_text(_words(value, form), REPR_CHARS_MAX)
+
+
+def error_text(error: BaseException) -> str:
+    """Say what was raised and where: type, message, and the innermost frames of the user's code."""
+    message = storable_text(error, ERROR_TEXT_CHARS_MAX * 3 // 4)
+    name = type(error).__name__
+    first = f"{name}: {message}" if message else name
+    text = "\n".join([first, *_frames(error.__traceback__)])
+    return storable_text(text, ERROR_TEXT_CHARS_MAX)
+
+
+def check_name(kind: str, value: str) -> None:
+    """Refuse a name (a job name, queue, tenant, idempotency_key, tag, ...) that can't be stored."""
+    chars_max = _NAME_LIMITS.get(kind, NAME_CHARS_MAX)
+    if not isinstance(value, str):
+        problem = f"must be a str, not {type(value).__name__}"
+    elif not value:
+        problem = "must not be empty"
+    elif len(value) > chars_max:
+        problem = f"has {len(value)} characters, and at most {chars_max} are allowed"
+    elif match := _UNNAMEABLE.search(value):
+        problem = f"{value!r} contains the character {match.group()!r}, which is not allowed"
+    else:
+        return
+    error = ConfigurationError if kind in _NAMES_OF_CODE else BadArguments
+    raise error(f"the {kind} {problem}")
+
+
+def _words(value: object, form: Callable[[object], str]) -> str:
+    try:
+        return str.__str__(form(value))
+    except Exception:
+        return f"<{type(value).__name__} without a readable text>"
+
+
+def _frames(traceback: TracebackType | None) -> list[str]:
+    """List the innermost frames outside of this package; their variables may hold secrets."""
+    lines: list[str] = []
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if not str(frame.f_globals.get("__name__")).startswith("holdfast."):
+            code = frame.f_code
+            lines.append(f"  {code.co_filename}:{traceback.tb_lineno} in {code.co_qualname}")
+            del lines[:-ERROR_FRAMES_MAX]
+        traceback = traceback.tb_next
+    return lines

@@ -1,0 +1,1 @@
+"""Bounded, idempotent steps that any worker may run; there is no leader."""

@@ -1,0 +1,94 @@
+"""What every worker does at intervals for all: take back what ran out, forget old keys, and say
+which jobs nobody here can run. Each step is bounded and idempotent, so there is no leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from logging import WARNING
+
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.job import Reclaimed
+from holdfast.domain.limits import RECLAIM_BATCH_MAX
+from holdfast.observability import logs
+from holdfast.seam import Seam
+from holdfast.settings import Settings
+from holdfast.stores.protocol import Store
+
+LOOK_FOR_UNKNOWN_SECONDS = 30.0
+PRUNE_KEYS_SECONDS = 300.0
+
+
+class Sweeper:
+    def __init__(
+        self,
+        store: Store,
+        seam: Seam,
+        settings: Settings,
+        names: Sequence[str],
+        queues: Sequence[str] | None,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._seam = seam
+        self._settings = settings
+        self._names = names
+        self._queues = queues
+        self._wake = wake
+        self._unknown: set[str] = set()
+
+    async def run(self) -> None:
+        look_at = prune_at = self._seam.monotonic()
+        while True:
+            now = self._seam.monotonic()
+            try:
+                await self.reclaim()
+                if now >= look_at:
+                    look_at = now + LOOK_FOR_UNKNOWN_SECONDS
+                    await self._tell_unknown_names()
+                if now >= prune_at:
+                    prune_at = now + PRUNE_KEYS_SECONDS
+                    await self._prune_keys()
+            except StoreUnavailable as error:
+                logs.event(WARNING, "sweep_failed", str(error))
+            await asyncio.sleep(self._settings.reclaim_seconds * self._seam.random.uniform(0.7, 1))
+
+    async def reclaim(self) -> None:
+        while reclaimed := await self._store.reclaim(RECLAIM_BATCH_MAX):
+            for job in reclaimed:
+                _log_reclaim(job)
+            self._wake()
+            if len(reclaimed) < RECLAIM_BATCH_MAX:
+                return
+
+    async def _prune_keys(self) -> None:
+        while await self._store.prune_keys(RECLAIM_BATCH_MAX) == RECLAIM_BATCH_MAX:
+            pass
+
+    async def _tell_unknown_names(self) -> None:
+        for name in await self._store.unknown_names(self._names, self._queues):
+            if name not in self._unknown:
+                self._unknown.add(name)
+                logs.event(
+                    WARNING,
+                    "unknown_name",
+                    "jobs of this name wait, but this worker has no handler for it",
+                    name=name,
+                )
+
+
+def _log_reclaim(job: Reclaimed) -> None:
+    logs.event(
+        WARNING,
+        "reclaim",
+        job_id=job.job_id,
+        name=job.name,
+        queue=job.queue,
+        tenant=job.tenant,
+        attempt=job.attempt,
+        fence=job.fence,
+        state=job.state,
+        worker_id=job.worker,
+        error_code=job.error_code,
+        correlation_id=job.correlation_id,
+    )

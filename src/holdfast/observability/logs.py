@@ -1,0 +1,249 @@
+"""Structured events over the standard library's logging, under the logger "holdfast".
+
+An event has a name, a message and fields from a fixed list, so that arguments, results and secrets
+have no way in. Using the library configures nothing: `configure` is for processes that are ours,
+like `holdfast worker`. Whatever is logged stays on its line, and passwords in it are masked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TextIO, TypedDict, Unpack
+from uuid import UUID
+
+Format = Literal["json", "text", "auto"]
+
+VALUE_CHARS_MAX: Final = 1000
+MESSAGE_CHARS_MAX: Final = 8000
+TRACEBACK_CHARS_MAX: Final = 32_000
+
+_logger = logging.getLogger("holdfast")
+
+
+class Fields(TypedDict, total=False):
+    """All that an event can tell besides its name and message."""
+
+    job_id: UUID | str | None
+    name: str | None
+    queue: str | None
+    state: str | None
+    tenant: str | None
+    attempt: int | None
+    max_attempts: int | None
+    fence: int | None
+    worker_id: str | None
+    duration_ms: float | None
+    delay_seconds: float | None
+    error_code: str | None
+    correlation_id: str | None
+    count: int | None
+    concurrency: int | None
+    queues: str | None
+    database: str | None
+
+
+ALLOWED: Final = tuple(Fields.__annotations__)
+
+
+class Event:
+    """The message of a log record: readable by itself, taken apart by the formatters here."""
+
+    __slots__ = ("fields", "message", "name")
+
+    def __init__(self, name: str, message: str, fields: dict[str, Any]) -> None:
+        self.name = name
+        self.message = message
+        self.fields = fields
+
+    def __str__(self) -> str:
+        words = [self.name, one_line(masked(self.message), MESSAGE_CHARS_MAX)]
+        words += [f"{key}={_shown_value(value)}" for key, value in self.fields.items()]
+        return " ".join(word for word in words if word)
+
+
+def event(
+    level: int,
+    event_name: str,
+    message: str = "",
+    /,
+    *,
+    exception: BaseException | None = None,
+    **fields: Unpack[Fields],
+) -> None:
+    """Log an event, like `event(logging.INFO, "job.succeeded", job_id=job.id)`."""
+    if not _logger.isEnabledFor(level):
+        return
+    known: dict[str, Any] = fields  # type: ignore[assignment]
+    told = {key: known[key] for key in ALLOWED if known.get(key) is not None}
+    _logger.log(level, Event(event_name, message, told), exc_info=exception, stacklevel=2)
+
+
+def configure(format: Format = "auto", level: int | str = logging.INFO) -> None:
+    """Send every record of this process to stderr: JSON lines, or readable lines in a terminal."""
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _StderrHandler)]:
+        root.removeHandler(handler)
+    handler = _StderrHandler(sys.stderr)
+    readable = format == "text" or (format == "auto" and sys.stderr.isatty())
+    handler.setFormatter(_TextFormatter(_coloured(sys.stderr)) if readable else _JsonFormatter())
+    root.addHandler(handler)
+    root.setLevel(level.upper() if isinstance(level, str) else level)
+
+
+def configured() -> bool:
+    """Has somebody (the user's module, say) set up logging in this process?"""
+    return bool(logging.getLogger().handlers)
+
+
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    pass
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        told = _taken_apart(record)
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": told.name,
+            "message": _bounded(masked(told.message), MESSAGE_CHARS_MAX),
+        }
+        if not isinstance(record.msg, Event):
+            line["logger"] = _bounded(record.name, VALUE_CHARS_MAX)
+        line |= {key: _json_value(value) for key, value in told.fields.items()}
+        if rows := _traceback(record):
+            line["traceback"] = "\n".join(rows)
+        # ASCII only: no newline, control or direction character survives outside an escape.
+        return json.dumps(line, allow_nan=False)
+
+
+class _TextFormatter(logging.Formatter):
+    def __init__(self, coloured: bool) -> None:
+        super().__init__()
+        self._coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        told = _taken_apart(record)
+        when = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        level = self._painted(f"{record.levelname:<7}", _COLOURS.get(record.levelname, ""))
+        name = told.name if isinstance(record.msg, Event) else record.name
+        words = [
+            self._painted(when, _DIM),
+            level,
+            self._painted(one_line(name, VALUE_CHARS_MAX), _BOLD),
+            one_line(masked(told.message), MESSAGE_CHARS_MAX),
+        ]
+        for key, value in _for_people(told.fields).items():
+            colour = _RED if key == "error_code" else ""
+            words.append(
+                self._painted(f"{key}=", _DIM) + self._painted(_shown_value(value), colour)
+            )
+        lines = [" ".join(word for word in words if word)]
+        # The bar keeps a line of a traceback from being taken for a log line of its own.
+        lines += [f"  | {one_line(row, VALUE_CHARS_MAX)}" for row in _traceback(record)]
+        return "\n".join(lines)
+
+    def _painted(self, text: str, colour: str) -> str:
+        return f"{colour}{text}\x1b[0m" if self._coloured and colour else text
+
+
+_BOLD = "\x1b[1m"
+_DIM = "\x1b[2m"
+_RED = "\x1b[31m"
+_FOR_MACHINES = {"job_id", "state", "max_attempts", "fence", "worker_id"}
+_COLOURS = {
+    "DEBUG": _DIM,
+    "INFO": "\x1b[32m",
+    "WARNING": "\x1b[33m",
+    "ERROR": _RED,
+    "CRITICAL": "\x1b[1;31m",
+}
+
+
+def _coloured(stream: TextIO) -> bool:
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not plain
+
+
+def _for_people(fields: dict[str, Any]) -> dict[str, Any]:
+    """What people look for in a line about a job; JSON lines have all of it."""
+    if "job_id" not in fields:
+        return fields
+    told = {key: value for key, value in fields.items() if key not in _FOR_MACHINES}
+    if "attempt" in fields and "max_attempts" in fields:
+        told["attempt"] = f"{fields['attempt']}/{fields['max_attempts']}"
+    if told.get("queue") == "default":
+        del told["queue"]
+    return {**told, "job_id": fields["job_id"]}
+
+
+def _taken_apart(record: logging.LogRecord) -> Event:
+    if isinstance(record.msg, Event):
+        return record.msg
+    return Event("log", record.getMessage(), {})
+
+
+def _traceback(record: logging.LogRecord) -> list[str]:
+    if not record.exc_info or record.exc_info[1] is None:
+        return []
+    text = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
+    return _bounded(masked(text), TRACEBACK_CHARS_MAX).split("\n")
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return _bounded(masked(str(value)), VALUE_CHARS_MAX)
+
+
+def _shown_value(value: Any) -> str:
+    text = one_line(masked(str(value)), VALUE_CHARS_MAX)
+    plain = text and not any(character in ' "=' for character in text)
+    return text if plain else '"' + text.replace('"', '\\"') + '"'
+
+
+def _bounded(text: str, chars_max: int) -> str:
+    if len(text) > chars_max:
+        text = f"{text[:chars_max]}... ({len(text)} characters)"
+    return text.encode("utf-8", "replace").decode()
+
+
+def one_line(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
+    """Escape what would end the line, move the cursor or turn the direction of writing."""
+    text = _bounded(text, chars_max)
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+# The password reaches to the last @: one with an unescaped @ or / is no URL, but still a password.
+_USERINFO = re.compile(r"^([a-z][a-z0-9+.-]*://[^:/?#@]*):.*@", re.IGNORECASE | re.DOTALL)
+_USERINFO_INSIDE = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/?#@]*):\S*@", re.IGNORECASE)
+_PASSWORD = re.compile(r"(password|passwd|pwd)=('(?:[^'\\]|\\.)*'|[^&#\s]*)", re.IGNORECASE)
+
+
+def shown_url(url: str) -> str:
+    """The URL (or libpq's `key=value` words) as it may be shown: without its password."""
+    before_query, mark, query = url.partition("?")
+    if "@" in before_query:
+        url = _USERINFO.sub(r"\1:***@", before_query) + mark + query
+    elif not re.match(r"^[^:]*://[^:/]*(:\d*)?([/?]|$)", url):
+        url = _USERINFO.sub(r"\1:***@", url)
+    return _PASSWORD.sub(r"\1=***", url)
+
+
+def masked(text: str) -> str:
+    """Hide the passwords of URLs and of `password=` words inside a text."""
+    if "://" in text:
+        text = _USERINFO_INSIDE.sub(r"\1:***@", text)
+    return _PASSWORD.sub(r"\1=***", text) if "=" in text else text

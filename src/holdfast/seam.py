@@ -1,0 +1,172 @@
+"""The one seam between the engine and the machine: clocks, randomness, threads, connections.
+
+`Seam` is the real machine. `holdfast.testing.simulation` has one that runs the whole engine on a
+seeded loop with virtual time, where a process can be killed at any await.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import random
+import signal
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+Item = TypeVar("Item", contravariant=True)
+
+
+class Lane(Protocol[Item]):
+    """A thread of its own that works off what is put into it, all that waits at a time."""
+
+    def put(self, item: Item) -> None: ...
+
+    def close(self) -> None:
+        """Work off what was put, then end; returns when it has ended."""
+
+
+class SideLoop(Protocol):
+    """An event loop on a thread of its own."""
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]: ...
+
+    def close(self) -> None: ...
+
+
+class Threads(Protocol):
+    """A bounded number of threads for calls that block."""
+
+    def submit(self, call: Callable[[], T]) -> Future[T]: ...
+
+    def close(self) -> None:
+        """Take no more calls; does not wait for those that are under way."""
+
+
+class Seam:
+    """The real machine."""
+
+    def __init__(self) -> None:
+        self.random = random.Random()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def identity(self) -> str:
+        """Name this boot of this process: two deploys of one name are two workers."""
+        return f"{socket.gethostname()[:80]}:{os.getpid()}:{self.random.getrandbits(32):08x}"
+
+    def signals_are_free(self) -> bool:
+        """May a worker handle SIGTERM, or does somebody else (a web server, say) do so?"""
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        return on_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+    def lane(self, name: str, work: Callable[[list[T]], None]) -> Lane[T]:
+        return _ThreadLane(name, work)
+
+    def side_loop(self, name: str) -> SideLoop:
+        return _ThreadLoop(name)
+
+    def threads(self, name: str, count: int) -> Threads:
+        return _Pool(name, count)
+
+    def connect_sqlite(self, path: str) -> sqlite3.Connection:
+        # Only the lane's thread uses the connection, but it is opened and closed by others.
+        return sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+
+
+class _ThreadLane(Generic[T]):
+    def __init__(self, name: str, work: Callable[[list[T]], None]) -> None:
+        self._work = work
+        self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, item: T) -> None:
+        self._items.put(item)
+
+    def close(self) -> None:
+        self._items.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        closing = False
+        while not closing:
+            items = [self._items.get()]
+            while not self._items.empty():
+                items.append(self._items.get())
+            closing = None in items
+            if work := [item for item in items if item is not None]:
+                self._work(work)
+
+
+class _ThreadLoop:
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Pool:
+    """Daemon threads, made as they are needed: unlike those of the standard library's pool, one
+    that hangs in a handler can't keep the process from ending."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self._count = count
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._busy = 0
+        self._lock = threading.Lock()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            self._busy += 1
+            if self._busy > len(self._threads) < self._count:
+                name = f"{self._name}-{len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+                self._threads[-1].start()
+        self._calls.put(lambda: _complete(future, call))
+        return future
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            with self._lock:
+                self._busy -= 1
+
+
+def _complete(future: Future[T], call: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

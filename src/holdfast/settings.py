@@ -1,0 +1,88 @@
+"""The settings: keyword arguments of `Holdfast(...)`, or environment variables of the same name."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from holdfast.domain import limits
+from holdfast.domain.errors import ConfigurationError
+
+DEFAULT_URL = "sqlite:///holdfast.db"
+DAY_SECONDS = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`docs/reference/settings.md` explains each; units come last in a name."""
+
+    lease_seconds: float = 30.0
+    renew_seconds: float = 0.0  # 0: a third of the lease
+    poll_seconds: float = 1.0
+    reclaim_seconds: float = 4.0
+    grace_seconds: float = 30.0
+    timeout_grace_seconds: float = 5.0
+    concurrency: int = 20
+    max_attempts: int = 5
+    keys_kept_seconds: float = 7 * DAY_SECONDS
+    payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX
+    result_bytes_max: int = limits.RESULT_BYTES_MAX
+    pool_size: int = 4
+    sqlite_synchronous: str = "FULL"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, str):
+                continue
+            least = 0.0 if field.name in ("renew_seconds", "grace_seconds") else 1e-3
+            if not least <= value or math.isinf(value):
+                raise ConfigurationError(f"{field.name} must be more than 0, not {value}")
+        if self.sqlite_synchronous not in ("FULL", "NORMAL"):
+            raise ConfigurationError(
+                f"sqlite_synchronous must be FULL or NORMAL, not {self.sqlite_synchronous!r}"
+            )
+        if self.renewal_seconds > self.lease_seconds / 2:
+            raise ConfigurationError(
+                f"renew_seconds ({self.renewal_seconds:g}) must be at most half of lease_seconds"
+                f" ({self.lease_seconds:g}), so that one late renewal loses no lease"
+            )
+
+    @property
+    def renewal_seconds(self) -> float:
+        return self.renew_seconds or self.lease_seconds / 3
+
+
+def read_settings(
+    given: Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> Settings:
+    """Take the given settings, then those of the environment, then the defaults."""
+    environment = os.environ if environment is None else environment
+    known = {field.name: type(field.default) for field in fields(Settings)}
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"there is no setting {name!r}{_closest(name, known)}")
+    values: dict[str, Any] = {}
+    for name, kind in known.items():
+        variable = f"HOLDFAST_{name.upper()}"
+        if name in given:
+            values[name] = _convert(name, kind, given[name])
+        elif variable in environment:
+            values[name] = _convert(variable, kind, environment[variable])
+    return replace(Settings(), **values)
+
+
+def _convert(name: str, kind: type, value: Any) -> Any:
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{name} must be a {kind.__name__}, not {value!r}") from None
+
+
+def _closest(name: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"

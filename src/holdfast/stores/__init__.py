@@ -1,0 +1,1 @@
+"""Where jobs are kept: the protocol, and a module for each database."""

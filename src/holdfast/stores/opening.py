@@ -1,0 +1,35 @@
+"""From a database's address to its store."""
+
+from __future__ import annotations
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.seam import Seam
+from holdfast.settings import Settings
+from holdfast.stores.protocol import Store
+
+
+def make_store(url: str, seam: Seam, settings: Settings) -> Store:
+    """Make the store for this address, without connecting."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise ConfigurationError(
+            "a database's address looks like sqlite:///jobs.db or postgresql://host/name"
+        )
+    match scheme:
+        case "sqlite":
+            from holdfast.stores.sqlite import SqliteStore
+
+            if not rest.startswith("/") or rest == "/":
+                raise ConfigurationError(
+                    "an SQLite address has three slashes and a path: sqlite:///jobs.db, "
+                    "or four for an absolute path: sqlite:////var/lib/jobs.db"
+                )
+            return SqliteStore(rest[1:], seam, synchronous=settings.sqlite_synchronous)
+        case "postgres" | "postgresql":
+            from holdfast.stores.postgres import PostgresStore
+
+            return PostgresStore(url, seam, pool_size=settings.pool_size)
+        case _:
+            raise ConfigurationError(
+                f"there is no store for {scheme}://; there are sqlite:// and postgresql://"
+            )

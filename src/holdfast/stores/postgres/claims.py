@@ -1,0 +1,152 @@
+"""Claiming: which lanes to walk, and from where.
+
+A lane is a (queue, priority). A claim steps through the lanes that have due jobs and takes from the
+best; queues of equal priority take turns. That walk starts at the front of the index, where every
+job that was claimed before leaves a dead entry. Usually vacuum clears them; while an old
+transaction is open it can't, and the walk gets slower with every job. So when claims keep coming
+back full, or slow, the claimer remembers how far it got in each lane and goes on from there. What
+came in behind it (a late commit, an earlier due time, a new lane) is found by a sweep: a look at
+the front of every lane, at most every twentieth of the time, and whenever a claim comes back short
+and the last sweep was quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from holdfast.domain.job import Claimed
+from holdfast.seam import Seam
+from holdfast.stores.postgres.records import to_claimed
+from holdfast.stores.protocol import Claim
+
+FULL_CLAIMS_BEFORE_REMEMBERING = 5
+SLOW_CLAIM_SECONDS = 0.05
+QUICK_SWEEP_SECONDS = 0.005
+SWEEP_SHARE = 20  # a sweep may take one of so many parts of the time
+TRACKS_MAX = 64
+
+Fetch = Callable[..., Awaitable[Sequence[Any]]]
+
+
+class Position(NamedTuple):
+    """A key in a lane's index: everything before it was taken, or was none of ours."""
+
+    run_at: datetime
+    id: UUID
+
+
+class Track:
+    """How far the claims for one set of names and queues have come in each lane."""
+
+    def __init__(self) -> None:
+        self.full_claims = 0
+        self.last_queue = ""
+        self.lanes: dict[tuple[str, int], Position] | None = None
+        self.swept_at = 0.0
+        self.sweep_seconds = 0.0
+
+    def in_turn(self) -> list[tuple[str, int, datetime, UUID]]:
+        """Order the lanes: best priority first, then from the queue behind the last served."""
+        lanes = self.lanes or {}
+        keys = sorted(lanes, key=lambda lane: (lane[1], lane[0] <= self.last_queue, lane[0]))
+        return [(queue, priority, *lanes[queue, priority]) for queue, priority in keys]
+
+    def advance(self, rows: Sequence[Any]) -> None:
+        """Note what was taken; the rows are in order."""
+        for row in rows:
+            self.last_queue = row["queue"]
+            if self.lanes is not None:
+                self.lanes[row["queue"], row["priority"]] = Position(row["run_at"], row["id"])
+
+    def sweep_is_due(self, now: float) -> bool:
+        return now - self.swept_at >= SWEEP_SHARE * self.sweep_seconds
+
+    def forget(self) -> None:
+        self.lanes = None
+        self.full_claims = 0
+
+
+class Claimer:
+    def __init__(self, fetch: Fetch, seam: Seam) -> None:
+        self._fetch = fetch
+        self._seam = seam
+        self._tracks: dict[tuple[object, ...], Track] = {}
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        track = self._track(claim)
+        if track.lanes is None:
+            rows = await self._claim_from_front(claim, track)
+        else:
+            rows = await self._claim_onwards(claim, track)
+        return [to_claimed(row) for row in rows]
+
+    def _track(self, claim: Claim) -> Track:
+        queues = None if claim.queues is None else tuple(claim.queues)
+        key = (tuple(claim.names), queues, tuple(claim.except_queues))
+        if key not in self._tracks and len(self._tracks) >= TRACKS_MAX:
+            self._tracks.clear()
+        return self._tracks.setdefault(key, Track())
+
+    async def _claim_from_front(self, claim: Claim, track: Track) -> list[Any]:
+        started = self._seam.monotonic()
+        rows = await self._take("claim", claim, track, claim.limit, last_queue=track.last_queue)
+        seconds = self._seam.monotonic() - started
+        track.full_claims = track.full_claims + 1 if len(rows) == claim.limit else 0
+        if track.full_claims >= FULL_CLAIMS_BEFORE_REMEMBERING or seconds > SLOW_CLAIM_SECONDS:
+            await self._sweep(claim, track)
+        return rows
+
+    async def _claim_onwards(self, claim: Claim, track: Track) -> list[Any]:
+        if track.sweep_is_due(self._seam.monotonic()):
+            await self._sweep(claim, track)
+        rows = await self._take_onwards(claim, track, claim.limit)
+        if len(rows) == claim.limit:
+            return rows
+        if track.sweep_seconds > QUICK_SWEEP_SECONDS:
+            return rows
+        track.forget()
+        return rows + await self._take(
+            "claim", claim, track, claim.limit - len(rows), last_queue=track.last_queue
+        )
+
+    async def _take_onwards(self, claim: Claim, track: Track, limit: int) -> list[Any]:
+        lanes = track.in_turn()
+        return await self._take(
+            "claim_onwards",
+            claim,
+            track,
+            limit,
+            lane_queues=[lane[0] for lane in lanes],
+            lane_priorities=[lane[1] for lane in lanes],
+            lane_run_at=[lane[2] for lane in lanes],
+            lane_ids=[lane[3] for lane in lanes],
+        )
+
+    async def _take(
+        self, statement: str, claim: Claim, track: Track, limit: int, **lanes: object
+    ) -> list[Any]:
+        rows = await self._fetch(
+            statement,
+            worker=claim.worker,
+            lease_seconds=claim.lease_seconds,
+            names=claim.names,
+            queues=claim.queues,
+            except_queues=claim.except_queues,
+            limit=limit,
+            **lanes,
+        )
+        ordered = sorted(rows, key=lambda row: (row["priority"], row["run_at"], row["id"]))
+        track.advance(ordered)
+        return ordered
+
+    async def _sweep(self, claim: Claim, track: Track) -> None:
+        started = self._seam.monotonic()
+        rows = await self._fetch("lanes", queues=claim.queues, except_queues=claim.except_queues)
+        track.lanes = {
+            (row["queue"], row["priority"]): Position(row["run_at"], row["id"]) for row in rows
+        }
+        track.swept_at = self._seam.monotonic()
+        track.sweep_seconds = track.swept_at - started

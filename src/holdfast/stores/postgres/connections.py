@@ -1,0 +1,171 @@
+"""Connections to PostgreSQL: a small pool for each event loop that asks, translated errors, and
+another try after a deadlock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.seam import Seam
+from holdfast.stores.postgres.failures import is_conflict, is_driver_error, translate
+
+T = TypeVar("T")
+
+CONNECT_SECONDS_MAX = 10.0
+COMMAND_SECONDS_MAX = 60.0
+CLOSE_SECONDS_MAX = 5.0
+CONFLICT_TRIES_MAX = 5
+CONFLICT_WAIT_SECONDS = 0.02
+
+# Plans don't depend on the values, so the ones that the tests explain are the ones that run; and
+# compiling a plan takes longer than any of them.
+_SESSION = "SET jit = off; SET plan_cache_mode = force_generic_plan"
+
+
+class Connections:
+    """Runs work on pooled connections, on whichever event loop the caller runs."""
+
+    def __init__(self, url: str, seam: Seam, size: int) -> None:
+        self._driver = load_driver()
+        self._url, options = _split_options(url)
+        self._statement_cache_size = int(options.get("statement_cache_size", 100))
+        self.address = _address(url)
+        self._seam = seam
+        self._size = size
+        self._pools: dict[asyncio.AbstractEventLoop, Any] = {}
+
+    async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Run on a connection; what a deadlock undid is run again."""
+        tries = 1
+        while True:
+            try:
+                return await self._run_once(work)
+            except Exception as error:
+                if not is_driver_error(error):
+                    raise
+                if not is_conflict(error) or tries == CONFLICT_TRIES_MAX:
+                    raise translate(error, self.address) from error
+            await asyncio.sleep(CONFLICT_WAIT_SECONDS * tries * self._seam.random.random())
+            tries += 1
+
+    async def _run_once(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        pool = await self._pool()
+        async with pool.acquire() as connection:
+            if self._statement_cache_size:
+                return await work(connection)
+            # Behind a pooler each transaction may meet another server: parse and execution of a
+            # statement must share one.
+            async with connection.transaction():
+                return await work(connection)
+
+    async def connect(self) -> Any:
+        """Make a connection outside the pool, for the caller to close."""
+        try:
+            return await self._driver.connect(self._url, **self._options())
+        except Exception as error:
+            if not is_driver_error(error):
+                raise
+            raise translate(error, self.address) from error
+
+    async def close(self) -> None:
+        here = asyncio.get_running_loop()
+        while self._pools:
+            loop, pool = self._pools.popitem()
+            if loop is here:
+                await _close_pool(pool)
+            elif loop.is_running():
+                closing = asyncio.run_coroutine_threadsafe(_close_pool(pool), loop)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.wrap_future(closing), CLOSE_SECONDS_MAX)
+            else:
+                # Its loop is gone, and nothing can be sent any more.
+                with suppress(RuntimeError):
+                    pool.terminate()
+
+    async def _pool(self) -> Any:
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            # With min_size=0 this connects nowhere and does not suspend: no other task of this
+            # loop comes between.
+            pool = await self._driver.create_pool(
+                self._url,
+                min_size=0,
+                max_size=self._size,
+                max_queries=2**31,
+                init=self._prepare,
+                reset=_leave_as_is,
+                **self._options(),
+            )
+            self._pools[loop] = pool
+        return pool
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "timeout": CONNECT_SECONDS_MAX,
+            "command_timeout": COMMAND_SECONDS_MAX,
+            "statement_cache_size": self._statement_cache_size,
+            "max_cached_statement_lifetime": 0,
+            "server_settings": {"application_name": "holdfast"},
+        }
+
+    async def _prepare(self, connection: Any) -> None:
+        await connection.execute(_SESSION)
+        async with connection.transaction():
+            await connection.set_type_codec(
+                "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
+            )
+
+
+def load_driver() -> Any:
+    try:
+        return import_module("asyncpg")
+    except ImportError as error:
+        raise ConfigurationError(
+            "PostgreSQL needs the driver asyncpg: pip install 'holdfast[postgres]'"
+        ) from error
+
+
+async def _leave_as_is(connection: Any) -> None:
+    """Nothing that the store does changes a session, so there is nothing to reset."""
+
+
+async def _close_pool(pool: Any) -> None:
+    try:
+        await asyncio.wait_for(pool.close(), CLOSE_SECONDS_MAX)
+    except TimeoutError:
+        pool.terminate()
+
+
+def _parse(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("postgres", "postgresql") and (parts.port or True)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigurationError(
+            "the address of a PostgreSQL database looks like"
+            " postgresql://user:password@host:5432/database"
+        )
+    return parts
+
+
+def _split_options(url: str) -> tuple[str, dict[str, str]]:
+    """Take out of the URL's query what the driver would send on to the server."""
+    parts = _parse(url)
+    query = parse_qsl(parts.query)
+    ours = {name: value for name, value in query if name in ("schema", "statement_cache_size")}
+    rest = urlencode([pair for pair in query if pair[0] not in ours])
+    return parts._replace(query=rest).geturl(), ours
+
+
+def _address(url: str) -> str:
+    parts = _parse(url)
+    hosts = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
+    return f"{hosts}{parts.path}"

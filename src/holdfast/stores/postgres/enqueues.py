@@ -1,0 +1,175 @@
+"""Recording new jobs: plain ones in one statement, many by COPY, keyed ones behind their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from holdfast.domain.errors import DuplicateJob, IdempotencyConflict
+from holdfast.domain.job import NewJob, Receipt
+from holdfast.stores.postgres.failures import sqlstate
+from holdfast.stores.statements import Statement
+
+COPY_JOBS_MIN = 500
+_UNIQUE_VIOLATION = "23505"
+_COPIED = (
+    "id",
+    "name",
+    "queue",
+    "priority",
+    "arguments",
+    "max_attempts",
+    "tenant",
+    "correlation_id",
+    "tags",
+)
+
+Key = tuple[str, str]
+
+
+class Enqueuer:
+    def __init__(self, statements: Mapping[str, Statement]) -> None:
+        self._statements = statements
+
+    async def enqueue(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
+        """Record all or none; to be tried again as a whole."""
+        try:
+            if any(job.idempotency_key is not None for job in jobs):
+                return await self._enqueue_keyed(connection, jobs)
+            if len(jobs) >= COPY_JOBS_MIN and all(map(_is_plain, jobs)):
+                await self._copy(connection, jobs)
+            else:
+                await self._insert(connection, jobs)
+        except Exception as error:
+            if duplicate := _duplicate_id(error, jobs):
+                raise DuplicateJob(duplicate) from error
+            raise
+        return [Receipt(job.id, True) for job in jobs]
+
+    async def _fetch(self, connection: Any, name: str, **values: object) -> list[Any]:
+        statement = self._statements[name]
+        rows: list[Any] = await connection.fetch(statement.sql, *statement.arguments(values))
+        return rows
+
+    async def _insert(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        await self._fetch(
+            connection,
+            "enqueue",
+            ids=[job.id for job in jobs],
+            names=[job.name for job in jobs],
+            queues=[job.queue for job in jobs],
+            priorities=[job.priority for job in jobs],
+            arguments=[job.arguments for job in jobs],
+            max_attempts=[job.max_attempts for job in jobs],
+            run_at=[job.run_at for job in jobs],
+            delay_seconds=[job.delay_seconds for job in jobs],
+            expires_in_seconds=[job.expires_in_seconds for job in jobs],
+            tenants=[job.tenant for job in jobs],
+            correlation_ids=[job.correlation_id for job in jobs],
+            tags=[_array_literal(job.tags) for job in jobs],
+            keys=[job.idempotency_key for job in jobs],
+        )
+
+    async def _copy(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        async with connection.transaction():
+            await connection.copy_records_to_table(
+                "jobs",
+                schema_name="holdfast",
+                columns=_COPIED,
+                records=[
+                    (
+                        job.id,
+                        job.name,
+                        job.queue,
+                        job.priority,
+                        job.arguments,
+                        job.max_attempts,
+                        job.tenant,
+                        job.correlation_id,
+                        job.tags,
+                    )
+                    for job in jobs
+                ],
+            )
+            queues = sorted({job.queue for job in jobs})
+            await self._fetch(connection, "notify_queues", queues=queues)
+
+    async def _enqueue_keyed(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
+        first: dict[Key, NewJob] = {}
+        for job in jobs:
+            if job.idempotency_key is not None:
+                first.setdefault(_key(job), job)
+        async with connection.transaction():
+            holders = await self._keep_keys(connection, first)
+            receipts = [_receipt(job, holders, first) for job in jobs]
+            created = [job for job, receipt in zip(jobs, receipts, strict=True) if receipt.created]
+            if created:
+                await self._insert(connection, created)
+        return receipts
+
+    async def _keep_keys(
+        self, connection: Any, first: Mapping[Key, NewJob]
+    ) -> dict[Key, tuple[UUID, bytes]]:
+        """Take the keys that are free; answer the holders of the others.
+
+        A key that another transaction is about to take is waited for: it is ours if that one rolls
+        back. Keys are taken in order, so that two batches can't wait for each other.
+        """
+        keys = sorted(first)
+        jobs = [first[key] for key in keys]
+        taken = await self._fetch(
+            connection,
+            "keep_keys",
+            tenants=[tenant for tenant, _ in keys],
+            keys=[key for _, key in keys],
+            job_ids=[job.id for job in jobs],
+            body_hashes=[job.body_hash or b"" for job in jobs],
+            kept_seconds=[job.key_kept_seconds for job in jobs],
+        )
+        missed = sorted(set(keys) - {(row["tenant"], row["key"]) for row in taken})
+        if not missed:
+            return {}
+        held = await self._fetch(
+            connection,
+            "kept_keys",
+            tenants=[tenant for tenant, _ in missed],
+            keys=[key for _, key in missed],
+        )
+        return {(row["tenant"], row["key"]): (row["job_id"], row["body_hash"]) for row in held}
+
+
+def _key(job: NewJob) -> Key:
+    return (job.tenant or "", job.idempotency_key or "")
+
+
+def _receipt(
+    job: NewJob, holders: Mapping[Key, tuple[UUID, bytes]], first: Mapping[Key, NewJob]
+) -> Receipt:
+    if job.idempotency_key is None:
+        return Receipt(job.id, True)
+    key = _key(job)
+    if key not in holders and first[key] is job:
+        return Receipt(job.id, True)
+    holder, body_hash = holders.get(key) or (first[key].id, first[key].body_hash or b"")
+    if body_hash != (job.body_hash or b""):
+        raise IdempotencyConflict(job.idempotency_key, holder)
+    return Receipt(holder, False)
+
+
+def _is_plain(job: NewJob) -> bool:
+    """COPY computes nothing, so the due time must be the column's default: now."""
+    return job.delay_seconds <= 0 and job.run_at is None and job.expires_in_seconds is None
+
+
+def _array_literal(values: Sequence[str]) -> str:
+    """Write a text array as PostgreSQL reads it: arrays of arrays must not be ragged."""
+    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+
+
+def _duplicate_id(error: Exception, jobs: Sequence[NewJob]) -> UUID | None:
+    if sqlstate(error) != _UNIQUE_VIOLATION:
+        return None
+    detail = getattr(error, "detail", None) or ""
+    return next((job.id for job in jobs if str(job.id) in detail), None)

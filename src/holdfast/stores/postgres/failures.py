@@ -1,0 +1,57 @@
+"""What the driver raises, in Holdfast's words; judged by SQLSTATE class."""
+
+from __future__ import annotations
+
+from holdfast.domain.errors import (
+    ConfigurationError,
+    HoldfastError,
+    SchemaMismatch,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+TOLD_CHARS_MAX = 400
+
+# A deadlock or a serialization failure: the same work, done again, is likely to succeed.
+_CONFLICTS = frozenset({"40P01", "40001"})
+_PREPARED_STATEMENT_LOST = frozenset({"26000", "42P05"})
+_NO_SCHEMA = frozenset({"42P01", "42703", "42883", "3F000"})
+_NOT_ALLOWED = frozenset({"28", "3D"})
+_PASSING = frozenset({"08", "25", "40", "53", "55", "57", "58", "0A"})
+
+
+def is_conflict(error: BaseException) -> bool:
+    return sqlstate(error) in _CONFLICTS
+
+
+def sqlstate(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def is_driver_error(error: BaseException) -> bool:
+    return (
+        isinstance(error, (OSError, TimeoutError, UnicodeEncodeError, OverflowError))
+        or type(error).__module__.partition(".")[0] == "asyncpg"
+    )
+
+
+def translate(error: Exception, address: str) -> HoldfastError:
+    """Say what the error of a driver means; the address names the host, never a password."""
+    code = sqlstate(error)
+    told = f"{type(error).__name__}: {error}"[:TOLD_CHARS_MAX].removesuffix(": ")
+    if code in _PREPARED_STATEMENT_LOST:
+        return ConfigurationError(
+            f"PostgreSQL at {address} forgets prepared statements: a pooler in transaction mode"
+            " stands before it. Add ?statement_cache_size=0 to the URL, or connect directly."
+        )
+    if code in _NO_SCHEMA:
+        return SchemaMismatch(
+            f"the database {address} has no fitting schema ({told}); run: holdfast migrate"
+        )
+    if code[:2] in _NOT_ALLOWED or code == "42501":
+        return ConfigurationError(f"PostgreSQL at {address} does not let us in: {told}")
+    if not code or code[:2] in _PASSING:
+        if isinstance(error, (UnicodeEncodeError, OverflowError)):
+            return StoreRefused(f"PostgreSQL can't store a value: {told}")
+        return StoreUnavailable(f"PostgreSQL at {address} is not available: {told}")
+    return StoreRefused(f"PostgreSQL at {address} refused: {told}")

@@ -1,0 +1,51 @@
+"""The schema's version: checked when the store opens, brought up by `holdfast migrate`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.domain.errors import SchemaMismatch
+from holdfast.stores.migrations import steps
+
+# Any number that no other program's migrations lock.
+_MIGRATION_LOCK = 0x686F6C6466617374
+_KNOWN = "SELECT to_regclass('holdfast.schema_version') IS NOT NULL"
+_VERSION = "SELECT coalesce(max(version), 0) FROM holdfast.schema_version"
+_RECORD = "INSERT INTO holdfast.schema_version (version, name) VALUES ($1, $2)"
+
+
+async def check(connection: Any, address: str) -> None:
+    """Accept the version of this code, and the next one: old workers outlive a migration."""
+    ours = steps("postgres")[-1].version
+    theirs = await _version(connection)
+    if theirs in (ours, ours + 1):
+        return
+    if theirs == 0:
+        raise SchemaMismatch(f"the database {address} is empty; run: holdfast migrate")
+    if theirs < ours:
+        raise SchemaMismatch(
+            f"the database {address} has schema version {theirs}, this code needs {ours};"
+            " run: holdfast migrate"
+        )
+    raise SchemaMismatch(
+        f"the database {address} has schema version {theirs}, this code knows {ours};"
+        " upgrade holdfast"
+    )
+
+
+async def migrate(connection: Any) -> list[str]:
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        version = await _version(connection)
+        missing = [step for step in steps("postgres") if step.version > version]
+        for step in missing:
+            await connection.execute(step.sql)
+            await connection.execute(_RECORD, step.version, step.name)
+    return [f"{step.version:04d}_{step.name}" for step in missing]
+
+
+async def _version(connection: Any) -> int:
+    if not await connection.fetchval(_KNOWN):
+        return 0
+    version: int = await connection.fetchval(_VERSION)
+    return version

@@ -1,0 +1,127 @@
+"""Ending and extending leases. Every write here names the fence of its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from holdfast.domain.job import Lease, Lost, Settlement
+from holdfast.domain.states import State
+from holdfast.stores.statements import Statement
+
+Held = TypeVar("Held", Lease, Settlement)
+
+
+class Settler:
+    def __init__(self, statements: Mapping[str, Statement]) -> None:
+        self._statements = statements
+
+    async def renew(
+        self, connection: Any, leases: Sequence[Lease], lease_seconds: float
+    ) -> list[Lost]:
+        lost: list[Lost] = []
+        for batch in _rounds(leases):
+            missed = await self._write(connection, "renew", batch, lease_seconds=lease_seconds)
+            # A row that is locked is not renewed, but may well be ours.
+            lost += [
+                Lost(lease.job_id, lease.fence, state)
+                for lease, fence, state in await self._look_up(connection, missed)
+                if fence != lease.fence or state is not State.RUNNING
+            ]
+        return lost
+
+    async def settle(self, connection: Any, settlements: Sequence[Settlement]) -> list[Lost]:
+        succeeded = [item for item in settlements if item.state is State.SUCCEEDED]
+        if len(succeeded) == len(settlements) and _are_unique(succeeded):
+            missed = await self._settle_succeeded(connection, succeeded) if succeeded else []
+        else:
+            missed = await self._settle_mixed(connection, settlements)
+        found = await self._look_up(connection, missed)
+        return [Lost(item.job_id, item.fence, state) for item, _, state in found]
+
+    async def _settle_mixed(
+        self, connection: Any, settlements: Sequence[Settlement]
+    ) -> list[Settlement]:
+        missed: list[Settlement] = []
+        async with connection.transaction():
+            for batch in _rounds(settlements):
+                succeeded = [item for item in batch if item.state is State.SUCCEEDED]
+                others = [item for item in batch if item.state is not State.SUCCEEDED]
+                if succeeded:
+                    missed += await self._settle_succeeded(connection, succeeded)
+                if others:
+                    missed += await self._settle_others(connection, others)
+        return missed
+
+    async def _settle_succeeded(
+        self, connection: Any, settlements: Sequence[Settlement]
+    ) -> list[Settlement]:
+        batch = _sorted(settlements)
+        return await self._write(
+            connection, "settle_succeeded", batch, results=[item.result for item in batch]
+        )
+
+    async def _settle_others(
+        self, connection: Any, settlements: Sequence[Settlement]
+    ) -> list[Settlement]:
+        batch = _sorted(settlements)
+        return await self._write(
+            connection,
+            "settle",
+            batch,
+            states=[item.state.value for item in batch],
+            delay_seconds=[item.delay_seconds for item in batch],
+            results=[item.result for item in batch],
+            error_codes=[item.error_code for item in batch],
+            error_texts=[item.error_text for item in batch],
+            attempts_back=[int(item.attempt_back) for item in batch],
+            snoozed=[int(item.snoozed) for item in batch],
+            released=[int(item.released) for item in batch],
+            outcomes=[item.outcome for item in batch],
+        )
+
+    async def _write(
+        self, connection: Any, name: str, batch: Sequence[Held], **values: object
+    ) -> list[Held]:
+        """Write a batch of sorted, unique ids; answer those whose fence did not match."""
+        statement = self._statements[name]
+        values["ids"] = [item.job_id for item in batch]
+        values["fences"] = [item.fence for item in batch]
+        # NULL if all were written: then no ids need to travel.
+        written = await connection.fetchval(statement.sql, *statement.arguments(values))
+        if written is None:
+            return []
+        done = set(written)
+        return [item for item in batch if item.job_id not in done]
+
+    async def _look_up(
+        self, connection: Any, missed: Sequence[Held]
+    ) -> list[tuple[Held, int | None, State | None]]:
+        if not missed:
+            return []
+        statement = self._statements["fences"]
+        rows = await connection.fetch(statement.sql, [item.job_id for item in missed])
+        fences = {row["id"]: row["fence"] for row in rows}
+        states = {row["id"]: State(row["state"]) for row in rows}
+        return [(item, fences.get(item.job_id), states.get(item.job_id)) for item in missed]
+
+
+def _sorted(items: Sequence[Held]) -> list[Held]:
+    return sorted(items, key=lambda item: item.job_id)
+
+
+def _are_unique(items: Sequence[Held]) -> bool:
+    return len({item.job_id for item in items}) == len(items)
+
+
+def _rounds(items: Sequence[Held]) -> list[list[Held]]:
+    """Split into batches of sorted, unique ids: a job named twice has its turn in the next."""
+    rounds: list[dict[UUID, Held]] = []
+    for item in items:
+        batch = next((batch for batch in rounds if item.job_id not in batch), None)
+        if batch is None:
+            batch = {}
+            rounds.append(batch)
+        batch[item.job_id] = item
+    return [_sorted(list(batch.values())) for batch in rounds]

@@ -1,0 +1,190 @@
+"""The store on PostgreSQL. What each verb promises stands in `holdfast.stores.protocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.domain.errors import DuplicateJob, StoreRefused
+from holdfast.domain.job import (
+    Attempt,
+    Claimed,
+    Count,
+    Filter,
+    Job,
+    Lease,
+    Lost,
+    NewJob,
+    Page,
+    Receipt,
+    Reclaimed,
+    Settlement,
+)
+from holdfast.domain.states import State
+from holdfast.seam import Seam
+from holdfast.stores.postgres import schema
+from holdfast.stores.postgres.claims import Claimer
+from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.postgres.enqueues import Enqueuer
+from holdfast.stores.postgres.records import to_attempt, to_claimed, to_job, to_reclaimed
+from holdfast.stores.postgres.settles import Settler
+from holdfast.stores.protocol import Canceled, Claim
+from holdfast.stores.statements import Statement, load, read_sql
+from holdfast.wakeups.postgres import PostgresListener, start_listening
+from holdfast.wakeups.protocol import Heard
+
+STATEMENTS: Final[Mapping[str, Statement]] = load(
+    read_sql("postgres", "jobs.sql").replace("{lanes}", read_sql("postgres", "lanes.sql")),
+    numbered=True,
+)
+
+
+class PostgresStore:
+    def __init__(self, url: str, seam: Seam, *, pool_size: int = 4) -> None:
+        self._seam = seam
+        self._connections = Connections(url, seam, pool_size)
+        self._claimer = Claimer(self._fetch, seam)
+        self._enqueuer = Enqueuer(STATEMENTS)
+        self._settler = Settler(STATEMENTS)
+
+    async def open(self) -> None:
+        await self._connections.run(lambda connection: schema.check(connection, self.address))
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    @property
+    def address(self) -> str:
+        return self._connections.address
+
+    async def migrate(self) -> Sequence[str]:
+        return await self._connections.run(schema.migrate)
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
+        if not jobs:
+            return []
+        return await self._connections.run(
+            lambda connection: self._enqueuer.enqueue(connection, jobs)
+        )
+
+    async def claim(self, claim: Claim) -> Sequence[Claimed]:
+        return await self._claimer.claim(claim)
+
+    async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
+        rows = await self._fetch(
+            "claim_by_id", job_id=job_id, worker=worker, lease_seconds=lease_seconds
+        )
+        return to_claimed(rows[0]) if rows else None
+
+    async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
+        return await self._connections.run(
+            lambda connection: self._settler.renew(connection, leases, lease_seconds)
+        )
+
+    async def progress(self, lease: Lease, progress: bytes) -> bool:
+        rows = await self._fetch(
+            "progress", job_id=lease.job_id, fence=lease.fence, progress=progress
+        )
+        return bool(rows)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Lost]:
+        return await self._connections.run(
+            lambda connection: self._settler.settle(connection, settlements)
+        )
+
+    async def reclaim(self, limit: int) -> Sequence[Reclaimed]:
+        return [to_reclaimed(row) for row in await self._fetch("reclaim", limit=limit)]
+
+    async def prune_keys(self, limit: int) -> int:
+        return len(await self._fetch("prune_keys", limit=limit))
+
+    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
+        rows = await self._fetch("cancel", ids=sorted(set(job_ids)))
+        return [Canceled(row["id"], row["was_running"]) for row in rows]
+
+    async def retry(self, job_id: UUID) -> bool:
+        return bool(await self._fetch("retry", job_id=job_id))
+
+    async def requeue(self, job_id: UUID, new_id: UUID) -> bool:
+        try:
+            return bool(await self._fetch("requeue", job_id=job_id, new_id=new_id))
+        except StoreRefused as error:
+            if getattr(error.__cause__, "constraint_name", None) == "jobs_pkey":
+                raise DuplicateJob(new_id) from error
+            raise
+
+    async def get(self, job_id: UUID) -> Job | None:
+        rows = await self._fetch("get", job_id=job_id)
+        return to_job(rows[0]) if rows else None
+
+    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
+        return [to_attempt(row) for row in await self._fetch("attempts", job_id=job_id)]
+
+    async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
+        rows = await self._fetch_planned(
+            "page",
+            after=after,
+            states=[state.value for state in filter.states],
+            queue=filter.queue,
+            name=filter.name,
+            tenant=filter.tenant,
+            tag=filter.tag,
+            correlation_id=filter.correlation_id,
+            limit=limit + 1,
+        )
+        jobs = [to_job(row) for row in rows[:limit]]
+        return Page(jobs, jobs[-1].id if len(rows) > limit else None)
+
+    async def counts(self, tenant: str | None = None) -> Sequence[Count]:
+        rows = await self._fetch_planned("counts", tenant=tenant)
+        return [Count(row["queue"], State(row["state"]), row["jobs"]) for row in rows]
+
+    async def awaited(
+        self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
+    ) -> bool:
+        rows = await self._fetch(
+            "awaited", names=names, queues=queues, within_seconds=within_seconds
+        )
+        return bool(rows[0][0])
+
+    async def unknown_names(
+        self, names: Sequence[str], queues: Sequence[str] | None
+    ) -> Sequence[str]:
+        rows = await self._fetch("unknown_names", names=names, queues=queues)
+        return [row["name"] for row in rows]
+
+    async def listen(self, heard: Heard) -> PostgresListener | None:
+        return await start_listening(
+            heard,
+            connect=self._connections.connect,
+            notify=self._notify,
+            random=self._seam.random,
+            address=self.address,
+        )
+
+    async def _notify(self, payload: str) -> None:
+        await self._fetch("notify", payload=payload)
+
+    async def _fetch(self, name: str, /, **values: Any) -> Sequence[Any]:
+        statement = STATEMENTS[name]
+        arguments = statement.arguments(values)
+
+        async def work(connection: Any) -> Sequence[Any]:
+            rows: Sequence[Any] = await connection.fetch(statement.sql, *arguments)
+            return rows
+
+        return await self._connections.run(work)
+
+    async def _fetch_planned(self, name: str, /, **values: Any) -> Sequence[Any]:
+        """Fetch with a plan made for these values: filters that are not given fall away."""
+        statement = STATEMENTS[name]
+        arguments = statement.arguments(values)
+
+        async def work(connection: Any) -> Sequence[Any]:
+            async with connection.transaction(readonly=True):
+                await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+                rows: Sequence[Any] = await connection.fetch(statement.sql, *arguments)
+                return rows
+
+        return await self._connections.run(work)

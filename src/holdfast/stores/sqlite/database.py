@@ -1,0 +1,180 @@
+"""The file: connections to it, its schema, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+
+from holdfast.domain.errors import (
+    ConfigurationError,
+    HoldfastError,
+    SchemaMismatch,
+    StoreRefused,
+    StoreUnavailable,
+)
+from holdfast.seam import Seam
+from holdfast.stores import migrations
+from holdfast.stores.sqlite.values import from_time
+from holdfast.stores.statements import load, read_sql
+
+_SQL = load(read_sql("sqlite", "schema.sql"), numbered=False)
+_OLDEST_SQLITE = (3, 37, 0)
+_BUSY_TIMEOUT = "PRAGMA busy_timeout = 15000"
+_SYNCHRONOUS = {
+    "NORMAL": "PRAGMA synchronous = NORMAL",
+    "FULL": "PRAGMA synchronous = FULL",
+    "EXTRA": "PRAGMA synchronous = EXTRA",
+}
+_WAL_TRIES_MAX = 100
+
+
+class Database:
+    """Open connections to one file, and bring its schema to this code's version."""
+
+    def __init__(self, path: str, seam: Seam, synchronous: str) -> None:
+        if path == "" or ":memory:" in path or "mode=memory" in path:
+            raise ConfigurationError(
+                "an SQLite database in memory can't be shared by the connections of a store;"
+                " use a file, such as sqlite:///jobs.db"
+            )
+        if synchronous.upper() not in _SYNCHRONOUS:
+            known = ", ".join(_SYNCHRONOUS)
+            raise ConfigurationError(f"synchronous must be one of {known}, not {synchronous!r}")
+        self.path = path
+        self.steps_taken: list[str] = []
+        self._seam = seam
+        self._synchronous = _SYNCHRONOUS[synchronous.upper()]
+
+    def connect_writer(self) -> sqlite3.Connection:
+        connection = self._connect()
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def connect_reader(self) -> sqlite3.Connection:
+        connection = self._connect()
+        connection.execute(_BUSY_TIMEOUT)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    def now(self) -> int:
+        return from_time(self._seam.now())
+
+    def translated(self, error: Exception) -> Exception:
+        """Say in the domain's words what an error of the driver means."""
+        match error:
+            case HoldfastError():
+                return error
+            case sqlite3.IntegrityError() | sqlite3.DataError() | sqlite3.InterfaceError():
+                return StoreRefused(f"{self.path} refused a value: {error}")
+            case UnicodeError() | OverflowError() | ValueError():
+                return StoreRefused(f"a value can't be stored in {self.path}: {error}")
+            case sqlite3.Error():
+                return StoreUnavailable(f"{self.path} can't be used now: {error}")
+        return error
+
+    def _connect(self) -> sqlite3.Connection:
+        _require_sqlite()
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if not os.path.isdir(folder):
+            raise ConfigurationError(
+                f"the directory {folder} of the database {self.path} does not exist"
+            )
+        try:
+            return self._seam.connect_sqlite(self.path)
+        except sqlite3.OperationalError as error:
+            raise ConfigurationError(f"{self.path} can't be opened: {error}") from error
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute(_BUSY_TIMEOUT)
+            _switch_to_wal(connection)
+            connection.execute(self._synchronous)
+            self.steps_taken = self._migrate(connection)
+        except sqlite3.DatabaseError as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if name.startswith("SQLITE_NOTADB"):
+                raise ConfigurationError(f"{self.path} is not an SQLite database") from error
+            if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+                raise ConfigurationError(
+                    f"{self.path} can't be written: {error}; the file and its directory must be"
+                    " writable"
+                ) from error
+            raise
+
+    def _migrate(self, connection: sqlite3.Connection) -> list[str]:
+        steps = migrations.steps("sqlite")
+        newest = steps[-1].version
+        if self._version(connection, newest) >= newest:
+            return []
+        connection.execute("BEGIN EXCLUSIVE")
+        try:
+            # Another process may have migrated the file while this one waited for the lock.
+            version = self._version(connection, newest)
+            connection.execute(_SQL["create_versions"].sql)
+            missing = [step for step in steps if step.version > version]
+            for step in missing:
+                self._apply(connection, step)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return [f"{step.version:04}_{step.name}" for step in missing]
+
+    def _version(self, connection: sqlite3.Connection, newest: int) -> int:
+        if not connection.execute(_SQL["versions_exist"].sql).fetchone()[0]:
+            return 0
+        version: int = connection.execute(_SQL["version"].sql).fetchone()[0]
+        if version > newest + 1:
+            raise SchemaMismatch(
+                f"the schema of {self.path} has version {version}, this code knows {newest} and"
+                f" runs on {newest + 1} at most; upgrade holdfast here"
+            )
+        return version
+
+    def _apply(self, connection: sqlite3.Connection, step: migrations.Step) -> None:
+        for statement in _split(step.sql):
+            connection.execute(statement)
+        applied = {"version": step.version, "name": step.name, "applied_at": self.now()}
+        connection.execute(_SQL["applied"].sql, applied)
+
+
+def _require_sqlite() -> None:
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        oldest = ".".join(map(str, _OLDEST_SQLITE))
+        raise ConfigurationError(
+            f"SQLite {oldest} or newer is needed, this Python has {sqlite3.sqlite_version}"
+        )
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Turn write-ahead logging on; it stays on in the file.
+
+    Two processes that open a new file at once can block each other in a way for which SQLite does
+    not wait. A write lock is waited for, and whoever had the file is done when it is free.
+    """
+    for _ in range(_WAL_TRIES_MAX):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+                raise
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("COMMIT")
+    raise StoreUnavailable("other processes keep the database locked while it is being set up")
+
+
+def _split(script: str) -> Iterator[str]:
+    """Take a script apart: `executescript` would commit the transaction around it."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

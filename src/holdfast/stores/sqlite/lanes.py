@@ -1,0 +1,184 @@
+"""Threads that own a connection: one writes, with group commit, and one reads."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.seam import Seam
+from holdfast.stores.sqlite.database import Database
+from holdfast.wakeups.protocol import Wakeup
+
+T = TypeVar("T")
+C = TypeVar("C")
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a write works with: the connection, the time, and whom to wake after the commit."""
+
+    connection: sqlite3.Connection
+    now: int
+    wakeups: list[Wakeup] = field(default_factory=list)
+
+    def wake_queues(self, queues: Iterable[str]) -> None:
+        self.wakeups += [Wakeup(queue=queue) for queue in queues]
+
+
+@dataclass(slots=True)
+class _Call(Generic[C]):
+    """Something to do on a lane, and where its answer goes. Without an action: the end."""
+
+    action: Callable[[C], Any] | None
+    future: Future[Any] = field(default_factory=Future)
+
+
+class _ConnectionLane(Generic[C]):
+    """A lane whose connection is made by its first call, and again after one that failed."""
+
+    def __init__(
+        self, seam: Seam, name: str, database: Database, connect: Callable[[], sqlite3.Connection]
+    ) -> None:
+        self._database = database
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+        self._lane = seam.lane(name, self._work)
+
+    async def run(self, action: Callable[[C], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable(f"the store on {self._database.path} is closed")
+        call = _Call(action)
+        self._lane.put(call)
+        answer: T = await asyncio.wrap_future(call.future)
+        return answer
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        last: _Call[C] = _Call(None)
+        self._lane.put(last)
+        # The lane must be idle before it is closed, or closing it would block this loop.
+        await asyncio.wrap_future(last.future)
+        self._lane.close()
+
+    def _work(self, calls: list[_Call[C]]) -> None:
+        wanted = [call for call in calls if call.future.set_running_or_notify_cancel()]
+        actions = [call for call in wanted if call.action is not None]
+        if actions:
+            try:
+                if self._connection is None:
+                    self._connection = self._connect()
+                self._answer(self._connection, actions)
+            except Exception as error:
+                self._roll_back()
+                self._fail(actions, error)
+        for call in wanted:
+            if call.action is None:
+                self._disconnect()
+                call.future.set_result(None)
+
+    def _answer(self, connection: sqlite3.Connection, calls: list[_Call[C]]) -> None:
+        raise NotImplementedError
+
+    def _fail(self, calls: Iterable[_Call[C]], error: Exception) -> None:
+        for call in calls:
+            if not call.future.done():
+                translated = self._database.translated(error)
+                if translated is not error:
+                    translated.__cause__ = error
+                call.future.set_exception(translated)
+
+    def _roll_back(self) -> None:
+        """Leave no transaction open; a connection that can't even do that is made anew."""
+        try:
+            if self._connection is not None and self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class ReadLane(_ConnectionLane[sqlite3.Connection]):
+    """Answer calls one by one; write-ahead logging lets them read while others write."""
+
+    def _answer(
+        self, connection: sqlite3.Connection, calls: list[_Call[sqlite3.Connection]]
+    ) -> None:
+        for call in calls:
+            assert call.action is not None
+            try:
+                call.future.set_result(call.action(connection))
+            except Exception as error:
+                self._fail([call], error)
+
+
+class WriteLane(_ConnectionLane[Transaction]):
+    """Do all waiting calls in one transaction; answer them when it is committed.
+
+    Each call has a savepoint of its own, so that one that fails leaves no trace and harms no other.
+    """
+
+    def __init__(
+        self,
+        seam: Seam,
+        name: str,
+        database: Database,
+        connect: Callable[[], sqlite3.Connection],
+        send: Callable[[Iterable[Wakeup]], None],
+    ) -> None:
+        self._send = send
+        super().__init__(seam, name, database, connect)
+
+    def _answer(self, connection: sqlite3.Connection, calls: list[_Call[Transaction]]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        # Taken with the lock held: what commits later never has an earlier time.
+        now = self._database.now()
+        run = self._run if len(calls) == 1 else self._run_guarded
+        answers = [run(call, Transaction(connection, now)) for call in calls]
+        connection.execute("COMMIT")
+        for call, answer in zip(calls, answers, strict=True):
+            self._deliver(call, answer)
+        wakeups = {wakeup for answer in answers for wakeup in answer.wakeups}
+        if wakeups:
+            self._send(wakeups)
+
+    def _run(self, call: _Call[Transaction], transaction: Transaction) -> _Answer:
+        assert call.action is not None
+        return _Answer(call.action(transaction), transaction.wakeups)
+
+    def _run_guarded(self, call: _Call[Transaction], transaction: Transaction) -> _Answer:
+        connection = transaction.connection
+        connection.execute("SAVEPOINT call")
+        try:
+            answer = self._run(call, transaction)
+        except Exception as error:
+            if not connection.in_transaction:
+                raise
+            connection.execute("ROLLBACK TO call")
+            answer = _Answer(error=error)
+        connection.execute("RELEASE call")
+        return answer
+
+    def _deliver(self, call: _Call[Transaction], answer: _Answer) -> None:
+        if answer.error is not None:
+            self._fail([call], answer.error)
+        else:
+            call.future.set_result(answer.value)
+
+
+@dataclass(slots=True)
+class _Answer:
+    value: Any = None
+    wakeups: list[Wakeup] = field(default_factory=list)
+    error: Exception | None = None

@@ -1,0 +1,165 @@
+"""The store protocol on an SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from typing import TypeVar
+from uuid import UUID
+
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.job import (
+    Attempt,
+    Claimed,
+    Count,
+    Filter,
+    Job,
+    Lease,
+    Lost,
+    NewJob,
+    Page,
+    Receipt,
+    Reclaimed,
+    Settlement,
+)
+from holdfast.seam import Seam
+from holdfast.stores.protocol import Canceled, Claim, Completion
+from holdfast.stores.sqlite import enqueueing, interventions, leasing, reading
+from holdfast.stores.sqlite.completing import completing
+from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.lanes import ReadLane, Transaction, WriteLane
+from holdfast.stores.sqlite.values import after
+from holdfast.wakeups.local import LocalSignals
+from holdfast.wakeups.protocol import Heard, Listener
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Keep jobs in an SQLite file. There is no server, so the clock is this machine's."""
+
+    def __init__(self, path: str, seam: Seam, *, synchronous: str = "FULL") -> None:
+        self._seam = seam
+        self._database = Database(path, seam, synchronous)
+        self._signals = LocalSignals(path)
+        self._turns = count()
+        self._writer: WriteLane | None = None
+        self._reader: ReadLane | None = None
+
+    async def open(self) -> None:
+        """Connect; a file that is new or has an older schema is brought to this code's version."""
+        if self._writer is not None:
+            return
+        database = self._database
+        self._writer = WriteLane(
+            self._seam, "holdfast-writer", database, database.connect_writer, self._signals.send
+        )
+        self._reader = ReadLane(self._seam, "holdfast-reader", database, database.connect_reader)
+        try:
+            await self._write(lambda transaction: None)
+            await self._read(lambda connection: None)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        writer, reader = self._writer, self._reader
+        self._writer = self._reader = None
+        if writer is not None:
+            await writer.close()
+        if reader is not None:
+            await reader.close()
+        self._signals.close()
+
+    async def migrate(self) -> Sequence[str]:
+        if self._writer is not None:
+            return []
+        await self.open()
+        await self.close()
+        return self._database.steps_taken
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
+        return await self._write(lambda transaction: enqueueing.enqueue(transaction, jobs))
+
+    async def claim(self, claim: Claim) -> Sequence[Claimed]:
+        turn = next(self._turns)
+        return await self._write(lambda transaction: leasing.claim(transaction, claim, turn))
+
+    async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
+        return await self._write(
+            lambda transaction: leasing.claim_by_id(transaction, job_id, worker, lease_seconds)
+        )
+
+    async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
+        return await self._write(
+            lambda transaction: leasing.renew(transaction, leases, lease_seconds)
+        )
+
+    async def progress(self, lease: Lease, progress: bytes) -> bool:
+        return await self._write(lambda transaction: leasing.progress(transaction, lease, progress))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Lost]:
+        return await self._write(lambda transaction: leasing.settle(transaction, settlements))
+
+    def completing(self) -> AbstractAsyncContextManager[Completion]:
+        return completing(self._seam, self._database)
+
+    async def reclaim(self, limit: int) -> Sequence[Reclaimed]:
+        return await self._write(lambda transaction: interventions.reclaim(transaction, limit))
+
+    async def prune_keys(self, limit: int) -> int:
+        return await self._write(lambda transaction: interventions.prune_keys(transaction, limit))
+
+    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
+        return await self._write(lambda transaction: interventions.cancel(transaction, job_ids))
+
+    async def retry(self, job_id: UUID) -> bool:
+        return await self._write(lambda transaction: interventions.retry(transaction, job_id))
+
+    async def requeue(self, job_id: UUID, new_id: UUID) -> bool:
+        return await self._write(
+            lambda transaction: enqueueing.requeue(transaction, job_id, new_id)
+        )
+
+    async def get(self, job_id: UUID) -> Job | None:
+        return await self._read(lambda connection: reading.get(connection, job_id))
+
+    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
+        return await self._read(lambda connection: reading.attempts(connection, job_id))
+
+    async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
+        return await self._read(lambda connection: reading.page(connection, filter, limit, after))
+
+    async def counts(self, tenant: str | None = None) -> Sequence[Count]:
+        return await self._read(lambda connection: reading.counts(connection, tenant))
+
+    async def awaited(
+        self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
+    ) -> bool:
+        until = after(self._database.now(), within_seconds)
+        return await self._read(
+            lambda connection: reading.awaited(connection, names, queues, until)
+        )
+
+    async def unknown_names(
+        self, names: Sequence[str], queues: Sequence[str] | None
+    ) -> Sequence[str]:
+        now = self._database.now()
+        return await self._read(
+            lambda connection: reading.unknown_names(connection, names, queues, now)
+        )
+
+    async def listen(self, heard: Heard) -> Listener | None:
+        return self._signals.listen(heard)
+
+    async def _write(self, action: Callable[[Transaction], T]) -> T:
+        if self._writer is None:
+            raise StoreUnavailable(f"the store on {self._database.path} is not open")
+        return await self._writer.run(action)
+
+    async def _read(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        if self._reader is None:
+            raise StoreUnavailable(f"the store on {self._database.path} is not open")
+        return await self._reader.run(action)

@@ -1,0 +1,63 @@
+"""Between Python's values and SQLite's: times, ids, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.domain.errors import StoreRefused
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_MICROSECONDS = 1_000_000
+
+
+def from_time(value: datetime) -> int:
+    if value.tzinfo is None:
+        raise StoreRefused(f"the time {value.isoformat()} has no time zone")
+    return (value - _EPOCH) // _MICROSECOND
+
+
+def to_time(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def to_time_or_none(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else to_time(microseconds)
+
+
+def after(now: int, seconds: float) -> int:
+    return now + round(seconds * _MICROSECONDS)
+
+
+def text(value: str | None) -> str | None:
+    """Refuse what other stores refuse, too: SQLite would keep a NUL and then lose what follows."""
+    if value is not None and "\0" in value:
+        raise StoreRefused(f"text with a NUL character can't be stored: {value[:80]!r}")
+    return value
+
+
+def document(value: bytes | None) -> str | None:
+    return None if value is None else text(value.decode())
+
+
+def to_document(value: str | None) -> Any:
+    """Read JSON; what is valid for SQLite but not as Unicode comes as its text, unharmed."""
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
+
+
+def to_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def ids_to_json(ids: Iterable[UUID]) -> str:
+    return to_json(sorted({str(job_id) for job_id in ids}))

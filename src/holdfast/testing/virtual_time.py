@@ -1,0 +1,24 @@
+"""A clock that stands still until it is told to go on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from holdfast.seam import Seam
+
+
+class VirtualTime(Seam):
+    """The real machine, except that jobs become due, expire and lose leases by this clock.
+
+    It is the clock of an SQLite store; PostgreSQL keeps its own.
+    """
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        super().__init__()
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)

@@ -1,0 +1,191 @@
+"""Wake-ups by LISTEN and NOTIFY, on a connection of their own.
+
+The payload is `q:<queue>` or `c:<job id>`. A connection can be gone without a sign, and a pooler in
+transaction mode takes LISTEN and then stays silent; so the listener proves itself before it is
+used, looks after its connection, and makes it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from holdfast.wakeups.protocol import Heard, Wakeup
+
+CHANNEL = "holdfast"
+SELF_TEST_SECONDS_MAX = 2.0
+CHECK_SECONDS = 10.0
+CHECK_SECONDS_MAX = 5.0
+BACKOFF_SECONDS = 0.2
+BACKOFF_SECONDS_MAX = 10.0
+CLOSE_SECONDS_MAX = 2.0
+
+Connect = Callable[[], Awaitable[Any]]
+Notify = Callable[[str], Awaitable[None]]
+
+_log = logging.getLogger("holdfast")
+
+
+async def start_listening(
+    heard: Heard,
+    *,
+    connect: Connect,
+    notify: Notify,
+    random: Random,
+    address: str,
+    check_seconds: float = CHECK_SECONDS,
+) -> PostgresListener | None:
+    """Listen, and hear a message of our own; None if it does not arrive."""
+    listener = PostgresListener(heard, connect, random, address, check_seconds)
+    try:
+        await listener.start()
+        # From another connection: a pooler delivers what the listening connection itself sends.
+        proven = await listener.hears_itself(notify)
+    except BaseException:
+        await listener.close()
+        raise
+    if proven:
+        return listener
+    await listener.close()
+    _log.warning(
+        "PostgreSQL at %s does not deliver notifications (a pooler in transaction mode?); "
+        "new jobs are found by polling only",
+        address,
+        extra={"event": "listen.unavailable", "address": address},
+    )
+    return None
+
+
+def parse(payload: str) -> Wakeup | None:
+    """Read a payload; None for what is no wake-up, a look at everything for what is unknown."""
+    kind, _, rest = payload.partition(":")
+    match kind:
+        case "q":
+            return Wakeup(queue=rest)
+        case "c":
+            with suppress(ValueError):
+                return Wakeup(canceled=UUID(rest))
+        case "t":
+            return None
+    return Wakeup()
+
+
+class PostgresListener:
+    def __init__(
+        self,
+        heard: Heard,
+        connect: Connect,
+        random: Random,
+        address: str,
+        check_seconds: float,
+    ) -> None:
+        self._heard = heard
+        self._connect = connect
+        self._random = random
+        self._address = address
+        self._check_seconds = check_seconds
+        self._connection: Any = None
+        self._lost = asyncio.Event()
+        self._token = f"t:{random.getrandbits(64):016x}"
+        self._token_heard = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self._listen()
+        self._keeper = asyncio.create_task(self._keep(), name="holdfast-listener")
+
+    async def hears_itself(self, notify: Notify) -> bool:
+        await notify(self._token)
+        try:
+            await asyncio.wait_for(self._token_heard.wait(), SELF_TEST_SECONDS_MAX)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeper
+        await self._drop()
+
+    async def _listen(self) -> None:
+        connection = await self._connect()
+        self._lost.clear()
+        self._connection = connection
+        connection.add_termination_listener(self._on_termination)
+        await connection.add_listener(CHANNEL, self._on_notification)
+
+    async def _keep(self) -> None:
+        while True:
+            await self._until_lost()
+            _log.warning(
+                "the connection that listens to PostgreSQL at %s was lost; making it again",
+                self._address,
+                extra={"event": "listen.lost", "address": self._address},
+            )
+            await self._listen_again()
+            _log.info(
+                "listening to PostgreSQL at %s again",
+                self._address,
+                extra={"event": "listen.restored", "address": self._address},
+            )
+            # Nobody knows what was missed.
+            self._heard(Wakeup())
+
+    async def _until_lost(self) -> None:
+        while not self._lost.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), self._check_seconds)
+                return
+            if not await self._answers():
+                return
+
+    async def _answers(self) -> bool:
+        """A network that drops packets ends no connection: only a question shows it."""
+        try:
+            await self._connection.execute("SELECT 1", timeout=CHECK_SECONDS_MAX)
+        except Exception:
+            return False
+        return True
+
+    async def _listen_again(self) -> None:
+        backoff_seconds = BACKOFF_SECONDS
+        while True:
+            await self._drop()
+            try:
+                return await self._listen()
+            except Exception as error:
+                _log.warning(
+                    "can't listen to PostgreSQL at %s yet: %s",
+                    self._address,
+                    error,
+                    extra={"event": "listen.failed", "address": self._address},
+                )
+            await asyncio.sleep(backoff_seconds * (0.5 + self._random.random()))
+            backoff_seconds = min(2 * backoff_seconds, BACKOFF_SECONDS_MAX)
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        connection.remove_termination_listener(self._on_termination)
+        try:
+            await connection.close(timeout=CLOSE_SECONDS_MAX)
+        except Exception:
+            connection.terminate()
+
+    def _on_termination(self, connection: Any) -> None:
+        if connection is self._connection:
+            self._lost.set()
+
+    def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        if payload == self._token:
+            self._token_heard.set()
+        elif wakeup := parse(payload):
+            self._heard(wakeup)

@@ -1,0 +1,129 @@
+"""Lease as many jobs as can start at once, and look again when there may be more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from logging import WARNING
+
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.job import Claimed
+from holdfast.domain.limits import CLAIM_BATCH_MAX
+from holdfast.observability import logs
+from holdfast.seam import Seam
+from holdfast.settings import Settings
+from holdfast.stores.protocol import Claim, Store
+from holdfast.worker.backoff import Backoff
+from holdfast.worker.slots import Slots
+
+
+class Claimer:
+    """`start` gets what was claimed, `room` waits until more can start, `is_done` is asked when
+    nothing was claimed and nothing runs: True ends the claimer."""
+
+    def __init__(
+        self,
+        store: Store,
+        seam: Seam,
+        settings: Settings,
+        slots: Slots,
+        names: Sequence[str],
+        worker_id: str,
+        start: Callable[[Sequence[Claimed]], None],
+        room: Callable[[], Awaitable[None]],
+        is_done: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._store = store
+        self._seam = seam
+        self._settings = settings
+        self._slots = slots
+        self._names = names
+        self._worker_id = worker_id
+        self._start = start
+        self._room = room
+        self._is_done = is_done
+        self._awake = asyncio.Event()
+        self._stopping = False
+        self._trouble = Backoff(seam, 0.1, 5.0)
+        self._poll = Backoff(seam, settings.poll_seconds / 8, settings.poll_seconds)
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    def stop(self) -> None:
+        """Claim no more. A claim that is under way is not cut off: its jobs would be stranded
+        until their leases ran out; they are handed to `start`, which releases them."""
+        self._stopping = True
+        self._awake.set()
+
+    async def run(self) -> None:
+        while not self._stopping:
+            self._awake.clear()
+            try:
+                claimed, more = await self._claim()
+                done = not claimed and not self._slots.used and await self._is_done()
+            except StoreUnavailable as error:
+                logs.event(WARNING, "claim_failed", str(error), worker_id=self._worker_id)
+                await self._rest(self._trouble.next_seconds())
+                continue
+            self._trouble.reset()
+            if done:
+                return
+            if more:
+                # The handlers take their first step before the next claim is sent: one that
+                # blocks the loop must not leave the answer to a claim lying unread.
+                await asyncio.sleep(0)
+                await self._room()
+            else:
+                await self._rest(self._poll.next_seconds())
+
+    async def _claim(self) -> tuple[int, bool]:
+        """Claim once for all queues; answer how many jobs came, and whether there may be more."""
+        claimed = 0
+        more = False
+        for claim in self._claims():
+            asked_at = self._seam.monotonic()
+            jobs = await self._store.claim(claim)
+            if self._seam.monotonic() - asked_at > self._settings.lease_seconds / 2:
+                jobs = await self._still_held(jobs)
+            claimed += len(jobs)
+            more = more or len(jobs) == claim.limit
+            if jobs:
+                self._poll.reset()
+                self._start(jobs)
+        return claimed, more
+
+    def _claims(self) -> Iterator[Claim]:
+        """One claim for all queues without a limit of their own, one for each with a limit."""
+        slots = self._slots
+        if slots.queues is None:
+            yield from self._claim_of(None, slots.free)
+        elif open_queues := [queue for queue in slots.queues if queue not in slots.caps]:
+            yield from self._claim_of(open_queues, slots.free)
+        for queue in slots.caps:
+            yield from self._claim_of([queue], slots.free_for(queue))
+
+    def _claim_of(self, queues: Sequence[str] | None, limit: int) -> Iterator[Claim]:
+        if limit > 0 and self._names and not self._stopping:
+            yield Claim(
+                worker=self._worker_id,
+                limit=min(limit, CLAIM_BATCH_MAX),
+                lease_seconds=self._settings.lease_seconds,
+                names=self._names,
+                queues=queues,
+                except_queues=list(self._slots.caps) if queues is None else (),
+            )
+
+    async def _still_held(self, jobs: Sequence[Claimed]) -> Sequence[Claimed]:
+        """The answer came late (a blocked loop, a stopped process): start only what is ours."""
+        leases = [job.lease for job in jobs]
+        lost = await self._store.renew(leases, self._settings.lease_seconds)
+        gone = {entry.job_id for entry in lost}
+        return [job for job in jobs if job.id not in gone]
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._awake.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,98 @@
+"""The worker's log lines, one function for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from logging import DEBUG, INFO, WARNING
+
+from holdfast.domain.job import Claimed, Settlement
+from holdfast.domain.states import State
+from holdfast.observability import logs
+from holdfast.worker.report import WorkerReport, verb
+
+
+def log_boot(worker_id: str, concurrency: int, queues: Sequence[str] | None) -> None:
+    shown = "all" if queues is None else ",".join(queues)
+    logs.event(INFO, "boot", worker_id=worker_id, concurrency=concurrency, queues=shown)
+
+
+def log_claim(worker_id: str, jobs: Sequence[Claimed]) -> None:
+    logs.event(DEBUG, "claim", worker_id=worker_id, count=len(jobs))
+
+
+def log_start(worker_id: str, job: Claimed) -> None:
+    logs.event(
+        INFO,
+        "start",
+        job_id=job.id,
+        name=job.name,
+        queue=job.queue,
+        tenant=job.tenant,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        fence=job.fence,
+        worker_id=worker_id,
+        correlation_id=job.correlation_id,
+    )
+
+
+def log_settle(worker_id: str, job: Claimed, settlement: Settlement, duration_ms: float) -> None:
+    """A retry has a name of its own, because it is what people look for at night."""
+    what = verb(settlement)
+    ended_badly = settlement.state in (State.FAILED, State.DEAD)
+    logs.event(
+        WARNING if ended_badly or what == "retried" else INFO,
+        "retry" if what == "retried" else "settle",
+        "" if what == "retried" else what,
+        job_id=job.id,
+        name=job.name,
+        queue=job.queue,
+        state=settlement.state,
+        tenant=job.tenant,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        fence=job.fence,
+        worker_id=worker_id,
+        duration_ms=round(duration_ms, 2),
+        delay_seconds=round(settlement.delay_seconds, 3) if what == "retried" else None,
+        error_code=settlement.error_code,
+        correlation_id=job.correlation_id,
+    )
+
+
+def log_lost(worker_id: str, job: Claimed, state: State | None) -> None:
+    logs.event(
+        WARNING,
+        "lost",
+        "the lease is no longer held; the handler is stopped and nothing is written",
+        job_id=job.id,
+        name=job.name,
+        queue=job.queue,
+        state=state,
+        tenant=job.tenant,
+        attempt=job.attempt,
+        fence=job.fence,
+        worker_id=worker_id,
+        correlation_id=job.correlation_id,
+    )
+
+
+def log_error_after_completing(worker_id: str, job: Claimed, error_code: str) -> None:
+    logs.event(
+        WARNING,
+        "error_after_completing",
+        "the handler failed after its job had succeeded; the job stays succeeded",
+        job_id=job.id,
+        name=job.name,
+        worker_id=worker_id,
+        error_code=error_code,
+    )
+
+
+def log_signal(worker_id: str, name: str, hurry: bool, running: int) -> None:
+    message = f"{name}: stopping now" if hurry else f"{name}: finishing what runs"
+    logs.event(INFO, "shutdown", message, worker_id=worker_id, count=running)
+
+
+def log_stop(worker_id: str, report: WorkerReport) -> None:
+    logs.event(INFO, "stopped", str(report), worker_id=worker_id)

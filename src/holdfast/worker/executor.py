@@ -1,0 +1,147 @@
+"""Run a claimed job: resolve, validate, run, classify. The answer is an outcome, never an error."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from holdfast.context import current_context
+from holdfast.definition import Definition
+from holdfast.domain import codec
+from holdfast.domain.errors import (
+    BadArguments,
+    JobTimeout,
+    LeaseLost,
+    Permanent,
+    RetryAfter,
+    Snooze,
+    Transient,
+)
+from holdfast.domain.limits import ERROR_CODE_CHARS_MAX, ERROR_TEXT_CHARS_MAX
+from holdfast.domain.outcomes import Expired, Failed, Outcome, Released, Snoozed, Succeeded
+from holdfast.seam import Threads
+from holdfast.settings import Settings
+from holdfast.worker.run import Run, Stop
+
+
+class Executor:
+    def __init__(
+        self, definitions: Mapping[str, Definition], settings: Settings, threads: Threads
+    ) -> None:
+        self._definitions = definitions
+        self._settings = settings
+        self._threads = threads
+
+    async def execute(self, run: Run) -> Outcome | None:
+        """Perform the attempt; None means that the lease is lost and nothing may be written."""
+        job = run.job
+        if job.expired:
+            return Expired()
+        definition = self._definitions.get(job.name)
+        if definition is None:
+            return Released()
+        try:
+            values = definition.signature.load(job.arguments)
+            value = await self._call(definition, run, values)
+            result = codec.encode_result(value, bytes_max=self._settings.result_bytes_max)
+        except (asyncio.CancelledError, Exception) as error:
+            return self._classify(definition, run, error)
+        except BaseException as error:
+            # SystemExit and the like belong to one job here, not to the worker.
+            return _failed(error, permanent=False)
+        return None if run.stop is Stop.LOST else Succeeded(result)
+
+    async def _call(self, definition: Definition, run: Run, values: dict[str, Any]) -> Any:
+        if definition.signature.takes_context:
+            call = partial(definition.function, run.context, **values)
+        else:
+            call = partial(definition.function, **values)
+        current_context.set(run.context)
+        deadline = None
+        if definition.timeout_seconds is not None:
+            loop = asyncio.get_running_loop()
+            deadline = loop.call_later(definition.timeout_seconds, run.tell_to_stop, Stop.TIMEOUT)
+        try:
+            if definition.signature.is_async:
+                return await call()
+            return await self._call_in_thread(call, run)
+        finally:
+            if deadline is not None:
+                deadline.cancel()
+
+    async def _call_in_thread(self, call: partial[Any], run: Run) -> Any:
+        """Run in a thread, which can't be cancelled: it is told, and then waited for a while."""
+        run.context.enable_stop()
+        context = contextvars.copy_context()
+        future: Future[Any] = self._threads.submit(partial(context.run, call))
+        run.thread = future
+        waiting = asyncio.wrap_future(future)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            if run.stop is Stop.TIMEOUT:
+                await asyncio.wait([waiting], timeout=self._settings.timeout_grace_seconds)
+                if waiting.done() and not waiting.cancelled():
+                    return waiting.result()
+            raise
+
+    def _classify(self, definition: Definition, run: Run, error: BaseException) -> Outcome | None:
+        match error:
+            case _ if run.stop is Stop.LOST:
+                return None
+            case LeaseLost() if error.job_id == run.job.id:
+                return None
+            case asyncio.CancelledError() if run.stop is Stop.SHUTDOWN:
+                return Released()
+            case asyncio.CancelledError() if run.stop is Stop.TIMEOUT:
+                seconds = definition.timeout_seconds
+                return _failed(JobTimeout(f"took longer than {seconds:g} s"), permanent=False)
+            case Snooze(seconds=seconds):
+                return Snoozed(seconds, _cut(str(error)))
+            case RetryAfter(seconds=seconds):
+                return _failed(error, permanent=False, retry_after_seconds=seconds)
+            case BadArguments():
+                return _failed(error, permanent=True)
+            case _:
+                return _failed(error, permanent=_is_permanent(definition, error))
+
+
+def _is_permanent(definition: Definition, error: BaseException) -> bool:
+    """What the handler said wins; then the job's own list, transient before permanent."""
+    code = _code(error)
+    if isinstance(error, Permanent | Transient) and type(error).default_code == code:
+        return isinstance(error, Permanent)
+    for listed, answer in ((definition.transient, False), (definition.permanent, True)):
+        for entry in listed:
+            if entry == code if isinstance(entry, str) else isinstance(error, entry):
+                return answer
+    return isinstance(error, Permanent)
+
+
+def _failed(
+    error: BaseException, *, permanent: bool, retry_after_seconds: float | None = None
+) -> Failed:
+    return Failed(
+        code=_code(error),
+        text=_cut(codec.error_text(error)),
+        permanent=permanent,
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _code(error: BaseException) -> str:
+    """The error's own `code` if it is one, as on JobError, otherwise the name of its type."""
+    code = getattr(error, "code", None)
+    if isinstance(error, BadArguments):
+        code = "BAD_ARGUMENTS"
+    if not isinstance(code, str) or not code:
+        code = type(error).__name__
+    return codec.storable_text(code, ERROR_CODE_CHARS_MAX)
+
+
+def _cut(text: str) -> str:
+    return codec.storable_text(text, ERROR_TEXT_CHARS_MAX)

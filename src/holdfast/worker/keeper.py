@@ -1,0 +1,113 @@
+"""The lease keeper: renews every lease of the process in one statement.
+
+It has a thread, an event loop and a connection of its own, because it certifies that the handlers
+are alive: what blocks them must not stop it. It starts first and stops last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from logging import WARNING
+from uuid import UUID
+
+from holdfast.domain.errors import StoreError
+from holdfast.domain.job import Lease, Lost
+from holdfast.observability import logs
+from holdfast.seam import Seam
+from holdfast.settings import Settings
+from holdfast.stores.protocol import Store
+from holdfast.worker.backoff import Backoff
+
+
+class LeaseKeeper:
+    """Holds leases from the claim until their settlement has been acknowledged.
+
+    `hold` and `drop` are called on the worker's loop and read on the keeper's: each is one
+    operation on a dict, which needs no lock.
+    """
+
+    def __init__(
+        self,
+        make_store: Callable[[], Store],
+        seam: Seam,
+        settings: Settings,
+        lost: Callable[[Sequence[Lost]], None],
+        died: Callable[[BaseException], None],
+    ) -> None:
+        self._make_store = make_store
+        self._settings = settings
+        self._lost = lost
+        self._died = died
+        self._held: dict[UUID, Lease] = {}
+        self._workers_loop = asyncio.get_running_loop()
+        self._loop = seam.side_loop("holdfast-keeper")
+        self._backoff = Backoff(seam, 0.1, settings.renewal_seconds / 4)
+        self._stopping: asyncio.Event
+        self._ended: Future[None]
+
+    def hold(self, lease: Lease) -> None:
+        self._held[lease.job_id] = lease
+
+    def drop(self, lease: Lease) -> None:
+        # The same job may be held again by now, with a higher fence.
+        if self._held.get(lease.job_id) == lease:
+            del self._held[lease.job_id]
+
+    async def start(self) -> None:
+        store = await asyncio.wrap_future(self._loop.submit(self._open()))
+        self._ended = self._loop.submit(self._keep(store))
+        self._ended.add_done_callback(self._tell_death)
+
+    async def stop(self) -> None:
+        await asyncio.wrap_future(self._loop.submit(self._tell_to_stop()))
+        await asyncio.wrap_future(self._ended)
+        self._loop.close()
+
+    async def _open(self) -> Store:
+        self._stopping = asyncio.Event()
+        store = self._make_store()
+        await store.open()
+        return store
+
+    async def _tell_to_stop(self) -> None:
+        self._stopping.set()
+
+    async def _keep(self, store: Store) -> None:
+        wait_seconds = self._settings.renewal_seconds
+        try:
+            while not await self._stopped_within(wait_seconds):
+                wait_seconds = await self._renew(store)
+        finally:
+            await store.close()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _renew(self, store: Store) -> float:
+        """Renew all leases; answer in how many seconds to do it again."""
+        leases = list(self._held.values())
+        if not leases:
+            return self._settings.renewal_seconds
+        try:
+            lost = await store.renew(leases, self._settings.lease_seconds)
+        except StoreError as error:
+            # A busy database is not a lost lease: nobody else can take the jobs without it either.
+            logs.event(WARNING, "renew_failed", str(error), count=len(leases))
+            return self._backoff.next_seconds()
+        self._backoff.reset()
+        # A job that was settled while the renewal was under way is not lost.
+        still_held = [entry for entry in lost if self._held.get(entry.job_id) == entry[:2]]
+        if still_held:
+            self._workers_loop.call_soon_threadsafe(self._lost, still_held)
+        return self._settings.renewal_seconds
+
+    def _tell_death(self, ended: Future[None]) -> None:
+        """No silent death: without a keeper every lease would run out, one after the other."""
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            self._workers_loop.call_soon_threadsafe(self._died, error)

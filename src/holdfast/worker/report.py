@@ -1,0 +1,42 @@
+"""What a worker did, counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from holdfast.domain.job import Settlement
+from holdfast.domain.states import State
+
+
+@dataclass(slots=True)
+class WorkerReport:
+    succeeded: int = 0
+    failed: int = 0
+    dead: int = 0
+    canceled: int = 0
+    retried: int = 0
+    snoozed: int = 0
+    released: int = 0
+    lost: int = 0
+
+    def count(self, settlement: Settlement) -> None:
+        what = verb(settlement)
+        setattr(self, what, getattr(self, what) + 1)
+
+    def __iadd__(self, other: WorkerReport) -> WorkerReport:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        return self
+
+    def __str__(self) -> str:
+        told = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        return ", ".join(f"{count} {name}" for name, count in told if count) or "nothing to do"
+
+
+def verb(settlement: Settlement) -> str:
+    """Name a settlement: its end state, or which way the job went back to its queue."""
+    if settlement.state is not State.QUEUED:
+        return str(settlement.state)
+    if settlement.snoozed:
+        return "snoozed"
+    return "released" if settlement.released else "retried"

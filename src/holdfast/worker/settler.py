@@ -1,0 +1,122 @@
+"""Write how attempts ended: gathered per turn of the loop, many in one statement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from logging import WARNING
+from uuid import UUID
+
+from holdfast.domain.errors import StoreError, StoreRefused, StoreUnavailable
+from holdfast.domain.job import Lost, Settlement
+from holdfast.domain.limits import SETTLE_BATCH_MAX
+from holdfast.domain.states import State
+from holdfast.observability import logs
+from holdfast.stores.protocol import Store
+from holdfast.worker.backoff import Backoff
+
+BACKLOG_MAX = 2 * SETTLE_BATCH_MAX
+
+Settled = Callable[[Settlement, Lost | None], None]
+
+
+class Settler:
+    """`settled` is called once for each settlement, with None, or with what was found instead."""
+
+    def __init__(self, store: Store, backoff: Backoff, settled: Settled) -> None:
+        self._store = store
+        self._backoff = backoff
+        self._settled = settled
+        self._waiting: list[Settlement] = []
+        self._ready = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def put(self, settlement: Settlement) -> None:
+        self._waiting.append(settlement)
+        self._idle.clear()
+        self._ready.set()
+        if len(self._waiting) > BACKLOG_MAX:
+            self._room.clear()
+
+    async def wait_idle(self) -> None:
+        """Wait until everything that was put has been acknowledged."""
+        await self._idle.wait()
+
+    async def wait_room(self) -> None:
+        """Wait until less is waiting than two of the largest batches."""
+        await self._room.wait()
+
+    async def run(self) -> None:
+        while True:
+            await self._ready.wait()
+            # One more turn, so that every handler which ends in this one is in the batch.
+            await asyncio.sleep(0)
+            batch = self._waiting[:SETTLE_BATCH_MAX]
+            await self._settle(batch)
+            del self._waiting[: len(batch)]
+            if len(self._waiting) <= BACKLOG_MAX:
+                self._room.set()
+            if not self._waiting:
+                self._ready.clear()
+                self._idle.set()
+
+    async def _settle(self, batch: Sequence[Settlement]) -> None:
+        try:
+            lost = await self._write(batch)
+        except StoreRefused as error:
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                await self._settle(batch[:middle])
+                await self._settle(batch[middle:])
+                return
+            batch = [_plain_failure(batch[0], error)]
+            lost = await self._write(batch)
+        lost_by_id = {entry.job_id: entry for entry in lost}
+        for settlement in batch:
+            self._settled(settlement, lost_by_id.get(settlement.job_id))
+
+    async def _write(self, batch: Sequence[Settlement]) -> Sequence[Lost]:
+        """Write until the store answers; an answer that was lost is read back from the fences."""
+        uncertain = False
+        while True:
+            try:
+                lost = await self._store.settle(batch)
+            except StoreUnavailable as error:
+                uncertain = True
+                logs.event(WARNING, "settle_failed", str(error), count=len(batch))
+                await self._backoff.wait()
+                continue
+            self._backoff.reset()
+            return await self._not_ours(batch, lost) if uncertain else lost
+
+    async def _not_ours(self, batch: Sequence[Settlement], lost: Sequence[Lost]) -> Sequence[Lost]:
+        """Leave out what an earlier try had written although its answer never came."""
+        by_id: dict[UUID, Settlement] = {entry.job_id: entry for entry in batch}
+        really_lost = []
+        for entry in lost:
+            job = await self._store.get(entry.job_id)
+            settlement = by_id[entry.job_id]
+            written = (
+                job is not None
+                and job.fence == settlement.fence + 1
+                and job.state == settlement.state
+            )
+            if not written:
+                really_lost.append(entry)
+        return really_lost
+
+
+def _plain_failure(settlement: Settlement, error: StoreError) -> Settlement:
+    """End a job whose outcome the database refuses; nothing of that outcome is kept but this."""
+    return Settlement(
+        job_id=settlement.job_id,
+        fence=settlement.fence,
+        state=State.FAILED,
+        error_code="UNSTORABLE",
+        error_text=f"the outcome ({settlement.state}) was refused by the database: "
+        f"{type(error).__name__}",
+        outcome="failed",
+    )

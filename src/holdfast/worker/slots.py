@@ -1,0 +1,71 @@
+"""How many jobs a worker may run at a time, in all and per queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from holdfast.domain import codec
+from holdfast.domain.errors import ConfigurationError
+
+
+ALL = "*"
+
+
+def parse_queues(text: str) -> dict[str, int | None]:
+    """Read `a,b:10`: queue a without a limit of its own, at most 10 jobs of queue b at a time.
+
+    `*` stands for all other queues.
+    """
+    queues: dict[str, int | None] = {}
+    for part in text.split(","):
+        name, colon, cap = part.strip().partition(":")
+        if not name or (colon and not (cap.isascii() and cap.isdigit() and int(cap) > 0)):
+            raise ConfigurationError(f"{text!r} is not a list of queues like 'mail,images:10'")
+        codec.check_name("queue", name)
+        if name == ALL and colon:
+            raise ConfigurationError("'*' can't have a limit; see concurrency")
+        queues[name] = int(cap) if colon else None
+    return queues
+
+
+class Slots:
+    """`queues` are those that are served, None for all; `caps` the limits of some of them."""
+
+    def __init__(self, concurrency: int, queues: dict[str, int | None] | None) -> None:
+        if concurrency < 1:
+            raise ConfigurationError(f"concurrency must be 1 or more, not {concurrency}")
+        self.concurrency = concurrency
+        self.queues = None if queues is None or ALL in queues else list(queues)
+        self.caps = {queue: cap for queue, cap in (queues or {}).items() if cap is not None}
+        self._used = 0
+        self._used_by_queue: Counter[str] = Counter()
+        self._free = asyncio.Event()
+        self._free.set()
+
+    @property
+    def used(self) -> int:
+        return self._used
+
+    @property
+    def free(self) -> int:
+        return self.concurrency - self._used
+
+    def free_for(self, queue: str) -> int:
+        return min(self.free, self.caps[queue] - self._used_by_queue[queue])
+
+    def take(self, queue: str) -> None:
+        self._used += 1
+        if queue in self.caps:
+            self._used_by_queue[queue] += 1
+        if self._used >= self.concurrency:
+            self._free.clear()
+
+    def give_back(self, queue: str) -> None:
+        self._used -= 1
+        if queue in self.caps:
+            self._used_by_queue[queue] -= 1
+        self._free.set()
+
+    async def wait_free(self) -> None:
+        await self._free.wait()

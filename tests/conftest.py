@@ -1,0 +1,133 @@
+"""Fixtures for all tests: fresh databases on real servers.
+
+`store_url` is a fresh, migrated database of every kind; `postgres_url` a fresh, empty one on every
+PostgreSQL; `own_postgres` a server that the test may stop, crash and restart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import areas
+from tests.support.postgres import (
+    Databases,
+    Server,
+    addresses,
+    start_all,
+    system_binaries,
+    wheel_binaries,
+)
+from tests.support.services import fast, missing
+
+ADDRESSES = "HOLDFAST_TEST_POSTGRES"
+# `pg15` is the system's server; where the system has another version it runs on that one.
+BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
+SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
+
+_started: list[Server] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(areas.Times(), "area-times")
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        os.environ[ADDRESSES] = _start_servers()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    while _started:
+        _started.pop().remove()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if fast():
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
+def _start_servers() -> str:
+    """Start every server that this machine can run, for this process and its children."""
+    found = [(name, BINARIES[name]()) for name in SERVERS]
+    _started.extend(Server(name, path) for name, path in found if path is not None)
+    start_all(_started)
+    return addresses(_started)
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(worker_id: str) -> Iterator[Callable[[str], Databases]]:
+    """Answer the databases of the server with this name."""
+    text = os.environ.get(ADDRESSES) or _start_servers()
+    databases = {
+        name: Databases(url, f"test_{worker_id}") for name, url in json.loads(text).items()
+    }
+
+    def of_server(name: str) -> Databases:
+        return databases.get(name) or missing(f"PostgreSQL ({name}) is not installed")
+
+    yield of_server
+    for each in databases.values():
+        each.close()
+
+
+@pytest.fixture(params=SERVERS)
+def postgres_url(
+    request: pytest.FixtureRequest, postgres_databases: Callable[[str], Databases]
+) -> Iterator[str]:
+    databases = postgres_databases(request.param)
+    name = databases.create()
+    yield databases.url(name)
+    databases.drop(name)
+
+
+@pytest.fixture(scope="session")
+def migrated_template(
+    postgres_databases: Callable[[str], Databases],
+) -> Callable[[str], str]:
+    """Answer the name of a migrated database on this server, to be copied."""
+    from holdfast.seam import Seam
+    from holdfast.stores.postgres import PostgresStore
+
+    templates: dict[str, str] = {}
+
+    async def migrate(url: str) -> None:
+        store = PostgresStore(url, Seam())
+        await store.migrate()
+        await store.close()
+
+    def of_server(name: str) -> str:
+        if name not in templates:
+            databases = postgres_databases(name)
+            template = databases.create()
+            databases.run(migrate(databases.url(template)))
+            templates[name] = template
+        return templates[name]
+
+    return of_server
+
+
+@pytest.fixture(params=["sqlite", *SERVERS])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'jobs.db'}"
+        return
+    databases: Databases = request.getfixturevalue("postgres_databases")(request.param)
+    name = databases.create(request.getfixturevalue("migrated_template")(request.param))
+    yield databases.url(name)
+    databases.drop(name)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Server]:
+    """A server for this test alone, as durable as an installed one."""
+    binaries = system_binaries() or missing("PostgreSQL is not installed")
+    server = Server("own", binaries, durable=True)
+    try:
+        start_all([server])
+        yield server
+    finally:
+        server.remove()

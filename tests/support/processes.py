@@ -1,0 +1,132 @@
+"""Real processes that can be signalled, and bounded waits for what they do.
+
+Nothing here waits for a fixed time: a wait ends with its condition, or fails when it did not come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import holdfast
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parent.parent.parent
+LOOK_SECONDS = 0.01
+WAIT_SECONDS = float(os.environ.get("HOLDFAST_TEST_WAIT_SECONDS", "25"))
+
+
+async def pause(seconds: float) -> None:
+    """Let other tasks and processes go on before looking again."""
+    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
+
+
+async def wait_until(
+    condition: Callable[[], T | Awaitable[T]], what: str, seconds: float = WAIT_SECONDS
+) -> T:
+    """Wait until the condition answers something true, and answer that."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        answer: Any = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            found: T = answer
+            return found
+        assert loop.time() < deadline, f"after {seconds:g} s: not {what}"
+        await pause(LOOK_SECONDS)
+
+
+class Process:
+    """A process of this Python, with the code that the test itself runs on."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self._out = folder / f"{name}.out"
+        self._log = folder / f"{name}.log"
+        source = str(Path(holdfast.__file__).parent.parent)
+        inherited = {key: value for key, value in os.environ.items() if "HOLDFAST_" not in key}
+        with self._out.open("wb") as out, self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=folder,
+                env={
+                    **inherited,
+                    "PYTHONPATH": os.pathsep.join([source, str(ROOT)]),
+                    "PYTHONUNBUFFERED": "1",
+                    **environment,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._process.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    async def ended(self, seconds: float = WAIT_SECONDS) -> int:
+        await wait_until(lambda: self.code is not None, f"ended: {self.name}\n{self.text}", seconds)
+        assert self.code is not None
+        return self.code
+
+    @property
+    def output(self) -> list[str]:
+        """What it printed, whole lines only: a kill may cut the last one."""
+        text = self._out.read_text(encoding="utf-8")
+        return text[: text.rfind("\n") + 1].splitlines()
+
+    @property
+    def text(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The events of this name in its log."""
+        found = []
+        for line in self.text.splitlines():
+            if line.startswith("{") and line.endswith("}"):
+                event = json.loads(line)
+                if event.get("event") == name:
+                    found.append(event)
+        return found
+
+    async def logs(self, name: str, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
+        """Wait for an event of this name; answer the first."""
+        found = await wait_until(lambda: self.events(name), f"{name} in the log", seconds)
+        return found[0]
+
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

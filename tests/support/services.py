@@ -1,0 +1,19 @@
+"""What the tests need from the machine. A missing service is a skip at home, a failure in CI."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+import pytest
+
+
+def fast() -> bool:
+    """Is this the short run (`make test FAST=1`)?"""
+    return os.environ.get("HOLDFAST_TEST_FAST") == "1"
+
+
+def missing(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)

@@ -1,0 +1,62 @@
+"""A terminal of 80 columns with a command in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+from pathlib import Path
+
+WAIT_SECONDS = 30.0
+
+
+class Terminal:
+    def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        dropped = ("NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE")
+        kept = {key: value for key, value in environment.items() if key not in dropped}
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**kept, "TERM": "xterm-256color"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+
+    def write(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def read_until(self, part: str) -> str:
+        text = ""
+        while part not in text:
+            piece = self._read()
+            assert piece, f"it ended without {part!r}: {text}"
+            text += piece
+        return text
+
+    def read_all(self) -> str:
+        text = ""
+        while piece := self._read():
+            text += piece
+        return text
+
+    def end(self) -> int:
+        code = self._process.wait(WAIT_SECONDS)
+        os.close(self._ours)
+        return code
+
+    def _read(self) -> str:
+        ready, _, _ = select.select([self._ours], [], [], WAIT_SECONDS)
+        assert ready, "the terminal stays silent"
+        try:
+            return os.read(self._ours, 65536).decode()
+        except OSError:  # Linux says so when the other side has gone.
+            return ""

@@ -1,0 +1,242 @@
+"""What follows from an attempt's outcome, for every outcome, policy and count."""
+
+from __future__ import annotations
+
+import math
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.domain.job import Claimed, Settlement
+from holdfast.domain.limits import DELAY_SECONDS_MAX, RELEASES_MAX, SNOOZES_MAX
+from holdfast.domain.outcomes import (
+    Expired,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    decide,
+)
+from holdfast.domain.retry import Retry
+from holdfast.domain.states import State, may_become
+
+RETRY = Retry.exponential(max_attempts=5, base=2, jitter=0)
+
+
+def claimed(
+    *, attempt: int = 1, max_attempts: int = 5, fence: int = 7, snoozes: int = 0, releases: int = 0
+) -> Claimed:
+    return Claimed(
+        id=UUID(int=1),
+        name="resize",
+        arguments=b"{}",
+        queue="default",
+        priority=0,
+        tenant=None,
+        correlation_id=None,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        fence=fence,
+        snoozes=snoozes,
+        releases=releases,
+        expired=False,
+    )
+
+
+def settle(outcome: Outcome, job: Claimed | None = None, retry: Retry = RETRY) -> Settlement:
+    return decide(job or claimed(), outcome, retry, 0.5)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Claimed:
+    max_attempts = draw(st.integers(1, 20))
+    return claimed(
+        attempt=draw(st.integers(1, max_attempts)),
+        max_attempts=max_attempts,
+        fence=draw(st.integers(1, 2**63 - 1)),
+        snoozes=draw(st.integers(0, SNOOZES_MAX)),
+        releases=draw(st.integers(0, RELEASES_MAX)),
+    )
+
+
+codes = st.sampled_from(["A", "B"])
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Succeeded, st.just(b"null")),
+    st.builds(Failed, codes, st.text(), st.booleans(), st.none() | st.floats()),
+    st.builds(Snoozed, st.floats(), st.text()),
+    st.just(Released()),
+    st.just(Expired()),
+)
+retries = st.integers(1, 20).map(lambda attempts: Retry.exponential(max_attempts=attempts))
+limited = retries | retries.map(lambda retry: retry.limit("A", 1))
+chances = st.floats(0, 1, exclude_max=True)
+
+
+@settings(deadline=None)
+@given(jobs(), outcomes, limited, chances)
+def test_every_settlement_is_a_move_that_the_states_allow(
+    job: Claimed, outcome: Outcome, retry: Retry, chance: float
+) -> None:
+    settlement = decide(job, outcome, retry, chance)
+    assert settlement.state is not State.RUNNING
+    assert may_become(State.RUNNING, settlement.state)
+
+
+@settings(deadline=None)
+@given(jobs(), outcomes, limited, chances)
+def test_a_settlement_names_the_lease_that_it_settles(
+    job: Claimed, outcome: Outcome, retry: Retry, chance: float
+) -> None:
+    settlement = decide(job, outcome, retry, chance)
+    assert (settlement.job_id, settlement.fence) == job.lease
+
+
+@settings(deadline=None)
+@given(jobs(), outcomes, limited, chances)
+def test_a_job_is_queued_again_only_while_an_attempt_is_left(
+    job: Claimed, outcome: Outcome, retry: Retry, chance: float
+) -> None:
+    settlement = decide(job, outcome, retry, chance)
+    used = job.attempt - settlement.attempt_back
+    assert settlement.state is not State.QUEUED or used < job.max_attempts
+    assert settlement.attempt_back or not (settlement.snoozed or settlement.released)
+
+
+@settings(deadline=None)
+@given(jobs(), outcomes, limited, chances)
+def test_every_wait_is_bounded(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> None:
+    settlement = decide(job, outcome, retry, chance)
+    assert 0 <= settlement.delay_seconds <= DELAY_SECONDS_MAX
+    assert settlement.delay_seconds == 0 or settlement.state is State.QUEUED
+
+
+@settings(deadline=None)
+@given(st.lists(outcomes, min_size=50, max_size=50), st.integers(1, 5))
+def test_a_job_never_starts_more_often_than_its_attempts_allow(
+    sequence: list[Outcome], max_attempts: int
+) -> None:
+    attempt = snoozes = releases = failures = 0
+    for outcome in sequence:
+        attempt += 1
+        assert attempt <= max_attempts
+        job = claimed(
+            attempt=attempt, max_attempts=max_attempts, snoozes=snoozes, releases=releases
+        )
+        settlement = decide(job, outcome, RETRY, 0.5)
+        if settlement.state.ended:
+            break
+        attempt -= settlement.attempt_back
+        snoozes += settlement.snoozed
+        releases += settlement.released
+        failures += settlement.outcome is not None
+    assert failures < max_attempts
+    assert snoozes <= SNOOZES_MAX
+    assert releases <= RELEASES_MAX
+
+
+def test_success_keeps_the_result_and_leaves_no_attempt_row() -> None:
+    settlement = settle(Succeeded(b'{"ok":true}'))
+    assert settlement.state is State.SUCCEEDED
+    assert settlement.result == b'{"ok":true}'
+    assert settlement.outcome is None
+    assert settlement.error_code is None
+
+
+@pytest.mark.parametrize(("attempt", "delay"), [(1, 2), (2, 4), (3, 8), (4, 16)])
+def test_a_failure_waits_as_the_policy_says(attempt: int, delay: float) -> None:
+    settlement = settle(Failed("GW_5XX", "bad gateway"), claimed(attempt=attempt))
+    assert settlement.state is State.QUEUED
+    assert settlement.delay_seconds == delay
+    assert (settlement.error_code, settlement.error_text) == ("GW_5XX", "bad gateway")
+    assert settlement.outcome == "failed"
+    assert not settlement.attempt_back
+
+
+def test_the_last_failure_leaves_the_job_dead() -> None:
+    settlement = settle(Failed("GW_5XX", "bad gateway"), claimed(attempt=5))
+    assert settlement.state is State.DEAD
+    assert settlement.outcome == "failed"
+
+
+@pytest.mark.parametrize("attempt", [1, 5])
+def test_a_permanent_failure_ends_the_job_as_failed(attempt: int) -> None:
+    settlement = settle(Failed("GW_4XX", "no", permanent=True), claimed(attempt=attempt))
+    assert settlement.state is State.FAILED
+    assert settlement.delay_seconds == 0
+
+
+def test_a_code_with_a_limit_ends_the_job_early() -> None:
+    retry = Retry.exponential(max_attempts=3).limit("IO_ERROR", 2)
+    states = [
+        settle(Failed(code, ""), claimed(attempt=attempt, max_attempts=3), retry).state
+        for attempt, code in [(1, "IO_ERROR"), (2, "IO_ERROR"), (2, "GW_5XX")]
+    ]
+    assert states == [State.QUEUED, State.DEAD, State.QUEUED]
+
+
+@pytest.mark.parametrize(
+    ("asked", "waited"),
+    [
+        (None, 2),
+        (60, 60),
+        (1, 2),
+        (-5, 2),
+        (math.nan, 2),
+        (math.inf, DELAY_SECONDS_MAX),
+    ],
+)
+def test_retry_after_can_only_lengthen_the_wait(asked: float | None, waited: float) -> None:
+    settlement = settle(Failed("BUSY", "", retry_after_seconds=asked))
+    assert settlement.delay_seconds == waited
+
+
+@pytest.mark.parametrize(
+    ("asked", "waited"), [(30, 30), (0, 0), (-1, 0), (math.nan, 0), (math.inf, DELAY_SECONDS_MAX)]
+)
+def test_a_snooze_gives_the_attempt_back(asked: float, waited: float) -> None:
+    settlement = settle(Snoozed(asked, "not yet"), claimed(attempt=5, snoozes=SNOOZES_MAX - 1))
+    assert settlement.state is State.QUEUED
+    assert settlement.delay_seconds == waited
+    assert settlement.attempt_back
+    assert settlement.snoozed
+    assert settlement.outcome is None
+
+
+@pytest.mark.parametrize(("attempt", "state"), [(4, State.QUEUED), (5, State.DEAD)])
+def test_one_snooze_too_many_is_a_failed_attempt(attempt: int, state: State) -> None:
+    settlement = settle(Snoozed(30, "not yet"), claimed(attempt=attempt, snoozes=SNOOZES_MAX))
+    assert settlement.state is state
+    assert settlement.error_code == "SNOOZED_TOO_OFTEN"
+    assert not settlement.attempt_back
+    assert not settlement.snoozed
+    assert settlement.outcome == "failed"
+
+
+def test_a_release_gives_the_attempt_back_at_once() -> None:
+    settlement = settle(Released(), claimed(attempt=5, releases=RELEASES_MAX - 1))
+    assert settlement.state is State.QUEUED
+    assert settlement.delay_seconds == 0
+    assert settlement.attempt_back
+    assert settlement.released
+    assert settlement.outcome is None
+
+
+@pytest.mark.parametrize(("attempt", "state"), [(4, State.QUEUED), (5, State.DEAD)])
+def test_one_release_too_many_keeps_its_attempt(attempt: int, state: State) -> None:
+    settlement = settle(Released(), claimed(attempt=attempt, releases=RELEASES_MAX))
+    assert settlement.state is state
+    assert settlement.error_code == "RELEASED_TOO_OFTEN"
+    assert not settlement.attempt_back
+    assert not settlement.released
+    assert settlement.outcome == "released"
+
+
+def test_a_job_that_expired_is_canceled_without_having_started() -> None:
+    settlement = settle(Expired())
+    assert settlement.state is State.CANCELED
+    assert settlement.error_code == "EXPIRED"
+    assert settlement.attempt_back
+    assert settlement.outcome is None

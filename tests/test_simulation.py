@@ -1,0 +1,218 @@
+"""The real engine on SQLite under seeded schedules: kills, stops and restarts at any await."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from holdfast import Context, Holdfast, Job, Permanent, Retry, Snooze, State
+from holdfast.definition import JobFunction
+from holdfast.testing.simulation import Simulation
+
+SCHEDULES = 1000
+BATCHES = 10
+WORKERS = 3
+LEASE_SECONDS = 10.0
+
+
+@dataclass
+class Account:
+    """What the handlers saw, outside the database."""
+
+    starts: dict[UUID, list[int]] = field(default_factory=lambda: defaultdict(list))
+    expected: dict[UUID, set[State]] = field(default_factory=dict)
+
+    def note(self, ctx: Context) -> None:
+        assert 1 <= ctx.attempt <= ctx.max_attempts
+        self.starts[ctx.job_id].append(ctx.fence)
+
+
+Functions = dict[str, JobFunction[Any]]
+
+
+def make_app(
+    simulation: Simulation, process: str, path: Path, account: Account
+) -> tuple[Holdfast, Functions]:
+    hf = Holdfast(
+        f"sqlite:///{path}",
+        seam=simulation.seam(process),
+        lease_seconds=LEASE_SECONDS,
+        grace_seconds=3.0,
+        poll_seconds=4.0,
+        sqlite_synchronous="NORMAL",
+    )
+    patient = Retry.exponential(max_attempts=20, base=1, cap=8)
+
+    @hf.job(retry=patient)
+    async def quick(ctx: Context) -> int:
+        account.note(ctx)
+        return ctx.fence
+
+    @hf.job(retry=patient)
+    async def slow(ctx: Context, seconds: float) -> int:
+        account.note(ctx)
+        await asyncio.sleep(seconds)
+        await ctx.progress({"slept": seconds})
+        return ctx.fence
+
+    @hf.job(retry=patient)
+    def threaded(ctx: Context) -> int:
+        account.note(ctx)
+        return ctx.fence
+
+    @hf.job(retry=patient)
+    async def flaky(ctx: Context) -> int:
+        account.note(ctx)
+        if ctx.attempt < 3:
+            raise RuntimeError("not yet")
+        return ctx.fence
+
+    @hf.job(retry=patient)
+    async def broken(ctx: Context) -> None:
+        account.note(ctx)
+        raise Permanent("never", code="BROKEN")
+
+    @hf.job(retry=Retry.schedule([1, 1]))
+    async def hopeless(ctx: Context) -> None:
+        account.note(ctx)
+        raise RuntimeError("never")
+
+    @hf.job(retry=patient)
+    async def sleepy(ctx: Context) -> int:
+        account.note(ctx)
+        if len(account.starts[ctx.job_id]) < 3:
+            raise Snooze(5)
+        return ctx.fence
+
+    functions = (quick, slow, threaded, flaky, broken, hopeless, sleepy)
+    return hf, {function.name: function for function in functions}
+
+
+async def enqueue_all(
+    hf: Holdfast, job: Functions, simulation: Simulation, account: Account
+) -> list[Job]:
+    draw = simulation.random.random
+    calls = [
+        *(job["quick"].call() for _ in range(3)),
+        *(job["slow"].call(seconds=draw() * 25) for _ in range(3)),
+        job["threaded"].call(),
+        job["flaky"].call(),
+        job["broken"].call(),
+        job["hopeless"].call(),
+        job["sleepy"].call(),
+        job["quick"].options(delay_seconds=30).call(),
+    ]
+    jobs = await hf.enqueue_many(calls)
+    ends = {"broken": {State.FAILED, State.DEAD}, "hopeless": {State.DEAD}}
+    for enqueued in jobs:
+        account.expected[enqueued.id] = ends.get(enqueued.name, {State.SUCCEEDED})
+    return jobs
+
+
+async def chaos(simulation: Simulation, path: Path, account: Account) -> None:
+    """Kill, stop and continue worker processes at moments drawn from the seed."""
+    draw = simulation.random
+
+    def start(process: str) -> None:
+        hf, _ = make_app(simulation, process, path, account)
+        simulation.start(process, lambda: hf.run_worker(concurrency=draw.choice((1, 4))))
+
+    workers = [f"worker-{number}" for number in range(WORKERS)]
+    for worker in workers:
+        start(worker)
+    for boot in range(4):
+        await asyncio.sleep(draw.random() * 12)
+        place = draw.randrange(WORKERS)
+        if draw.random() < 0.6:
+            simulation.kill(workers[place])
+            workers[place] = f"worker-{place}-{boot}"
+            start(workers[place])
+        else:
+            simulation.stop(workers[place])
+            await asyncio.sleep(draw.random() * 3 * LEASE_SECONDS)
+            simulation.go_on(workers[place])
+
+
+async def schedule(simulation: Simulation, path: Path, account: Account) -> list[Job]:
+    client, functions = make_app(simulation, "client", path, account)
+    jobs = await enqueue_all(client, functions, simulation, account)
+    canceled = simulation.random.choice(jobs)
+    disturbing = asyncio.ensure_future(chaos(simulation, path, account))
+    await asyncio.sleep(simulation.random.random() * 20)
+    if not (await client.get(canceled.id)).state.ended:
+        await client.cancel(canceled.id)
+        account.expected[canceled.id] = {State.CANCELED}
+    await disturbing
+    async with asyncio.timeout(3600):
+        for job in jobs:
+            while not (await client.get(job.id)).state.ended:
+                await asyncio.sleep(1)
+    return [await client.get(job.id) for job in jobs]
+
+
+def check(jobs: list[Job], account: Account) -> None:
+    for job in jobs:
+        starts = account.starts[job.id]
+        assert job.state in account.expected[job.id], job
+        assert starts == sorted(set(starts)), f"the fences of {job.name} did not rise: {starts}"
+        assert len(starts) <= job.max_attempts + job.snoozes + job.releases
+        if job.state is State.SUCCEEDED:
+            # The result is the fence of the attempt that wrote it, and settling raised it by one:
+            # so it was the last lease, and nothing was written after it.
+            assert job.result == starts[-1] == job.fence - 1
+
+
+@pytest.fixture(scope="module")
+def memory_folder() -> Iterator[Path]:
+    """Virtual time can't wait for a disk: in memory where the machine has such a place."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=place, prefix="holdfast-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def template(memory_folder: Path) -> Path:
+    async def migrate() -> None:
+        await Holdfast(f"sqlite:///{memory_folder}/template.db").migrate()
+
+    asyncio.run(migrate())
+    return memory_folder / "template.db"
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_promises_2_3_and_6_hold_under_every_schedule(batch: int, template: Path) -> None:
+    for seed in range(batch * SCHEDULES // BATCHES, (batch + 1) * SCHEDULES // BATCHES):
+        path = template.with_name(f"{seed}.db")
+        shutil.copy(template, path)
+        account = Account()
+        with Simulation(seed) as simulation:
+            jobs = simulation.run(schedule(simulation, path, account))
+        try:
+            check(jobs, account)
+        except AssertionError as error:
+            raise AssertionError(f"schedule {seed}: {error}") from error
+        for left in path.parent.glob(f"{seed}.db*"):
+            left.unlink()
+
+
+def test_a_schedule_can_be_replayed(template: Path) -> None:
+    def play() -> tuple[list[Job], int]:
+        path = template.with_name("replay.db")
+        shutil.copy(template, path)
+        with Simulation(7) as simulation:
+            jobs = simulation.run(schedule(simulation, path, Account()))
+            return jobs, simulation.loop.steps
+
+    (first, first_steps), (second, second_steps) = play(), play()
+    assert first_steps == second_steps
+    assert [job.fence for job in first] == [job.fence for job in second]
