@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support import areas
@@ -28,6 +29,12 @@ ADDRESSES = "HOLDFAST_TEST_POSTGRES"
 # `pg15` is the system's server; where the system has another version it runs on that one.
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
+
+# A loaded machine is no failure, and CI gives the same answer to the same code.
+hypothesis.settings.register_profile(
+    "holdfast", deadline=None, derandomize=os.environ.get("CI") == "true"
+)
+hypothesis.settings.load_profile("holdfast")
 
 _started: list[Server] = []
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +19,7 @@ import click
 import pytest
 
 from holdfast import Context, Holdfast, Job
+from holdfast.cli.display import relative
 from holdfast.cli.main import holdfast
 from tests.support.terminal import Terminal
 
@@ -310,7 +312,7 @@ def start(folder: Path, sqlite_url: str) -> Iterator[Callable[..., Process]]:
     yield start_process
     for each in started:
         if each.process.poll() is None:
-            each.end(signal.SIGKILL)
+            each.end(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -378,6 +380,15 @@ def test_nothing_happens_to_all_jobs_before_somebody_said_yes(
         assert terminal.end() == code
         listed = lines_of(run("jobs", "list", "--json", url=sqlite_url))
         assert {job["state"] for job in listed} == {state}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.4, "now"), (-3, "3 s ago"), (59, "in 59 s"), (-60, "1 min ago"), (7200, "in 2 h")],
+)
+def test_times_in_tables_are_told_as_people_say_them(seconds: float, told: str) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert relative(now + timedelta(seconds=seconds), now) == told
 
 
 def walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:

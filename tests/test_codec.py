@@ -174,6 +174,14 @@ def test_structures_are_stored_as_msgspec_reads_them(value: Any) -> None:
     assert msgspec.json.decode(encode(value=value), type=kind).value == value
 
 
+def test_subclasses_of_plain_types_are_stored_as_these() -> None:
+    class Count(int):
+        pass
+
+    values = {"x": Words("a"), Words("y"): Count(5), "z": {Colour.RED: Words("b")}}
+    assert encode(**values) == b'{"x":"a","y":5,"z":{"red":"b"}}'
+
+
 def test_minus_zero_keeps_its_sign() -> None:
     assert math.copysign(1, codec.decode(encode(x=-0.0))["x"]) == -1
 

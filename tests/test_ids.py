@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from random import Random
 from uuid import RFC_4122, UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +28,21 @@ class Highest(Random):
 
     def getrandbits(self, k: int) -> int:
         return (1 << k) - 1
+
+
+class Interruptible(Random):
+    """Randomness in Python code, during which threads can take turns."""
+
+    def getrandbits(self, k: int) -> int:
+        return super().getrandbits(k)
+
+
+@pytest.fixture
+def busy_threads() -> Iterator[None]:
+    usual_seconds = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual_seconds)
 
 
 @settings(deadline=None)
@@ -66,8 +83,9 @@ def test_a_counter_that_is_used_up_moves_on_to_the_next_millisecond() -> None:
     assert all(each.version == 7 and each.variant == RFC_4122 for each in made)
 
 
+@pytest.mark.usefixtures("busy_threads")
 def test_ids_of_concurrent_threads_are_unique() -> None:
-    maker = IdMaker(Random(2))
+    maker = IdMaker(Interruptible(2))
     made: list[list[UUID]] = [[] for _ in range(8)]
     together = threading.Barrier(len(made))
 

@@ -1,8 +1,8 @@
 """The hot statements stay on their indexes on a million rows, whatever the statistics say.
 
 Each is explained as it runs: prepared, with a generic plan. 200 queues of two priorities hold
-300,000 due jobs, behind 100,000 of a better priority that are not due yet, among 600,000 ended ones.
-`stale` statistics were gathered while the table was empty.
+300,000 due jobs, behind 100,000 of a better priority that are not due yet, among 600,000 ended
+ones. `stale` statistics were gathered while the table was empty.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _rows(node: dict[str, Any]) -> int:
-    removed = sum(value for key, value in node.items() if key.startswith("Rows Removed by"))
-    return round((node["Actual Rows"] + removed) * node["Actual Loops"])
+    removed = sum(node.get(f"Rows Removed by {cause}", 0) for cause in ("Filter", "Index Recheck"))
+    return int((node["Actual Rows"] + removed) * node["Actual Loops"])
 
 
 def _literal(value: object) -> str:
@@ -90,7 +90,7 @@ def _literal(value: object) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
-async def _build(url: str, statistics: str) -> None:
+async def _fill(url: str) -> None:
     store = PostgresStore(url, Seam())
     await store.migrate()
     await store.close()
@@ -98,31 +98,58 @@ async def _build(url: str, statistics: str) -> None:
     await connection.execute("ALTER TABLE holdfast.jobs SET (autovacuum_enabled = false)")
     await connection.execute("ANALYZE holdfast.jobs")
     await connection.execute(FILL)
-    if statistics == "fresh":
-        await connection.execute("ANALYZE holdfast.jobs")
     await connection.close()
+
+
+async def _analyze(url: str) -> None:
+    connection = await asyncpg.connect(url, command_timeout=120)
+    await connection.execute("ANALYZE holdfast.jobs")
+    await connection.close()
+
+
+@pytest.fixture(scope="module")
+def million_jobs(postgres_databases: Callable[[str], Databases]) -> Iterator[Callable[[str], str]]:
+    """Answer a filled database on this server, made once."""
+    filled: dict[str, str] = {}
+
+    def of_server(server: str) -> str:
+        if server not in filled:
+            databases = postgres_databases(server)
+            filled[server] = databases.create()
+            databases.run(_fill(databases.url(filled[server])))
+        return filled[server]
+
+    yield of_server
+    for server, name in filled.items():
+        postgres_databases(server).drop(name)
 
 
 @pytest.fixture(
     scope="module",
-    params=[f"{server} {statistics}" for server in SERVERS for statistics in ("stale", "fresh")],
+    params=[(server, statistics) for server in SERVERS for statistics in ("stale", "fresh")],
+    ids="-".join,
 )
 def million_jobs_url(
-    request: pytest.FixtureRequest, postgres_databases: Callable[[str], Databases]
+    request: pytest.FixtureRequest,
+    postgres_databases: Callable[[str], Databases],
+    million_jobs: Callable[[str], str],
 ) -> Iterator[str]:
-    server, statistics = request.param.split()
-    databases = postgres_databases(server)
-    name = databases.create()
-    databases.run(_build(databases.url(name), statistics))
-    yield databases.url(name)
-    databases.drop(name)
+    server, statistics = request.param
+    databases, name = postgres_databases(server), million_jobs(server)
+    if statistics == "stale":
+        yield databases.url(name)
+        return
+    copy = databases.create(name)
+    databases.run(_analyze(databases.url(copy)))
+    yield databases.url(copy)
+    databases.drop(copy)
 
 
 class Explainer:
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
 
-    async def explain(self, name: str, **values: object) -> Plan:
+    async def explain(self, name: str, /, **values: object) -> Plan:
         """Explain a statement with the generic plan that the store runs it with."""
         statement = STATEMENTS[name]
         arguments = ", ".join(_literal(value) for value in statement.arguments(values))
@@ -130,7 +157,7 @@ class Explainer:
         call = f"{name}({arguments})" if arguments else name
         return await self._explain(f"EXECUTE {call}")
 
-    async def explain_planned(self, name: str, **values: object) -> Plan:
+    async def explain_planned(self, name: str, /, **values: object) -> Plan:
         """Explain a statement with a plan for these values."""
         statement = STATEMENTS[name]
         return await self._explain(statement.sql, *statement.arguments(values))
@@ -183,7 +210,7 @@ async def test_a_claim_reads_its_lanes_and_no_more_jobs_than_it_takes(
         limit=limit,
     )
     lanes = LANES if queues is None else 3 * len(queues)
-    assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, lanes + 2 * limit)
+    assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * lanes + 2 * limit)
 
 
 async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(database: Explainer) -> None:
@@ -203,7 +230,7 @@ async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(database: E
 
 async def test_a_sweep_reads_one_job_of_each_lane(database: Explainer) -> None:
     plan = await database.explain("lanes", queues=None, except_queues=[])
-    assert_bounded(plan, {"jobs_ready"}, LANES)
+    assert_bounded(plan, {"jobs_ready"}, 2 * LANES)
 
 
 async def test_settling_successes_reads_only_their_rows(database: Explainer) -> None:
@@ -265,7 +292,7 @@ async def test_asking_whether_jobs_are_awaited_reads_few(
     # No such name is running, so the answer is among the waiting.
     plan = await database.explain("awaited", queues=queues, names=["resize"], within_seconds=0)
     assert plan.seq_scans == 0
-    assert plan.rows <= LANES + 2
+    assert plan.rows <= 2 * LANES
 
 
 @pytest.mark.parametrize("queues", [None, QUEUES[:1]], ids=["any", "one"])
@@ -273,7 +300,7 @@ async def test_asking_for_unknown_names_reads_a_bounded_number(
     database: Explainer, queues: list[str] | None
 ) -> None:
     plan = await database.explain("unknown_names", queues=queues, names=["resize"])
-    assert_bounded(plan, {"jobs_ready"}, LANES + 2000)
+    assert_bounded(plan, {"jobs_ready"}, 2 * LANES + 2000)
 
 
 @pytest.mark.parametrize("name", ["claim_by_id", "progress", "retry", "requeue", "get"])

@@ -275,7 +275,8 @@ def test_annotations_under_a_decorator_are_seen() -> None:
 
         return wrapper
 
-    assert refusal(decorate(plain), "1") == "plain: argument a: Expected int, got str"
+    for decorated in (decorate(plain), functools.lru_cache(plain)):
+        assert refusal(decorated, "1") == "plain: argument a: Expected int, got str"
 
 
 def plain(a: int) -> None: ...

@@ -68,6 +68,7 @@ class Holdfast:
         self._stores = WeakKeyDictionary()
         self._sync_lock = threading.Lock()
         self._sync_loop: SideLoop | None = None
+        self._sync_process_id = 0
         make_store(self._url, self._seam, self.settings)  # a bad URL is told at once
 
     @property
@@ -99,11 +100,12 @@ class Holdfast:
 
     def _define(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[...]:
         definition, defaults = define(function, options, self.settings.max_attempts)
-        for name in (definition.name, *definition.aliases):
+        names = (definition.name, *definition.aliases)
+        for name in names:
             codec.check_name("job name", name)
-            if name in self._definitions:
+            if name in self._definitions or names.count(name) > 1:
                 raise ConfigurationError(f"there is a job named {name!r} already")
-            self._definitions[name] = definition
+        self._definitions.update(dict.fromkeys(names, definition))
         return JobFunction(self, definition, defaults)
 
     def resource(self, function: resources.ResourceFunction) -> resources.ResourceFunction:
@@ -111,7 +113,10 @@ class Holdfast:
 
         Workers call it at their start; what follows its `yield` is run at their end.
         """
-        self._resources[function.__name__] = function
+        name = function.__name__
+        if name in self._resources:
+            raise ConfigurationError(f"there is a resource named {name!r} already")
+        self._resources[name] = function
         return function
 
     async def enqueue_many(self, calls: Sequence[Call]) -> list[Job]:
@@ -131,10 +136,12 @@ class Holdfast:
     async def result(self, job_id: UUID, timeout_seconds: float | None = None) -> Any:
         """Wait for the job's end; answer its result, or raise JobFailed or ResultTimeout."""
         polling = Backoff(self._seam, 0.01, 0.5)
+        job = await self.get(job_id)
         try:
             async with asyncio.timeout(timeout_seconds):
-                while not (job := await self.get(job_id)).state.ended:
+                while not job.state.ended:
                     await polling.wait()
+                    job = await self.get(job_id)
         except TimeoutError:
             raise ResultTimeout(f"job {job_id} had not ended after {timeout_seconds:g} s") from None
         if job.state is not State.SUCCEEDED:
@@ -193,31 +200,36 @@ class Holdfast:
         queues: Queues | None = None,
         until_empty: bool = False,
     ) -> WorkerReport:
-        """Run jobs until SIGTERM or SIGINT.
+        """Run jobs until SIGTERM or SIGINT, or until cancelled.
 
         With `until_empty`, until nothing runs and nothing becomes due within one lease length.
-        The signals are left alone if somebody else (a web server, say) handles them.
+        The signals are left alone if somebody else (a web server, say) handles them. Either way
+        what runs is finished within `grace_seconds` or released; the second signal hurries.
         """
         if not self._definitions:
             raise ConfigurationError("there are no jobs: define one with @hf.job first")
-        slots = Slots(concurrency or self.settings.concurrency, _queue_caps(queues))
+        slots = self._slots(concurrency, _queue_caps(queues))
         horizon_seconds = self.settings.lease_seconds if until_empty else None
         return await self._run_worker(slots, horizon_seconds)
 
     async def run_due(self, concurrency: int | None = None) -> WorkerReport:
         """Run what is due now, and what becomes due meanwhile, and come back: for tests."""
-        return await self._run_worker(Slots(concurrency or self.settings.concurrency, None), 0.0)
+        return await self._run_worker(self._slots(concurrency, None), 0.0)
 
     @asynccontextmanager
     async def borrowed(self, url: str, seam: Seam) -> AsyncIterator[None]:
         """Stand on another database and machine until the end of the block: for tests."""
-        own = self._url, self._seam, self._stores
-        self._url, self._seam, self._stores = url, seam, WeakKeyDictionary()
+        own = self._url, self._seam, self._stores, self._sync_loop
+        self._url, self._seam, self._stores, self._sync_loop = url, seam, WeakKeyDictionary(), None
         try:
             yield
         finally:
+            await asyncio.to_thread(self.close_sync)
             await self.close()
-            self._url, self._seam, self._stores = own
+            self._url, self._seam, self._stores, self._sync_loop = own
+
+    def _slots(self, concurrency: int | None, queues: dict[str, int | None] | None) -> Slots:
+        return Slots(self.settings.concurrency if concurrency is None else concurrency, queues)
 
     async def _run_worker(self, slots: Slots, horizon_seconds: float | None) -> WorkerReport:
         async with resources.opened(self._resources) as made:
@@ -240,6 +252,14 @@ class Holdfast:
         if opening is not None:
             await (await opening).close()
 
+    def close_sync(self) -> None:
+        """Close what `enqueue_sync` and the like opened."""
+        with self._sync_lock:
+            loop, self._sync_loop = self._sync_loop, None
+        if loop is not None and self._sync_process_id == os.getpid():
+            loop.submit(self.close()).result()
+            loop.close()
+
     async def __aenter__(self) -> Holdfast:
         await self._store()
         return self
@@ -253,12 +273,20 @@ class Holdfast:
         opening = self._stores.get(loop)
         if opening is None:
             opening = self._stores[loop] = loop.create_task(self._open())
+            await self._close_forgotten()
         try:
             return await asyncio.shield(opening)
         except BaseException:
             if opening.done() and (opening.cancelled() or opening.exception()):
                 self._stores.pop(loop, None)
             raise
+
+    async def _close_forgotten(self) -> None:
+        """Close the stores of event loops that ended without a `close`."""
+        for loop in [loop for loop in self._stores if loop.is_closed()]:
+            opening = self._stores.pop(loop, None)
+            if opening is not None and not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
 
     async def _open(self) -> Store:
         store = make_store(self._url, self._seam, self.settings)
@@ -289,9 +317,12 @@ class Holdfast:
 
     def _run_sync(self, work: Coroutine[Any, Any, R]) -> R:
         with self._sync_lock:
-            if self._sync_loop is None:
+            # A forked child has the object, but not the thread.
+            if self._sync_loop is None or self._sync_process_id != os.getpid():
                 self._sync_loop = self._seam.side_loop("holdfast-sync")
-        return self._sync_loop.submit(work).result()
+                self._sync_process_id = os.getpid()
+            loop = self._sync_loop
+        return loop.submit(work).result()
 
 
 def _queue_caps(queues: Queues | None) -> dict[str, int | None] | None:

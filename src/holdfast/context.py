@@ -97,6 +97,8 @@ class Context:
 
     def progress_sync(self, value: Any) -> None:
         """`progress` for handlers that run in a thread."""
+        if asyncio._get_running_loop() is self._loop:
+            raise RuntimeError("progress_sync would wait for itself here: await ctx.progress(...)")
         asyncio.run_coroutine_threadsafe(self.progress(value), self._loop).result()
 
     @asynccontextmanager

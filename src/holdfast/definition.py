@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 P = ParamSpec("P")
+TIMEOUT_SECONDS_MIN = 0.001
 
 
 class JobOptions(TypedDict, total=False):
@@ -94,12 +95,15 @@ class Options:
             raise BadArguments(f"{len(self.tags)} tags are more than {TAGS_MAX}")
         for tag in self.tags:
             codec.check_name("tag", tag)
-        _check_range("priority", self.priority, PRIORITY_MIN, PRIORITY_MAX)
+        _check_range("priority", self.priority, PRIORITY_MIN, PRIORITY_MAX, int)
         _check_range("delay_seconds", self.delay_seconds, 0, DELAY_SECONDS_MAX)
         if self.max_attempts is not None:
-            _check_range("max_attempts", self.max_attempts, 1, ATTEMPTS_MAX)
+            _check_range("max_attempts", self.max_attempts, 1, ATTEMPTS_MAX, int)
         if self.expires_in_seconds is not None:
             _check_range("expires_in_seconds", self.expires_in_seconds, 0, DELAY_SECONDS_MAX)
+        for kind, type_ in (("run_at", datetime), ("id", UUID)):
+            if not isinstance(value := getattr(self, kind), type_ | None):
+                raise BadArguments(f"{kind} must be a {type_.__name__}, not {value!r}")
         if self.run_at is not None and self.run_at.tzinfo is None:
             raise BadArguments("run_at needs a time zone: datetime(..., tzinfo=...)")
         if self.run_at is not None and self.delay_seconds:
@@ -108,7 +112,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A job function with arguments, for `hf.enqueue_many`."""
+    """A job function with arguments, for `hf.enqueue_many`.
+
+    Inside of a handler the new job belongs to the tenant and the request of the handler's job.
+    """
 
     definition: Definition
     options: Options
@@ -117,7 +124,6 @@ class Call:
     def new_job(self, job_id: UUID, keys_kept_seconds: float) -> NewJob:
         chosen = self.options
         context = current_context.get()
-        inherited = context.correlation_id if context is not None else None
         keyed = chosen.idempotency_key is not None
         name = self.definition.name
         return NewJob(
@@ -130,8 +136,8 @@ class Call:
             delay_seconds=chosen.delay_seconds,
             run_at=chosen.run_at,
             expires_in_seconds=chosen.expires_in_seconds,
-            tenant=chosen.tenant,
-            correlation_id=chosen.correlation_id or inherited,
+            tenant=chosen.tenant or (context.tenant if context else None),
+            correlation_id=chosen.correlation_id or (context.correlation_id if context else None),
             tags=chosen.tags,
             idempotency_key=chosen.idempotency_key,
             body_hash=codec.body_hash(name, self.arguments) if keyed else None,
@@ -227,23 +233,37 @@ def define(
             f"@hf.job has no option {min(unknown)!r}; there are: {', '.join(known)}"
         )
     timeout_seconds = given.pop("timeout_seconds", None)
-    if timeout_seconds is not None and not timeout_seconds > 0:
-        raise ConfigurationError(f"timeout_seconds must be more than 0, not {timeout_seconds}")
+    if timeout_seconds is not None:
+        _check_range("timeout_seconds", timeout_seconds, TIMEOUT_SECONDS_MIN, DELAY_SECONDS_MAX)
+    name = given.pop("name", None) or getattr(function, "__name__", type(function).__name__)
     definition = Definition(
-        name=given.pop("name", function.__name__),
-        aliases=tuple(given.pop("aliases", ())),
+        name=name,
+        aliases=_listed("aliases", given, str),
         function=function,
-        signature=Signature.of(function),
+        signature=Signature.of(function, name),
         retry=_make_retry(given.pop("retry", None), default_max_attempts),
         timeout_seconds=timeout_seconds,
-        permanent=tuple(given.pop("permanent", ())),
-        transient=tuple(given.pop("transient", ())),
+        permanent=_listed("permanent", given, str, type),
+        transient=_listed("transient", given, str, type),
     )
     return definition, Options(**given)
 
 
-def _check_range(name: str, value: object, least: float, most: float) -> None:
-    if not isinstance(value, int | float) or not least <= value <= most:
+def _listed(name: str, given: dict[str, Any], *kinds: type) -> tuple[Any, ...]:
+    """Take a list out of the options; a lone string would be taken for a list of its letters."""
+    value = given.pop(name, ())
+    if not isinstance(value, list | tuple | set | frozenset) or not all(
+        isinstance(entry, kinds) for entry in value
+    ):
+        expected = " and ".join({str: "strings", type: "exception types"}[kind] for kind in kinds)
+        raise ConfigurationError(f"{name} must be a list of {expected}, not {value!r}")
+    return tuple(value)
+
+
+def _check_range(
+    name: str, value: object, least: float, most: float, kind: Any = int | float
+) -> None:
+    if not isinstance(value, kind) or not least <= value <= most:
         raise BadArguments(f"{name} must be {least} to {most}, not {value!r}")
 
 

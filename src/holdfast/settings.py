@@ -41,7 +41,8 @@ class Settings:
                 continue
             least = 0.0 if field.name in ("renew_seconds", "grace_seconds") else 1e-3
             if not least <= value or math.isinf(value):
-                raise ConfigurationError(f"{field.name} must be more than 0, not {value}")
+                bound = "more than 0" if least else "0 or more"
+                raise ConfigurationError(f"{field.name} must be {bound}, not {value}")
         if self.sqlite_synchronous not in ("FULL", "NORMAL"):
             raise ConfigurationError(
                 f"sqlite_synchronous must be FULL or NORMAL, not {self.sqlite_synchronous!r}"
@@ -78,8 +79,11 @@ def read_settings(
 
 def _convert(name: str, kind: type, value: Any) -> Any:
     try:
-        return kind(value)
-    except (TypeError, ValueError):
+        converted = kind(value)
+        if isinstance(value, float) and converted != value and not math.isnan(value):
+            raise ValueError
+        return converted
+    except (TypeError, ValueError, OverflowError):
         raise ConfigurationError(f"{name} must be a {kind.__name__}, not {value!r}") from None
 
 

@@ -30,7 +30,7 @@ def note(ctx: Context, what: str) -> None:
         "fence": ctx.fence,
         "attempt": ctx.attempt,
         "pid": os.getpid(),
-        "monotonic": time.monotonic(),
+        "time": time.time(),
         "name": ctx.name,
     }
     ledger = os.open(folder() / "ledger", os.O_APPEND | os.O_CREAT | os.O_WRONLY)

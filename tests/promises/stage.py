@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sqlite3
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,15 +35,22 @@ class Stage:
         self.processes: list[Process] = []
 
     def worker(
-        self, *arguments: str, concurrency: int = 10, app: str = "app:hf", **settings: object
+        self,
+        *arguments: str,
+        concurrency: int = 10,
+        app: str = "app:hf",
+        environment: Mapping[str, str] | None = None,
+        **settings: float,
     ) -> Process:
         """Start `holdfast worker`."""
         chosen = {"lease_seconds": LEASE_SECONDS, "reclaim_seconds": RECLAIM_SECONDS} | settings
-        environment = {f"HOLDFAST_{name.upper()}": str(value) for name, value in chosen.items()}
+        variables = {f"HOLDFAST_{name.upper()}": str(value) for name, value in chosen.items()}
         command = ["-m", "holdfast.cli.main", "worker", f"tests.promises.{app}"]
         options = ["--log-format=json", "--log-level=debug", f"--concurrency={concurrency}"]
         return self._start(
-            f"worker-{len(self.processes)}", [*command, *options, *arguments], environment
+            f"worker-{len(self.processes)}",
+            [*command, *options, *arguments],
+            variables | dict(environment or {}),
         )
 
     def client(self, function: str, *arguments: object) -> Process:
@@ -88,7 +96,7 @@ class Stage:
         """Wait until these jobs have ended; answer them as they are then."""
         found = []
         for job in jobs:
-            await wait_until(lambda: self._has_ended(job.id), f"ended: {job.id}", seconds)
+            await wait_until(partial(self._has_ended, job.id), f"ended: {job}", seconds)
             found.append(await self.hf.get(job.id))
         return found
 
@@ -121,10 +129,6 @@ class Stage:
         for process in self.processes:
             process.kill()
         await self.hf.close()
-
-
-async def gathered(jobs: list[Any]) -> list[Any]:
-    return list(await asyncio.gather(*jobs))
 
 
 def random_seed() -> int:

@@ -122,8 +122,12 @@ class Server:
         if not any(READY in line for line in self._log):
             raise ServerFailed(f"{self.name} did not start:\n" + "\n".join(self._log))
 
+    def crash(self) -> None:
+        """End the server without a checkpoint: it recovers from its log at the next start."""
+        self.stop(signal.SIGQUIT)
+
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End the server: SIGINT closes every connection, SIGQUIT is a crash."""
+        """End the server, and every connection to it."""
         if self._process is None or self._reader is None:
             return
         self._process.send_signal(how)

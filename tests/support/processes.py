@@ -13,13 +13,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import holdfast
-
-T = TypeVar("T")
 
 ROOT = Path(__file__).parent.parent.parent
 LOOK_SECONDS = 0.01
@@ -32,18 +30,17 @@ async def pause(seconds: float) -> None:
 
 
 async def wait_until(
-    condition: Callable[[], T | Awaitable[T]], what: str, seconds: float = WAIT_SECONDS
-) -> T:
-    """Wait until the condition answers something true, and answer that."""
+    condition: Callable[[], object], what: str, seconds: float = WAIT_SECONDS
+) -> None:
+    """Wait until the condition, async or not, answers something true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
-        answer: Any = condition()
+        answer = condition()
         if inspect.isawaitable(answer):
             answer = await answer
         if answer:
-            found: T = answer
-            return found
+            return
         assert loop.time() < deadline, f"after {seconds:g} s: not {what}"
         await pause(LOOK_SECONDS)
 
@@ -119,8 +116,12 @@ class Process:
 
     async def logs(self, name: str, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
         """Wait for an event of this name; answer the first."""
-        found = await wait_until(lambda: self.events(name), f"{name} in the log", seconds)
-        return found[0]
+        await wait_until(lambda: self.events(name), f"{name} in the log", seconds)
+        return self.events(name)[0]
+
+    async def prints(self, lines: int = 1) -> None:
+        """Wait until it has printed so many lines."""
+        await wait_until(lambda: len(self.output) >= lines, f"printed by {self.name}: {self.text}")
 
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None

@@ -50,7 +50,6 @@ class Command(click.Command):
 
 class Group(click.Group):
     command_class = Command
-    group_class = type
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

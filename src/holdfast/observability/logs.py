@@ -85,6 +85,11 @@ def event(
     _logger.log(level, Event(event_name, message, told), exc_info=exception, stacklevel=2)
 
 
+def enabled(level: int) -> bool:
+    """Would an event of this level be logged? For callers that would gather fields in vain."""
+    return _logger.isEnabledFor(level)
+
+
 def configure(format: Format = "auto", level: int | str = logging.INFO) -> None:
     """Send every record of this process to stderr: JSON lines, or readable lines in a terminal."""
     root = logging.getLogger()

@@ -1,9 +1,9 @@
 """For users' tests: a sandbox with a database of its own, virtual time and `drain`.
 
-    async with sandbox(hf) as jobs:
-        job = await resize.enqueue("a.png")
-        await jobs.drain()
-        assert (await hf.get(job.id)).state is State.SUCCEEDED
+async with sandbox(hf) as jobs:
+    job = await resize.enqueue("a.png")
+    await jobs.drain()
+    assert (await hf.get(job.id)).state is State.SUCCEEDED
 """
 
 from holdfast.testing.sandbox import Sandbox, sandbox

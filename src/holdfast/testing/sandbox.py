@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 
 from holdfast.app import Holdfast
@@ -29,11 +30,15 @@ class Sandbox:
         total = WorkerReport()
         while True:
             total += await self._hf.run_due(concurrency)
-            waiting = await self.jobs(State.QUEUED) if with_delayed else []
-            if not waiting:
+            due = await self._next_due() if with_delayed else None
+            if due is None:
                 return total
-            due = min(job.run_at for job in waiting)
             self.advance((due - self._time.now()).total_seconds())
+
+    async def _next_due(self) -> datetime | None:
+        """When the next job is due that waits and has a handler."""
+        waiting = await self.jobs(State.QUEUED)
+        return min((job.run_at for job in waiting if job.name in self._hf.names), default=None)
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""

@@ -56,7 +56,7 @@ class Simulation:
             for _ in range(_CLEAN_UPS_MAX):
                 # A clean-up that awaits "ignores" being closed: close it at that await, too.
                 with suppress(BaseException):
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
                     break
         self.loop.forget()
         asyncio.set_event_loop(None)
@@ -71,6 +71,10 @@ class Simulation:
         context = contextvars.copy_context()
         context.run(_process.set, process)
         return self.loop.create_task(main(), context=context)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in virtual time."""
+        await asyncio.sleep(seconds)
 
     def kill(self, process: str) -> None:
         self.killed.add(process)
@@ -205,7 +209,7 @@ class _Loop(asyncio.BaseEventLoop):
         self.steps = 0
         # Kept to the end: a task of the dead that is collected would run its `finally` blocks.
         self.tasks: list[asyncio.Task[Any]] = []
-        self.set_task_factory(self._make_task)
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self.set_exception_handler(lambda loop, context: None)
 
     def time(self) -> float:

@@ -21,4 +21,6 @@ class VirtualTime(Seam):
         return self._now
 
     def advance(self, seconds: float) -> None:
+        if seconds < 0:
+            raise ValueError(f"time goes on only, not by {seconds:g} s")
         self._now += timedelta(seconds=seconds)

@@ -24,35 +24,36 @@ _log = logging.getLogger("holdfast")
 _PATH_BYTES_MAX = 103  # of a Unix socket: 104 with the closing NUL on macOS, 108 on Linux
 _DATAGRAM_BYTES_MAX = 4096
 _WAKEUPS_AT_ONCE_MAX = 1000
-_CHECK_SECONDS = 10.0
 
 
 class LocalSignals:
     """Send and hear the wake-ups of one database."""
 
-    def __init__(self, database: str) -> None:
+    def __init__(self, database: str, *, check_seconds: float = 10.0) -> None:
         real_path = os.path.realpath(database)
         digest = hashlib.sha256(os.fsencode(real_path)).hexdigest()[:16]
         self._home = os.path.join(tempfile.gettempdir(), f"holdfast-{_user()}")
-        self._directory = os.path.join(self._home, digest)
+        self.directory = os.path.join(self._home, digest)
+        self._check_seconds = check_seconds
         self._socket: socket.socket | None = None
 
     def send(self, wakeups: Iterable[Wakeup]) -> None:
         """Tell all listeners; whatever goes wrong costs them only the time until they poll."""
         try:
-            names = os.listdir(self._directory)
+            names = os.listdir(self.directory)
         except OSError:
             return
         messages = [_encode(wakeup) for wakeup in wakeups]
         for name in names:
-            self._send_to(os.path.join(self._directory, name), messages)
+            self._send_to(os.path.join(self.directory, name), messages)
 
     def listen(self, heard: Heard) -> LocalListener | None:
         """Hear wake-ups on the running loop; None where loops or sockets can't do that."""
         if not hasattr(socket, "AF_UNIX"):
             return None
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        listener = LocalListener(self._home, os.path.join(self._directory, name), heard)
+        path = os.path.join(self.directory, name)
+        listener = LocalListener(self._home, path, heard, self._check_seconds)
         try:
             listener.start()
         except NotImplementedError:
@@ -91,17 +92,18 @@ class LocalListener:
     """A bound socket, watched by the loop. What tidies temporary directories may remove it: then
     it is bound anew, and everything is looked at once."""
 
-    def __init__(self, home: str, path: str, heard: Heard) -> None:
+    def __init__(self, home: str, path: str, heard: Heard, check_seconds: float) -> None:
         self._home = home
         self._path = path
         self._heard = heard
+        self._check_seconds = check_seconds
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
         self._next_check: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         self._bind()
-        self._next_check = self._loop.call_later(_CHECK_SECONDS, self._check)
+        self._next_check = self._loop.call_later(self._check_seconds, self._check)
 
     async def close(self) -> None:
         if self._next_check is not None:
@@ -155,7 +157,7 @@ class LocalListener:
                     error,
                     extra={"event": "wakeups_lost"},
                 )
-        self._next_check = self._loop.call_later(_CHECK_SECONDS, self._check)
+        self._next_check = self._loop.call_later(self._check_seconds, self._check)
 
 
 def _user() -> int:

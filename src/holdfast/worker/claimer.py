@@ -45,6 +45,7 @@ class Claimer:
         self._awake = asyncio.Event()
         self._stopping = False
         self._trouble = Backoff(seam, 0.1, 5.0)
+        self._turn = 0
         self._poll = Backoff(seam, settings.poll_seconds / 8, settings.poll_seconds)
 
     def wake(self) -> None:
@@ -94,14 +95,19 @@ class Claimer:
         return claimed, more
 
     def _claims(self) -> Iterator[Claim]:
-        """One claim for all queues without a limit of their own, one for each with a limit."""
+        """One claim for all queues without a limit of their own, one for each with a limit.
+
+        They take turns to be first, or one that is always full would leave no slot to the others.
+        """
         slots = self._slots
+        groups: list[Sequence[str] | None] = [[queue] for queue in slots.caps]
         if slots.queues is None:
-            yield from self._claim_of(None, slots.free)
+            groups.append(None)
         elif open_queues := [queue for queue in slots.queues if queue not in slots.caps]:
-            yield from self._claim_of(open_queues, slots.free)
-        for queue in slots.caps:
-            yield from self._claim_of([queue], slots.free_for(queue))
+            groups.append(open_queues)
+        self._turn = (self._turn + 1) % len(groups)
+        for queues in groups[self._turn :] + groups[: self._turn]:
+            yield from self._claim_of(queues, slots.free_for(queues))
 
     def _claim_of(self, queues: Sequence[str] | None, limit: int) -> Iterator[Claim]:
         if limit > 0 and self._names and not self._stopping:

@@ -21,6 +21,8 @@ def log_claim(worker_id: str, jobs: Sequence[Claimed]) -> None:
 
 
 def log_start(worker_id: str, job: Claimed) -> None:
+    if not logs.enabled(INFO):
+        return
     logs.event(
         INFO,
         "start",
@@ -39,9 +41,12 @@ def log_start(worker_id: str, job: Claimed) -> None:
 def log_settle(worker_id: str, job: Claimed, settlement: Settlement, duration_ms: float) -> None:
     """A retry has a name of its own, because it is what people look for at night."""
     what = verb(settlement)
-    ended_badly = settlement.state in (State.FAILED, State.DEAD)
+    bad = what == "retried" or settlement.state in (State.FAILED, State.DEAD)
+    level = WARNING if bad else INFO
+    if not logs.enabled(level):
+        return
     logs.event(
-        WARNING if ended_badly or what == "retried" else INFO,
+        level,
         "retry" if what == "retried" else "settle",
         "" if what == "retried" else what,
         job_id=job.id,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Mapping
-from concurrent.futures import Future
+import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from holdfast.definition import Definition
 from holdfast.domain import codec
 from holdfast.domain.errors import (
     BadArguments,
+    JobError,
     JobTimeout,
     LeaseLost,
     Permanent,
@@ -48,11 +49,9 @@ class Executor:
             values = definition.signature.load(job.arguments)
             value = await self._call(definition, run, values)
             result = codec.encode_result(value, bytes_max=self._settings.result_bytes_max)
-        except (asyncio.CancelledError, Exception) as error:
-            return self._classify(definition, run, error)
         except BaseException as error:
-            # SystemExit and the like belong to one job here, not to the worker.
-            return _failed(error, permanent=False)
+            # Even SystemExit and the like belong to one job here, not to the worker.
+            return _classify(definition, run, _only_one(error))
         return None if run.stop is Stop.LOST else Succeeded(result)
 
     async def _call(self, definition: Definition, run: Run, values: dict[str, Any]) -> Any:
@@ -68,7 +67,9 @@ class Executor:
         try:
             if definition.signature.is_async:
                 return await call()
-            return await self._call_in_thread(call, run)
+            value = await self._call_in_thread(call, run)
+            # A plain function around an async one gives a coroutine: nothing has run yet.
+            return await value if inspect.isawaitable(value) else value
         finally:
             if deadline is not None:
                 deadline.cancel()
@@ -77,49 +78,83 @@ class Executor:
         """Run in a thread, which can't be cancelled: it is told, and then waited for a while."""
         run.context.enable_stop()
         context = contextvars.copy_context()
-        future: Future[Any] = self._threads.submit(partial(context.run, call))
-        run.thread = future
-        waiting = asyncio.wrap_future(future)
+        future = self._threads.submit(partial(context.run, _call_for_future, call))
+        run.thread = asyncio.wrap_future(future)
         try:
-            return await asyncio.shield(waiting)
+            return await asyncio.shield(run.thread)
         except asyncio.CancelledError:
             if run.stop is Stop.TIMEOUT:
-                await asyncio.wait([waiting], timeout=self._settings.timeout_grace_seconds)
-                if waiting.done() and not waiting.cancelled():
-                    return waiting.result()
+                await asyncio.wait([run.thread], timeout=self._settings.timeout_grace_seconds)
+            elif run.stop is Stop.SHUTDOWN:
+                # The worker gives it a while, and then says that the lease is lost.
+                await asyncio.wait([run.thread])
+            if run.stop is not None and run.thread.done():
+                return run.thread.result()
             raise
 
-    def _classify(self, definition: Definition, run: Run, error: BaseException) -> Outcome | None:
-        match error:
-            case _ if run.stop is Stop.LOST:
-                return None
-            case LeaseLost() if error.job_id == run.job.id:
-                return None
-            case asyncio.CancelledError() if run.stop is Stop.SHUTDOWN:
-                return Released()
-            case asyncio.CancelledError() if run.stop is Stop.TIMEOUT:
-                seconds = definition.timeout_seconds
-                return _failed(JobTimeout(f"took longer than {seconds:g} s"), permanent=False)
-            case Snooze(seconds=seconds):
-                return Snoozed(seconds, _cut(str(error)))
-            case RetryAfter(seconds=seconds):
-                return _failed(error, permanent=False, retry_after_seconds=seconds)
-            case BadArguments():
-                return _failed(error, permanent=True)
-            case _:
-                return _failed(error, permanent=_is_permanent(definition, error))
+
+def _call_for_future(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except StopIteration as error:
+        # No future can carry it: the waiting task would never wake up.
+        raise RuntimeError("the handler raised StopIteration") from error
+
+
+def _only_one(error: BaseException) -> BaseException:
+    """Take out what a task group raised if it is one error: a Permanent stays a Permanent."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _classify(definition: Definition, run: Run, error: BaseException) -> Outcome | None:
+    match error:
+        case _ if run.stop is Stop.LOST:
+            return None
+        case LeaseLost() if error.job_id == run.job.id:
+            return None
+        case Snooze(seconds=seconds):
+            return Snoozed(seconds, _cut(str(error)))
+        case RetryAfter(seconds=seconds):
+            return _failed(error, permanent=False, retry_after_seconds=seconds)
+        case BadArguments():
+            return _failed(error, permanent=True)
+        case JobError():
+            return _failed(error, permanent=_is_permanent(definition, error))
+        case _ if run.stop is Stop.SHUTDOWN:
+            # Whatever a handler makes of being told to stop: a deploy is no failure.
+            return Released()
+        case _ if run.stop is Stop.TIMEOUT:
+            timeout = _timeout(definition, error)
+            return _failed(timeout, permanent=_listed(definition, timeout) is True)
+        case _:
+            return _failed(error, permanent=_is_permanent(definition, error))
+
+
+def _timeout(definition: Definition, error: BaseException) -> JobTimeout:
+    text = f"took longer than {definition.timeout_seconds:g} s"
+    if not isinstance(error, asyncio.CancelledError):
+        text = f"{text}; told to stop, it raised {codec.error_text(error)}"
+    return JobTimeout(text)
 
 
 def _is_permanent(definition: Definition, error: BaseException) -> bool:
-    """What the handler said wins; then the job's own list, transient before permanent."""
-    code = _code(error)
-    if isinstance(error, Permanent | Transient) and type(error).default_code == code:
+    """What the handler said wins; then the job's own lists."""
+    if isinstance(error, Permanent | Transient) and type(error).default_code == _code(error):
         return isinstance(error, Permanent)
+    listed = _listed(definition, error)
+    return isinstance(error, Permanent) if listed is None else listed
+
+
+def _listed(definition: Definition, error: BaseException) -> bool | None:
+    """Do the job's lists call it permanent? Transient comes first; None if they don't name it."""
+    code = _code(error)
     for listed, answer in ((definition.transient, False), (definition.permanent, True)):
         for entry in listed:
             if entry == code if isinstance(entry, str) else isinstance(error, entry):
                 return answer
-    return isinstance(error, Permanent)
+    return None
 
 
 def _failed(

@@ -56,13 +56,18 @@ class LeaseKeeper:
             del self._held[lease.job_id]
 
     async def start(self) -> None:
-        store = await asyncio.wrap_future(self._loop.submit(self._open()))
+        try:
+            store = await asyncio.wrap_future(self._loop.submit(self._open()))
+        except BaseException:
+            self._loop.close()
+            raise
         self._ended = self._loop.submit(self._keep(store))
         self._ended.add_done_callback(self._tell_death)
 
     async def stop(self) -> None:
         await asyncio.wrap_future(self._loop.submit(self._tell_to_stop()))
-        await asyncio.wrap_future(self._ended)
+        # How it ended was told by `died` already.
+        await asyncio.gather(asyncio.wrap_future(self._ended), return_exceptions=True)
         self._loop.close()
 
     async def _open(self) -> Store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future
 from enum import Enum, auto
 from typing import Any
 
@@ -24,6 +23,7 @@ class Run:
         "context",
         "ended_monotonic",
         "job",
+        "lease",
         "started_monotonic",
         "stop",
         "task",
@@ -32,12 +32,13 @@ class Run:
 
     def __init__(self, job: Claimed, context: Context, started_monotonic: float) -> None:
         self.job = job
+        self.lease = job.lease
         self.context = context
         self.started_monotonic = started_monotonic
         self.ended_monotonic = started_monotonic
         self.stop: Stop | None = None
         self.task: asyncio.Task[Any] | None = None
-        self.thread: Future[Any] | None = None
+        self.thread: asyncio.Future[Any] | None = None
 
     @property
     def duration_ms(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from logging import WARNING
+from logging import ERROR, WARNING
 from uuid import UUID
 
 from holdfast.domain.errors import StoreError, StoreRefused, StoreUnavailable
@@ -73,10 +73,18 @@ class Settler:
                 await self._settle(batch[middle:])
                 return
             batch = [_plain_failure(batch[0], error)]
-            lost = await self._write(batch)
+            lost = await self._write_or_let_go(batch)
         lost_by_id = {entry.job_id: entry for entry in lost}
         for settlement in batch:
             self._settled(settlement, lost_by_id.get(settlement.job_id))
+
+    async def _write_or_let_go(self, batch: Sequence[Settlement]) -> Sequence[Lost]:
+        """Write, or leave to its lease's end what the database refuses whatever it is."""
+        try:
+            return await self._write(batch)
+        except StoreRefused as error:
+            logs.event(ERROR, "settle_refused", str(error), job_id=batch[0].job_id)
+            return [Lost(entry.job_id, entry.fence, State.RUNNING) for entry in batch]
 
     async def _write(self, batch: Sequence[Settlement]) -> Sequence[Lost]:
         """Write until the store answers; an answer that was lost is read back from the fences."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 from holdfast.domain import codec
 from holdfast.domain.errors import ConfigurationError
-
 
 ALL = "*"
 
@@ -22,11 +22,20 @@ def parse_queues(text: str) -> dict[str, int | None]:
         name, colon, cap = part.strip().partition(":")
         if not name or (colon and not (cap.isascii() and cap.isdigit() and int(cap) > 0)):
             raise ConfigurationError(f"{text!r} is not a list of queues like 'mail,images:10'")
-        codec.check_name("queue", name)
-        if name == ALL and colon:
-            raise ConfigurationError("'*' can't have a limit; see concurrency")
         queues[name] = int(cap) if colon else None
+    _check_caps(queues)
     return queues
+
+
+def _check_caps(queues: dict[str, int | None]) -> None:
+    if not queues:
+        raise ConfigurationError("the list of queues is empty; leave it out to serve all")
+    for queue, cap in queues.items():
+        codec.check_name("queue", queue)
+        if cap is not None and cap < 1:
+            raise ConfigurationError(f"the limit of queue {queue} must be 1 or more, not {cap!r}")
+        if queue == ALL and cap is not None:
+            raise ConfigurationError("'*' can't have a limit; see concurrency")
 
 
 class Slots:
@@ -35,6 +44,8 @@ class Slots:
     def __init__(self, concurrency: int, queues: dict[str, int | None] | None) -> None:
         if concurrency < 1:
             raise ConfigurationError(f"concurrency must be 1 or more, not {concurrency}")
+        if queues is not None:
+            _check_caps(queues)
         self.concurrency = concurrency
         self.queues = None if queues is None or ALL in queues else list(queues)
         self.caps = {queue: cap for queue, cap in (queues or {}).items() if cap is not None}
@@ -51,8 +62,9 @@ class Slots:
     def free(self) -> int:
         return self.concurrency - self._used
 
-    def free_for(self, queue: str) -> int:
-        return min(self.free, self.caps[queue] - self._used_by_queue[queue])
+    def free_for(self, queues: Sequence[str] | None) -> int:
+        capped = [queue for queue in queues or () if queue in self.caps]
+        return min([self.free, *(self.caps[name] - self._used_by_queue[name] for name in capped)])
 
     def take(self, queue: str) -> None:
         self._used += 1

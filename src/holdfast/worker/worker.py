@@ -18,6 +18,7 @@ from holdfast.domain.errors import StoreError
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
 from holdfast.domain.outcomes import Failed, Outcome, Released, decide
 from holdfast.domain.retry import Retry
+from holdfast.domain.states import State
 from holdfast.maintenance.sweeper import Sweeper
 from holdfast.seam import Seam
 from holdfast.settings import Settings
@@ -78,7 +79,24 @@ class Worker:
         self._sweeper = Sweeper(store, seam, settings, names, slots.queues, self._claimer.wake)
 
     async def run(self) -> WorkerReport:
-        """Work until told to stop, or until there is nothing to do if that was asked for."""
+        """Work until told to stop, or until there is nothing to do if that was asked for.
+
+        To be cancelled is to be told to stop: what runs is finished or released before this ends.
+        """
+        working = asyncio.create_task(self._run())
+        canceled: asyncio.CancelledError | None = None
+        while not working.done():
+            try:
+                await asyncio.wait({working})
+            except asyncio.CancelledError as error:
+                canceled = error
+                self.stop()
+        report = working.result()
+        if canceled is not None:
+            raise canceled
+        return report
+
+    async def _run(self) -> WorkerReport:
         events.log_boot(self.id, self._slots.concurrency, self._slots.queues)
         await self._keeper.start()
         try:
@@ -146,7 +164,7 @@ class Worker:
         await self._handlers_end(STOP_HANDLERS_SECONDS, hurry=False)
         for run in list(self._runs.values()):
             # It did not listen: its process ends now, and what it may still write is fenced off.
-            if run.job.lease not in self._unsettled:
+            if run.lease not in self._unsettled:
                 self._settle(run, Released())
             run.tell_to_stop(Stop.LOST)
         idle = asyncio.create_task(self._settler.wait_idle())
@@ -179,12 +197,12 @@ class Worker:
         events.log_claim(self.id, jobs)
         loop = asyncio.get_running_loop()
         now = self._seam.monotonic()
-        for job in jobs:
-            self._keeper.hold(job.lease)
-            self._slots.take(job.queue)
-        for job in jobs:
-            run = Run(job, Context(job, self._store, self._resources), now)
-            self._runs[job.lease] = run
+        runs = [Run(job, Context(job, self._store, self._resources), now) for job in jobs]
+        for run in runs:
+            self._keeper.hold(run.lease)
+            self._slots.take(run.job.queue)
+            self._runs[run.lease] = run
+        for run in runs:
             if self._stopping.is_set():
                 self._settle(run, Released())
                 self._end(run)
@@ -196,9 +214,9 @@ class Worker:
         events.log_start(self.id, run.job)
         try:
             self._settle(run, await self._executor.execute(run))
-            if run.thread is not None and not run.thread.done():
+            if run.thread is not None and not run.thread.done() and not self._stopping.is_set():
                 # The slot stays taken as long as the thread does.
-                await asyncio.wait([asyncio.wrap_future(run.thread)])
+                await asyncio.wait([run.thread])
         except Exception as error:
             # Not the handler's error, but ours: no job may stay leased by a worker that lost it.
             self._die(error)
@@ -209,22 +227,22 @@ class Worker:
         if run.context.completed is not None:
             self._settle_completed(run, run.context.completed, outcome)
             return
+        if outcome is None and run.stop is not Stop.LOST:
+            self._tell_lost(run, None)
         if outcome is None or run.stop is Stop.LOST:
-            self._keeper.drop(run.job.lease)
+            self._keeper.drop(run.lease)
             return
         definition = self._definitions.get(run.job.name)
         retry = definition.retry if definition is not None else _NO_RETRY
         settlement = decide(run.job, outcome, retry, self._seam.random.random())
         run.ended_monotonic = self._seam.monotonic()
-        self._unsettled[run.job.lease] = run
+        self._unsettled[run.lease] = run
         self._settler.put(settlement)
 
-    def _settle_completed(
-        self, run: Run, settlement: Settlement, outcome: Outcome | None
-    ) -> None:
+    def _settle_completed(self, run: Run, settlement: Settlement, outcome: Outcome | None) -> None:
         """The handler's own transaction has settled the job; what came after can't change that."""
         run.ended_monotonic = self._seam.monotonic()
-        self._keeper.drop(run.job.lease)
+        self._keeper.drop(run.lease)
         self.report.count(settlement)
         events.log_settle(self.id, run.job, settlement, run.duration_ms)
         if isinstance(outcome, Failed):
@@ -233,7 +251,7 @@ class Worker:
     def _end(self, run: Run) -> None:
         queue = run.job.queue
         self._slots.give_back(queue)
-        del self._runs[run.job.lease]
+        del self._runs[run.lease]
         if queue in self._slots.caps or (self._horizon_seconds is not None and not self._runs):
             self._claimer.wake()
 
@@ -242,8 +260,7 @@ class Worker:
         run = self._unsettled.pop(lease)
         self._keeper.drop(lease)
         if lost is not None:
-            self.report.lost += 1
-            events.log_lost(self.id, run.job, lost.state)
+            self._tell_lost(run, lost.state)
             return
         self.report.count(settlement)
         events.log_settle(self.id, run.job, settlement, run.duration_ms)
@@ -258,9 +275,12 @@ class Worker:
                 continue
             # A handler that is just committing its job's success learns from its own settle.
             if not run.context.is_completing:
-                self.report.lost += 1
-                events.log_lost(self.id, run.job, lost.state)
+                self._tell_lost(run, lost.state)
                 run.tell_to_stop(Stop.LOST)
+
+    def _tell_lost(self, run: Run, state: State | None) -> None:
+        self.report.lost += 1
+        events.log_lost(self.id, run.job, state)
 
     def _heard(self, wakeup: Wakeup) -> None:
         if wakeup.canceled is not None:

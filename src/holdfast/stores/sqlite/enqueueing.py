@@ -103,7 +103,7 @@ def _row(job: NewJob, now: int, run_at: int) -> tuple[object, ...]:
         now,
         text(job.tenant),
         text(job.correlation_id),
-        text(to_json(job.tags)) if job.tags else "[]",
+        to_json([text(tag) for tag in job.tags]) if job.tags else "[]",
         text(job.idempotency_key),
     )
 

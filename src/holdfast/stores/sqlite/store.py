@@ -59,7 +59,6 @@ class SqliteStore:
         self._reader = ReadLane(self._seam, "holdfast-reader", database, database.connect_reader)
         try:
             await self._write(lambda transaction: None)
-            await self._read(lambda connection: None)
         except BaseException:
             await self.close()
             raise

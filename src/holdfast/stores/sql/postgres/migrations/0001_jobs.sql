@@ -37,6 +37,8 @@ CREATE TABLE holdfast.jobs (
     CONSTRAINT jobs_state CHECK (
         state IN ('queued', 'running', 'succeeded', 'failed', 'dead', 'canceled')
     ),
+    -- A job that waits can be claimed; one that has no attempt left would stop every claim.
+    CONSTRAINT jobs_queued_has_attempt CHECK (state <> 'queued' OR attempt < max_attempts),
     CONSTRAINT jobs_running_has_lease CHECK (
         (state = 'running') = (lease_owner IS NOT NULL)
         AND (state = 'running') = (lease_expires_at IS NOT NULL)
@@ -45,7 +47,7 @@ CREATE TABLE holdfast.jobs (
         (state NOT IN ('queued', 'running')) = (finished_at IS NOT NULL)
     ),
     CONSTRAINT jobs_counters CHECK (
-        attempt >= 0 AND attempt <= max_attempts AND max_attempts <= 1000
+        attempt >= 0 AND attempt <= max_attempts AND max_attempts >= 1 AND max_attempts <= 1000
         AND fence >= 0
         AND snoozes >= 0 AND snoozes <= 1000
         AND releases >= 0 AND releases <= 100
@@ -63,7 +65,8 @@ CREATE INDEX jobs_ready ON holdfast.jobs (queue, priority, run_at, id) WHERE sta
 CREATE INDEX jobs_leases ON holdfast.jobs (lease_expires_at) WHERE state = 'running';
 CREATE INDEX jobs_expiring ON holdfast.jobs (expires_at)
     WHERE state = 'queued' AND expires_at IS NOT NULL;
-CREATE INDEX jobs_unsuccessful ON holdfast.jobs (id) WHERE state IN ('failed', 'dead');
+CREATE INDEX jobs_unsuccessful ON holdfast.jobs (id)
+    WHERE state IN ('failed', 'dead', 'canceled');
 CREATE INDEX jobs_tenant ON holdfast.jobs (tenant, id) WHERE tenant IS NOT NULL;
 CREATE INDEX jobs_correlation ON holdfast.jobs (correlation_id, id)
     WHERE correlation_id IS NOT NULL;

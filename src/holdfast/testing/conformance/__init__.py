@@ -1,0 +1,62 @@
+"""The suite that every store passes: what `holdfast.stores.protocol` promises, as tests.
+
+The author of a store gives pytest a subclass with a fixture named `harness`:
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        def harness(self) -> Harness: ...
+
+It needs pytest and pytest-asyncio.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    *(
+        f"holdfast.testing.conformance.{module}"
+        for module in (
+            "canceling",
+            "claiming",
+            "constraints",
+            "enqueueing",
+            "holding",
+            "keys",
+            "races",
+            "reading",
+            "reclaiming",
+            "settling",
+            "waking",
+        )
+    )
+)
+
+from holdfast.testing.conformance.canceling import Canceling  # noqa: E402
+from holdfast.testing.conformance.claiming import Claiming  # noqa: E402
+from holdfast.testing.conformance.constraints import Constraints  # noqa: E402
+from holdfast.testing.conformance.enqueueing import Enqueueing  # noqa: E402
+from holdfast.testing.conformance.harness import Harness  # noqa: E402
+from holdfast.testing.conformance.holding import Holding  # noqa: E402
+from holdfast.testing.conformance.keys import Keys  # noqa: E402
+from holdfast.testing.conformance.races import Races  # noqa: E402
+from holdfast.testing.conformance.reading import Reading  # noqa: E402
+from holdfast.testing.conformance.reclaiming import Reclaiming  # noqa: E402
+from holdfast.testing.conformance.settling import Settling  # noqa: E402
+from holdfast.testing.conformance.waking import Waking  # noqa: E402
+
+__all__ = ["Harness", "StoreConformance"]
+
+
+class StoreConformance(
+    Enqueueing,
+    Keys,
+    Claiming,
+    Holding,
+    Settling,
+    Reclaiming,
+    Canceling,
+    Reading,
+    Waking,
+    Races,
+    Constraints,
+):
+    """All of it."""

@@ -1,0 +1,132 @@
+"""Cancel, retry and requeue."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.domain.errors import DuplicateJob
+from holdfast.domain.job import Lost
+from holdfast.domain.states import ENDED, State
+from holdfast.stores.protocol import Canceled, Store
+from holdfast.testing.conformance.harness import (
+    LEASE_SECONDS,
+    Harness,
+    Suite,
+    claim,
+    claim_one,
+    enqueue,
+    failure,
+    job_in,
+    new_id,
+    new_job,
+    recorded,
+    success,
+)
+
+
+class Canceling(Suite):
+    async def test_a_waiting_job_is_canceled(self, store: Store) -> None:
+        job_id = await enqueue(store, delay_seconds=60.0)
+        assert await store.cancel([job_id]) == [Canceled(job_id, False)]
+        found = await recorded(store, job_id)
+        assert (found.state, found.error_code) == (State.CANCELED, "CANCELED")
+        assert (found.fence, found.attempts) == (1, 0)
+        assert found.finished_at is not None
+        assert await store.attempts(job_id) == []
+        assert await claim(store) == []
+
+    async def test_a_running_job_is_canceled_and_its_holder_has_lost_it(
+        self, store: Store, other: Store
+    ) -> None:
+        job = await claim_one(store)
+        assert await other.cancel([job.id]) == [Canceled(job.id, True)]
+        found = await recorded(store, job.id)
+        assert (found.state, found.error_code) == (State.CANCELED, "CANCELED")
+        assert (found.fence, found.lease_owner) == (job.fence + 1, None)
+        (attempt,) = await store.attempts(job.id)
+        assert (attempt.outcome, attempt.fence, attempt.worker) == ("canceled", job.fence, "worker")
+        lost = [Lost(job.id, job.fence, State.CANCELED)]
+        assert await store.renew([job.lease], LEASE_SECONDS) == lost
+        assert await store.settle([success(job)]) == lost
+
+    async def test_what_has_ended_or_never_was_is_left_out(self, store: Store) -> None:
+        ended = [await job_in(store, state) for state in ENDED]
+        waiting, running = await enqueue(store), (await claim_one(store)).id
+        canceled = await store.cancel([*ended, new_id(), running, waiting, running])
+        assert sorted(canceled) == sorted([Canceled(waiting, False), Canceled(running, True)])
+        assert await store.cancel([waiting, running]) == []
+        assert await store.cancel([]) == []
+
+    async def test_many_are_canceled_at_once(self, store: Store) -> None:
+        jobs = [new_job() for _ in range(600)]
+        await store.enqueue(jobs)
+        running = {job.id for job in await claim(store, 200)}
+        canceled = await store.cancel([job.id for job in jobs])
+        assert {one.job_id for one in canceled} == {job.id for job in jobs}
+        assert {one.job_id for one in canceled if one.was_running} == running
+
+    async def test_retry_makes_a_waiting_job_due_now(self, store: Store) -> None:
+        job_id = await enqueue(store, delay_seconds=3600.0)
+        assert await claim(store) == []
+        assert await store.retry(job_id)
+        assert (await recorded(store, job_id)).fence == 0
+        (job,) = await claim(store)
+        await store.settle([failure(job, delay_seconds=3600)])
+        assert await store.retry(job_id)
+        assert [again.attempt for again in await claim(store)] == [2]
+
+    async def test_retry_changes_only_what_waits(self, store: Store) -> None:
+        for state in set(State) - {State.QUEUED}:
+            job_id = await job_in(store, state)
+            before = await recorded(store, job_id)
+            assert not await store.retry(job_id)
+            assert await recorded(store, job_id) == before
+        assert not await store.retry(new_id())
+
+    @pytest.mark.parametrize("state", sorted(ENDED))
+    async def test_a_requeue_is_a_new_job_that_names_the_old_one(
+        self, store: Store, harness: Harness, state: State
+    ) -> None:
+        old_id, new = await job_in(store, state), new_id()
+        old = await recorded(store, old_id)
+        assert await store.requeue(old_id, new)
+        found = await recorded(store, new)
+        assert found.requeued_from == old_id
+        assert (found.state, found.attempts, found.fence) == (State.QUEUED, 0, 0)
+        assert (found.error_code, found.result, found.finished_at) == (None, None, None)
+        assert found.run_at == found.created_at
+        assert await recorded(store, old_id) == old
+        assert [job.id for job in await claim(store)] == [new]
+
+    async def test_a_requeue_copies_what_the_job_is(self, store: Store) -> None:
+        job = await claim_one(
+            store,
+            queue="q",
+            priority=7,
+            arguments=b'{"a": 1}',
+            max_attempts=2,
+            tenant="t",
+            correlation_id="c",
+            tags=("x", "y"),
+            expires_in_seconds=60.0,
+        )
+        await store.settle([success(job)])
+        new = new_id()
+        assert await store.requeue(job.id, new)
+        found = await recorded(store, new)
+        assert (found.name, found.queue, found.priority) == ("job", "q", 7)
+        assert (found.arguments, found.max_attempts) == ({"a": 1}, 2)
+        assert (found.tenant, found.correlation_id, found.tags) == ("t", "c", ("x", "y"))
+        assert found.expires_at is None
+
+    async def test_only_ended_jobs_are_requeued(self, store: Store) -> None:
+        for job_id in (await enqueue(store), (await claim_one(store)).id, new_id()):
+            new = new_id()
+            assert not await store.requeue(job_id, new)
+            assert await store.get(new) is None
+
+    async def test_a_requeue_to_an_id_that_exists_is_refused(self, store: Store) -> None:
+        ended, existing = await job_in(store, State.DEAD), await enqueue(store)
+        with pytest.raises(DuplicateJob):
+            await store.requeue(ended, existing)
+        assert (await recorded(store, existing)).requeued_from is None

@@ -1,0 +1,92 @@
+"""The database's own constraints, tried past the store: they repeat the domain's tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any
+
+from holdfast.domain.limits import ATTEMPTS_MAX, RELEASES_MAX, SNOOZES_MAX
+from holdfast.domain.states import State, may_become
+from holdfast.stores.protocol import Store
+from holdfast.testing.conformance.harness import (
+    Harness,
+    Suite,
+    claim_one,
+    enqueue,
+    job_in,
+    recorded,
+)
+
+_SOMETIME = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def columns_of(state: State) -> dict[str, object]:
+    """All that goes with a state, so that only the move itself can be refused."""
+    running = state is State.RUNNING
+    return {
+        "state": str(state),
+        "lease_owner": "worker" if running else None,
+        "lease_expires_at": _SOMETIME if running else None,
+        "finished_at": _SOMETIME if state.ended else None,
+    }
+
+
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "an unknown state": {"state": "paused"},
+    "running without a lease": {"state": "running"},
+    "running without an owner": {"state": "running", "lease_expires_at": _SOMETIME},
+    "running without an expiry": {"state": "running", "lease_owner": "worker"},
+    "waiting with an owner": {"lease_owner": "worker"},
+    "waiting with a lease": {"lease_owner": "worker", "lease_expires_at": _SOMETIME},
+    "ended without an end": {"state": "canceled"},
+    "an end without being ended": {"finished_at": _SOMETIME},
+    "less than no attempt": {"attempt": -1},
+    "more attempts than allowed": {"attempt": 6},
+    "no attempt left to wait for": {"attempt": 5},
+    "too many attempts allowed": {"max_attempts": ATTEMPTS_MAX + 1},
+    "no attempt allowed": {"max_attempts": 0},
+    "a fence below zero": {"fence": -1},
+    "less than no snooze": {"snoozes": -1},
+    "too many snoozes": {"snoozes": SNOOZES_MAX + 1},
+    "less than no release": {"releases": -1},
+    "too many releases": {"releases": RELEASES_MAX + 1},
+}
+
+
+class Constraints(Suite):
+    async def test_the_database_allows_exactly_the_moves_of_the_transition_table(
+        self, store: Store, harness: Harness
+    ) -> None:
+        allowed = set()
+        for current, following in product(State, State):
+            job_id = await job_in(store, current)
+            if await harness.write(job_id, columns_of(following)):
+                allowed.add((current, following))
+                assert (await recorded(store, job_id)).state is following
+            else:
+                assert (await recorded(store, job_id)).state is current
+        assert allowed == {pair for pair in product(State, State) if may_become(*pair)}
+
+    async def test_the_database_refuses_rows_that_can_not_be(
+        self, store: Store, harness: Harness
+    ) -> None:
+        taken = [
+            name
+            for name, columns in IMPOSSIBLE.items()
+            if await harness.write(await enqueue(store), columns)
+        ]
+        assert taken == []
+
+    async def test_the_database_lets_no_fence_fall(self, store: Store, harness: Harness) -> None:
+        job = await claim_one(store)
+        assert await harness.write(job.id, {"fence": 10})
+        assert await harness.write(job.id, {"fence": 10})
+        assert not await harness.write(job.id, {"fence": 9})
+
+    async def test_the_database_lets_no_column_of_an_ended_job_change(
+        self, store: Store, harness: Harness
+    ) -> None:
+        job_id = await job_in(store, State.SUCCEEDED)
+        for columns in ({"error_text": "x"}, {"queue": "x"}, {"fence": 100}):
+            assert not await harness.write(job_id, columns)

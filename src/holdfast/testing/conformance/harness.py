@@ -1,0 +1,148 @@
+"""What the suite needs of a store under test, and the words that its tests are written in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from holdfast.domain.ids import IdMaker
+from holdfast.domain.job import Claimed, Job, NewJob, Settlement
+from holdfast.domain.states import State
+from holdfast.seam import Seam
+from holdfast.stores.protocol import Claim, Store
+
+LEASE_SECONDS = 30.0
+
+_seam = Seam()
+_ids = IdMaker(_seam.random)
+
+
+class Harness(Protocol):
+    """One empty database, for one test."""
+
+    async def open_store(self) -> Store:
+        """Open one more instance of the store on the same database."""
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass for the database."""
+
+    async def write(self, job_id: UUID, columns: Mapping[str, object]) -> bool:
+        """Update a job's row past the store; False if the database itself refuses."""
+
+
+class Suite:
+    """Two instances of the store, as two processes would have them."""
+
+    pytestmark = pytest.mark.asyncio
+
+    @pytest_asyncio.fixture
+    async def store(self, harness: Harness) -> AsyncIterator[Store]:
+        store = await harness.open_store()
+        yield store
+        await store.close()
+
+    @pytest_asyncio.fixture
+    async def other(self, harness: Harness) -> AsyncIterator[Store]:
+        store = await harness.open_store()
+        yield store
+        await store.close()
+
+
+def new_id() -> UUID:
+    return _ids.make(int(_seam.now().timestamp() * 1000))
+
+
+def new_job(**changes: Any) -> NewJob:
+    job = NewJob(id=new_id(), name="job", arguments=b"{}")
+    return msgspec.structs.replace(job, **changes)
+
+
+async def enqueue(store: Store, **changes: Any) -> UUID:
+    receipts = await store.enqueue([new_job(**changes)])
+    return receipts[0].id
+
+
+async def claim(
+    store: Store,
+    limit: int = 100,
+    *,
+    names: Sequence[str] = ("job",),
+    queues: Sequence[str] | None = None,
+    except_queues: Sequence[str] = (),
+    worker: str = "worker",
+) -> Sequence[Claimed]:
+    return await store.claim(
+        Claim(
+            worker=worker,
+            limit=limit,
+            lease_seconds=LEASE_SECONDS,
+            names=names,
+            queues=queues,
+            except_queues=except_queues,
+        )
+    )
+
+
+async def claim_one(store: Store, **changes: Any) -> Claimed:
+    """Enqueue a job and lease it."""
+    job_id = await enqueue(store, **changes)
+    claimed = await store.claim_by_id(job_id, "worker", LEASE_SECONDS)
+    assert claimed is not None
+    return claimed
+
+
+def settlement(job: Claimed, state: State, **changes: Any) -> Settlement:
+    return Settlement(job_id=job.id, fence=job.fence, state=state, **changes)
+
+
+def success(job: Claimed) -> Settlement:
+    return settlement(job, State.SUCCEEDED, result=b'"done"')
+
+
+def failure(job: Claimed, state: State = State.QUEUED, delay_seconds: float = 0) -> Settlement:
+    return settlement(
+        job,
+        state,
+        delay_seconds=delay_seconds,
+        error_code="BROKEN",
+        error_text="it broke",
+        outcome="failed",
+    )
+
+
+def release(job: Claimed) -> Settlement:
+    return settlement(job, State.QUEUED, attempt_back=True, released=True)
+
+
+def snooze(job: Claimed, delay_seconds: float) -> Settlement:
+    return settlement(
+        job, State.QUEUED, delay_seconds=delay_seconds, attempt_back=True, snoozed=True
+    )
+
+
+async def recorded(store: Store, job_id: UUID) -> Job:
+    job = await store.get(job_id)
+    assert job is not None
+    return job
+
+
+async def job_in(store: Store, state: State) -> UUID:
+    """Bring a job into this state by the store's own verbs."""
+    if state is State.QUEUED:
+        return await enqueue(store)
+    job = await claim_one(store)
+    match state:
+        case State.SUCCEEDED:
+            await store.settle([success(job)])
+        case State.FAILED | State.DEAD:
+            await store.settle([failure(job, state)])
+        case State.CANCELED:
+            await store.cancel([job.id])
+        case _:
+            pass
+    return job.id

@@ -1,0 +1,134 @@
+"""Races between two instances: somebody wins, and both are told the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from uuid import UUID
+
+from holdfast.domain.states import State
+from holdfast.stores.protocol import Store
+from holdfast.testing.conformance.harness import (
+    LEASE_SECONDS,
+    Harness,
+    Suite,
+    claim,
+    enqueue,
+    failure,
+    new_job,
+    recorded,
+    release,
+    success,
+)
+
+
+class Races(Suite):
+    async def test_a_job_has_at_most_one_lease_whoever_claims_at_once(
+        self, store: Store, other: Store, harness: Harness
+    ) -> None:
+        third = await harness.open_store()
+        jobs = [new_job(queue=f"q{n % 3}", priority=n % 2) for n in range(300)]
+        await store.enqueue(jobs)
+
+        async def take_all(instance: Store) -> list[UUID]:
+            taken: list[UUID] = []
+            while claimed := await claim(instance, 7):
+                taken += [job.id for job in claimed]
+            return taken
+
+        racers = [store, other, third] * 2
+        taken = Counter(
+            job_id
+            for each in await asyncio.gather(*(take_all(racer) for racer in racers))
+            for job_id in each
+        )
+        # A claim may leave out what another has locked at that moment, so the last may be left.
+        taken.update(await take_all(store))
+        await third.close()
+        assert taken == Counter(job.id for job in jobs)
+
+    async def test_one_job_claimed_by_id_from_all_sides_is_leased_once(
+        self, store: Store, other: Store
+    ) -> None:
+        job_id = await enqueue(store)
+        answers = await asyncio.gather(
+            *(
+                instance.claim_by_id(job_id, "worker", LEASE_SECONDS)
+                for instance in (store, other) * 5
+            )
+        )
+        assert len([answer for answer in answers if answer is not None]) == 1
+
+    async def test_of_a_cancel_and_a_settle_one_wins(self, store: Store, other: Store) -> None:
+        await store.enqueue([new_job() for _ in range(20)])
+        for job in await claim(store):
+            canceled, lost = await asyncio.gather(
+                other.cancel([job.id]), store.settle([success(job)])
+            )
+            found = await recorded(store, job.id)
+            assert found.fence == job.fence + 1
+            if canceled:
+                assert [one.job_id for one in lost] == [job.id]
+                assert found.state is State.CANCELED
+            else:
+                assert lost == []
+                assert found.state is State.SUCCEEDED
+
+    async def test_of_a_reclaim_and_a_settle_one_wins(
+        self, store: Store, other: Store, harness: Harness
+    ) -> None:
+        await store.enqueue([new_job() for _ in range(40)])
+        jobs = await claim(store)
+        await harness.advance(LEASE_SECONDS + 1)
+        lost, reclaimed = await asyncio.gather(
+            store.settle([success(job) for job in jobs]), other.reclaim(20)
+        )
+        assert {one.job_id for one in lost} == {one.job_id for one in reclaimed}
+        for job in jobs:
+            found = await recorded(store, job.id)
+            assert found.fence == job.fence + 1
+            taken = job.id in {one.job_id for one in reclaimed}
+            assert found.state is (State.QUEUED if taken else State.SUCCEEDED)
+
+    async def test_two_reclaims_at_once_take_each_job_once(
+        self, store: Store, other: Store, harness: Harness
+    ) -> None:
+        await store.enqueue([new_job() for _ in range(100)])
+        jobs = await claim(store, 100)
+        await harness.advance(LEASE_SECONDS + 1)
+        answers = await asyncio.gather(*(instance.reclaim(60) for instance in (store, other) * 2))
+        rest = await store.reclaim(100)
+        taken = [one.job_id for answer in (*answers, rest) for one in answer]
+        assert sorted(taken) == sorted(job.id for job in jobs)
+        for job in jobs:
+            assert (await recorded(store, job.id)).fence == job.fence + 1
+
+    async def test_two_cancels_at_once_end_each_job_once(self, store: Store, other: Store) -> None:
+        jobs = [new_job() for _ in range(50)]
+        await store.enqueue(jobs)
+        ids = [job.id for job in jobs]
+        answers = await asyncio.gather(
+            store.cancel(ids), other.cancel(ids[::-1]), store.cancel(ids[::2])
+        )
+        assert sorted(one.job_id for answer in answers for one in answer) == sorted(ids)
+
+    async def test_verbs_that_cross_each_other_never_deadlock(
+        self, store: Store, other: Store
+    ) -> None:
+        jobs = [new_job() for _ in range(60)]
+        await store.enqueue(jobs)
+        claimed = list(await claim(store))
+        ids = [job.id for job in jobs]
+        leases = [job.lease for job in claimed]
+        await asyncio.gather(
+            store.settle([success(job) for job in claimed[:30]]),
+            other.settle([failure(job) for job in reversed(claimed)]),
+            other.cancel(ids[20:50]),
+            store.cancel(ids[::-3]),
+            store.renew(leases[::-1], LEASE_SECONDS),
+            other.renew(leases, LEASE_SECONDS),
+            other.settle([release(job) for job in claimed[10:40]]),
+            store.reclaim(10),
+        )
+        for job in claimed:
+            assert (await recorded(store, job.id)).fence >= job.fence + 1

@@ -1,0 +1,81 @@
+"""What client processes do: `python -m tests.promises.clients FUNCTION [JSON ARGUMENT ...]`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from random import Random
+from uuid import UUID
+
+from holdfast import Job
+from tests.promises.app import hf, jobs
+from tests.promises.handlers import folder
+from tests.support.processes import wait_until
+
+
+def say(line: str) -> None:
+    """Write a line in one piece, without a buffer that a kill would take along."""
+    os.write(1, f"{line}\n".encode())
+
+
+def acknowledge(enqueued: Iterable[Job]) -> None:
+    say("\n".join(str(job.id) for job in enqueued))
+
+
+async def enqueue_one_by_one() -> None:
+    while True:
+        acknowledge([await jobs.quick.enqueue(1)])
+
+
+async def enqueue_batches() -> None:
+    while True:
+        acknowledge(await hf.enqueue_many([jobs.quick.call(number) for number in range(20)]))
+
+
+async def enqueue_with_keys() -> None:
+    number = 0
+    while True:
+        number += 1
+        key = f"{os.getpid()}-{number}"
+        acknowledge([await jobs.quick.options(idempotency_key=key).enqueue(number)])
+
+
+async def enqueue_at_once() -> None:
+    await asyncio.gather(*[enqueue_one_by_one() for _ in range(20)])
+
+
+async def enqueue_from_plain_code() -> None:
+    while True:
+        acknowledge([jobs.quick.enqueue_sync(1)])
+
+
+async def enqueue_and_die() -> None:
+    """Be killed at the very moment of the acknowledgement."""
+    async with hf:
+        acknowledge([await jobs.quick.enqueue(1)])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def race_for_keys(keys: list[str], seed: int) -> None:
+    """Enqueue a job for each key, together with all the others that wait for the gate."""
+    async with hf:
+        say("ready")
+        await wait_until((folder() / "go").exists, "told to go")
+        Random(seed).shuffle(keys)
+        made = await asyncio.gather(
+            *[jobs.quick.options(idempotency_key=key).enqueue(len(key)) for key in keys]
+        )
+        for key, job in zip(keys, made, strict=True):
+            say(f"{key} {job.id}")
+
+
+def ids(lines: Iterable[str]) -> list[UUID]:
+    return [UUID(line) for line in lines]
+
+
+if __name__ == "__main__":
+    asyncio.run(globals()[sys.argv[1]](*map(json.loads, sys.argv[2:])))

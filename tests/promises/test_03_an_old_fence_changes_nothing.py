@@ -1,0 +1,145 @@
+"""3. A write with an old fence changes nothing, and the handler is stopped."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+from contextlib import closing
+from datetime import datetime
+
+import pytest
+
+from holdfast import Job, State
+from holdfast.domain.job import Lease, Lost, Settlement
+from holdfast.seam import Seam
+from holdfast.stores.opening import make_store
+from holdfast.stores.protocol import Claim
+from tests.promises.stage import Stage
+from tests.support.processes import Process, wait_until
+
+
+async def freeze(stage: Stage, worker: Process) -> None:
+    """Stop the process, but not while it holds the lock of the whole SQLite file."""
+    while True:
+        worker.signal(signal.SIGSTOP)
+        if not stage.is_sqlite or await is_writable(stage):
+            return
+        worker.signal(signal.SIGCONT)
+
+
+async def is_writable(stage: Stage) -> bool:
+    path = stage.url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, timeout=0.3, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
+
+
+async def become_ghost(stage: Stage, job: Job) -> tuple[Process, Process]:
+    """Stop the worker that runs the job until another has taken it over; answer both."""
+    ghost = stage.worker()
+    await stage.noted("start", job.id)
+    await freeze(stage, ghost)
+    heir = stage.worker()
+    await stage.noted("start", job.id, times=2)
+    return ghost, heir
+
+
+async def test_a_ghost_that_finishes_leaves_no_trace(stage: Stage) -> None:
+    job = await stage.jobs.gated_and_blocking.enqueue("gate")
+    ghost, _ = await become_ghost(stage, job)
+    before = await stage.hf.get(job.id)
+    stage.open_gate("gate.1")
+    ghost.signal(signal.SIGCONT)
+    lost = await ghost.logs("lost")
+    assert (lost["job_id"], lost["fence"]) == (str(job.id), 1)
+    assert [entry["attempt"] for entry in stage.ledger("finish", job.id)] == [1]
+    after = await stage.hf.get(job.id)
+    assert (after.state, after.fence, after.lease_owner, after.result, after.attempts) == (
+        State.RUNNING, 3, before.lease_owner, None, 2,
+    )  # fmt: skip
+    stage.open_gate("gate.2")
+    (ended,) = await stage.ended(job)
+    record = await stage.record(job.id)
+    assert (ended.state, ended.result, ended.fence) == (State.SUCCEEDED, "attempt 2", 4)
+    ghost.signal(signal.SIGTERM)
+    assert await ghost.ended() == 0
+    assert await stage.record(job.id) == record
+    assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["lost"]
+
+
+async def test_a_ghost_that_comes_back_after_the_end_leaves_no_trace(stage: Stage) -> None:
+    job = await stage.jobs.gated_and_blocking.enqueue("gate")
+    ghost, _ = await become_ghost(stage, job)
+    stage.open_gate("gate")
+    (ended,) = await stage.ended(job)
+    assert ended.state is State.SUCCEEDED
+    record = await stage.record(job.id)
+    ghost.signal(signal.SIGCONT)
+    await ghost.logs("lost")
+    ghost.signal(signal.SIGTERM)
+    assert await ghost.ended() == 0
+    assert await stage.record(job.id) == record
+
+
+@pytest.mark.parametrize("kind", ["gated", "gated_in_thread"])
+async def test_a_ghosts_handler_is_stopped_within_a_second(stage: Stage, kind: str) -> None:
+    job = await getattr(stage.jobs, kind).enqueue("gate")
+    ghost, heir = await become_ghost(stage, job)
+    ghost.signal(signal.SIGCONT)
+    lost = await ghost.logs("lost")
+    cancelled = await stage.noted("cancelled", job.id)
+    assert (cancelled["pid"], cancelled["attempt"]) == (ghost.pid, 1)
+    learned = datetime.fromisoformat(lost["time"]).timestamp()
+    assert cancelled["time"] - learned < 1
+    assert lost["level"] == "warning"
+    assert (await stage.hf.get(job.id)).fence == 3
+    assert not heir.events("lost")
+
+
+async def test_renew_progress_and_settle_with_an_old_fence_change_nothing(stage: Stage) -> None:
+    job = await stage.jobs.quick.enqueue(1)
+    store = make_store(stage.url, Seam(), stage.hf.settings)
+    await store.open()
+    try:
+        (old,) = await store.claim(Claim("ghost", 1, 0.01, ["quick"]))
+        await wait_until(lambda: store.reclaim(10), "reclaimed")
+        (new,) = await store.claim(Claim("heir", 1, 30, ["quick"]))
+        assert (old.fence, new.fence) == (1, 3)
+        record = await stage.record(job.id)
+        for fence in (0, 1, 2, 4, 99):
+            lease = Lease(job.id, fence)
+            gone = [Lost(job.id, fence, State.RUNNING)]
+            assert await store.renew([lease], 1000) == gone
+            assert not await store.progress(lease, b"1")
+            for state in (State.SUCCEEDED, State.FAILED, State.DEAD, State.QUEUED):
+                settlement = Settlement(
+                    job_id=job.id, fence=fence, state=state, error_code="GHOST", outcome="failed"
+                )
+                assert await store.settle([settlement]) == gone
+            assert await stage.record(job.id) == record
+        settlement = Settlement(job_id=job.id, fence=3, state=State.SUCCEEDED, result=b"1")
+        assert await store.settle([settlement]) == []
+        record = await stage.record(job.id)
+        assert await store.settle([settlement]) == [Lost(job.id, 3, State.SUCCEEDED)]
+        assert await store.renew([Lease(job.id, 3)], 30) == [Lost(job.id, 3, State.SUCCEEDED)]
+        assert not await store.progress(Lease(job.id, 3), b"1")
+        assert await stage.record(job.id) == record
+    finally:
+        await store.close()
+
+
+async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_job(
+    stage: Stage,
+) -> None:
+    job = await stage.jobs.block.enqueue(3.0)
+    blocked = stage.worker(lease_seconds=1)
+    await stage.noted("start", job.id)
+    other = stage.worker(lease_seconds=1)
+    (ended,) = await stage.ended(job)
+    assert (ended.state, ended.attempts, ended.fence) == (State.SUCCEEDED, 1, 2)
+    assert [entry["pid"] for entry in stage.ledger("start")] == [blocked.pid]
+    assert not other.events("reclaim")

@@ -1,0 +1,40 @@
+"""5. A dead worker's job starts again within lease + 6 s, with nobody doing anything."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import State
+from holdfast.settings import Settings
+from tests.promises.stage import Stage
+
+DEFAULTS = Settings()
+
+
+@pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
+async def test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds(
+    stage: Stage,
+) -> None:
+    """Measured by the database's clock, and with every interval but the lease as it is set."""
+    job = await stage.jobs.gated.enqueue("gate.2")
+    killed = stage.worker(lease_seconds=1, reclaim_seconds=DEFAULTS.reclaim_seconds)
+    await stage.noted("start", job.id)
+    heir = stage.worker(lease_seconds=1, reclaim_seconds=DEFAULTS.reclaim_seconds)
+    await heir.logs("boot")
+    killed.kill()
+    left = await stage.hf.get(job.id)
+    again = await stage.noted("start", job.id, times=2)
+    taken = await stage.hf.get(job.id)
+    assert (again["pid"], again["attempt"]) == (heir.pid, 2)
+    assert left.lease_expires_at is not None
+    assert taken.started_at is not None
+    # The kill came after the last renewal, so that the lease ran out at most one lease after it.
+    assert taken.started_at >= left.lease_expires_at
+    assert taken.started_at <= left.lease_expires_at + timedelta(seconds=6)
+    (lost,) = await stage.hf.attempts(job.id)
+    assert (lost.outcome, lost.error_code, lost.attempt) == ("lost", "LEASE_LOST", 1)
+    stage.open_gate("gate.2")
+    (ended,) = await stage.ended(job)
+    assert (ended.state, ended.attempts) == (State.SUCCEEDED, 2)

@@ -1,0 +1,42 @@
+"""6. A job starts at most max_attempts times, crashes included; one that did not start loses
+nothing."""
+
+from __future__ import annotations
+
+from holdfast import State
+from tests.promises.stage import Stage
+from tests.support.processes import Process
+
+
+async def test_a_job_that_kills_its_worker_ends_dead_after_max_attempts(stage: Stage) -> None:
+    job = await stage.jobs.crash.options(max_attempts=2).enqueue()
+    workers: list[Process] = []
+    while not (await stage.hf.get(job.id)).state.ended:
+        assert len(workers) < 4, "a job without an end"
+        workers.append(stage.worker("--until-empty", lease_seconds=0.6))
+        await workers[-1].ended()
+    ended = await stage.hf.get(job.id)
+    assert [worker.code for worker in workers] == [-9, -9, 0]
+    assert (ended.state, ended.attempts, ended.error_code) == (State.DEAD, 2, "LEASE_LOST")
+    assert [entry["attempt"] for entry in stage.ledger("start")] == [1, 2]
+    assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["lost", "lost"]
+
+
+async def test_failures_and_crashes_together_use_up_the_attempts(stage: Stage) -> None:
+    job = await stage.jobs.unsteady.options(max_attempts=3).enqueue(99)
+    worker = stage.worker("--until-empty")
+    assert await worker.ended() == 0
+    ended = await stage.hf.get(job.id)
+    assert (ended.state, ended.attempts) == (State.DEAD, 3)
+    assert [entry["attempt"] for entry in stage.ledger("start")] == [1, 2, 3]
+
+
+async def test_jobs_behind_the_one_that_was_killed_lose_nothing(stage: Stage) -> None:
+    first = await stage.jobs.gated.options(priority=-1).enqueue("never")
+    others = await stage.hf.enqueue_many([stage.jobs.quick.call(number) for number in range(5)])
+    worker = stage.worker(concurrency=1)
+    await stage.noted("start", first.id)
+    worker.kill()
+    for job in others:
+        found = await stage.hf.get(job.id)
+        assert (found.state, found.attempts, found.fence) == (State.QUEUED, 0, 0)

@@ -1,0 +1,109 @@
+"""9. Losing, doubling or reordering every wake-up message costs latency only."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from holdfast import State
+from tests.promises.stage import Stage
+from tests.support.processes import pause, wait_until
+
+TERMINATE = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND query ILIKE 'LISTEN%'
+"""
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """Where a worker keeps its sockets: a short path, and not where clients send to."""
+    with tempfile.TemporaryDirectory(prefix="hf", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+async def test_every_job_runs_though_every_wake_up_is_lost(stage: Stage, sockets: Path) -> None:
+    worker = stage.worker(environment={"TMPDIR": str(sockets)})
+    await worker.logs("boot")
+    jobs = []
+    for number in range(12):
+        await silence(stage, sockets)
+        jobs.append(await stage.jobs.quick.enqueue(number))
+        await pause(0.05)
+    ended = await stage.ended(*jobs, seconds=8)
+    assert [job.result for job in ended] == list(range(12))
+    assert {job.attempts for job in ended} == {1}
+    assert worker.code is None
+
+
+def all_sockets(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_socket()]
+
+
+async def silence(stage: Stage, sockets: Path) -> None:
+    if stage.is_sqlite:
+        for found in all_sockets(sockets):
+            os.unlink(found)
+    else:
+        await stage.fetch(TERMINATE)
+
+
+async def test_doubled_reordered_false_and_unreadable_wake_ups_change_nothing(
+    stage: Stage, sockets: Path
+) -> None:
+    worker = stage.worker(environment={"TMPDIR": str(sockets)})
+    running = await stage.jobs.gated.enqueue("gate")
+    await stage.noted("start", running.id)
+    jobs = []
+    for number in range(10):
+        await mislead(stage, sockets, str(running.id))
+        jobs.append(await stage.jobs.quick.enqueue(number))
+        await mislead(stage, sockets, str(jobs[-1].id))
+    ended = await stage.ended(*jobs)
+    assert [job.state for job in ended] == [State.SUCCEEDED] * 10
+    assert not stage.ledger("cancelled")
+    stage.open_gate("gate")
+    await stage.ended(running)
+    assert {job.attempts for job in await stage.ended(running, *jobs)} == {1}
+    assert worker.code is None
+
+
+async def mislead(stage: Stage, sockets: Path, job_id: str) -> None:
+    """Say that there is work where there is none, and that jobs were canceled that were not."""
+    messages = [f"c:{job_id}", f"c:{uuid4()}", "c:nothing", "q:default", "q:nowhere", "q:", "x", ""]
+    if not stage.is_sqlite:
+        for message in messages * 2:
+            await stage.fetch(f"NOTIFY holdfast, '{message}'")
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        found = all_sockets(sockets)
+        assert found, "the worker has no socket"
+        for path in found:
+            for message in [*messages * 2, "\udcff"]:
+                with suppress(BlockingIOError):
+                    sender.sendto(message.encode(errors="surrogateescape"), str(path))
+
+
+async def test_a_worker_hears_again_after_its_listener_was_ended(stage: Stage) -> None:
+    """Not by polling: it polls here only once in a while."""
+    if stage.is_sqlite:
+        pytest.skip("there is no connection to end")
+    stage.worker(poll_seconds=60)
+    await stage.ended(await stage.jobs.quick.enqueue(0))
+    await stage.fetch(TERMINATE)
+    await wait_until(lambda: stage.fetch(LISTENERS), "listening again", 5)
+    await stage.ended(await stage.jobs.quick.enqueue(1), seconds=5)
+
+
+LISTENERS = """
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND query ILIKE 'LISTEN%'
+"""

@@ -1,0 +1,66 @@
+"""13. A worker survives what can be survived; what can't ends it with a code that is not 0."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast import State
+from tests.promises.stage import Stage
+from tests.support.postgres import Server
+from tests.support.processes import wait_until
+
+
+async def test_a_worker_resumes_after_a_restart_of_postgresql(
+    own_postgres: Server, tmp_path: Path
+) -> None:
+    """It is idle at one restart, and at the other it holds a job."""
+    stage = Stage(own_postgres.url("postgres"), tmp_path)
+    try:
+        await stage.hf.migrate()
+        worker = stage.worker(lease_seconds=10)
+        await stage.ended(await stage.jobs.quick.enqueue(1))
+        await restart(stage, own_postgres, signal.SIGINT)
+        held = await stage.jobs.gated.enqueue("gate")
+        await stage.noted("start", held.id)
+        await restart(stage, own_postgres, signal.SIGQUIT)
+        stage.open_gate("gate")
+        ended = await stage.ended(held, await stage.jobs.quick.enqueue(2), seconds=10)
+        assert [(job.state, job.attempts) for job in ended] == [(State.SUCCEEDED, 1)] * 2
+        assert worker.code is None
+        worker.signal(signal.SIGTERM)
+        assert await worker.ended() == 0
+    finally:
+        await stage.close()
+
+
+async def restart(stage: Stage, server: Server, how: signal.Signals) -> None:
+    await stage.hf.close()
+    server.stop(how)
+    server.start()
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_resource_that_fails_to_start_ends_the_worker_with_an_error(stage: Stage) -> None:
+    job = await stage.jobs.quick.enqueue(1)
+    worker = stage.worker(app="broken:hf")
+    assert await worker.ended() == 1
+    assert "the mail server is away" in worker.text
+    found = await stage.hf.get(job.id)
+    assert (found.state, found.attempts, found.fence) == (State.QUEUED, 0, 0)
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_database_that_is_gone_for_good_is_told_all_the_time(stage: Stage) -> None:
+    """The claimer goes on asking, and says so: it neither ends nor falls silent."""
+    worker = stage.worker(poll_seconds=0.1)
+    await stage.ended(await stage.jobs.quick.enqueue(1))
+    await stage.fetch("ALTER TABLE jobs RENAME TO gone")
+    await wait_until(lambda: worker.events("claim_failed") or worker.code, "told")
+    await stage.fetch("ALTER TABLE gone RENAME TO jobs")
+    if worker.code is None:
+        await stage.ended(await stage.jobs.quick.enqueue(2))
+    else:
+        assert worker.code != 0

@@ -1,0 +1,31 @@
+"""A cancel reaches a running handler within 2 s, by a wake-up and not by the next renewal."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import State
+from tests.promises.stage import Stage
+
+
+@pytest.mark.parametrize("kind", ["gated", "gated_in_thread"])
+async def test_a_cancel_stops_a_running_handler_within_2_seconds(stage: Stage, kind: str) -> None:
+    job = await getattr(stage.jobs, kind).enqueue("never")
+    neighbour = await stage.jobs.gated.enqueue("gate")
+    stage.worker(lease_seconds=60)
+    await stage.noted("start", times=2)
+    loop = asyncio.get_running_loop()
+    asked = loop.time()
+    canceled = await stage.hf.cancel(job.id)
+    record = await stage.record(job.id)
+    stopped = await stage.noted("cancelled")
+    assert loop.time() - asked < 2
+    assert stopped["job"] == str(job.id)
+    stage.open_gate("gate")
+    (other,) = await stage.ended(neighbour)
+    assert other.state is State.SUCCEEDED
+    assert (canceled.state, canceled.error_code, canceled.fence) == (State.CANCELED, "CANCELED", 2)
+    assert await stage.record(job.id) == record
+    assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["canceled"]

@@ -1,0 +1,99 @@
+"""Workers are killed with -9 over and over while jobs run: every job is accounted for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+
+import pytest
+
+from holdfast import Attempt, Job, State
+from tests.promises.stage import LEASE_SECONDS, Entry, Stage, random_seed
+from tests.support.processes import Process, pause, wait_until
+
+KILLS = 20
+WORKERS = 3
+CONCURRENCY = 4
+MAX_ATTEMPTS = 8
+
+
+@pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
+async def test_20_kills_of_workers_lose_no_job_and_finish_none_twice(stage: Stage) -> None:
+    random = Random(random_seed())
+    poison = stage.jobs.crash.options(max_attempts=2)
+    jobs = await stage.hf.enqueue_many([poison.call() for _ in range(2)])
+    killed_at = await kill_workers(stage, random, jobs)
+    survivor = start(stage)
+    while await survivor.ended() == -9:
+        killed_at[survivor.pid] = time.time()
+        survivor = start(stage)
+    assert survivor.code == 0
+    assert len(killed_at) >= KILLS
+    starts, finishes = stage.by_job("start"), stage.by_job("finish")
+    for job in jobs:
+        ended = await stage.hf.get(job.id)
+        attempts = await stage.hf.attempts(job.id)
+        check_ends(ended, attempts, finishes[str(job.id)])
+        check_starts(ended, starts[str(job.id)])
+        check_losses(attempts, killed_at)
+        assert ended.name != "crash" or ended.state is State.DEAD
+
+
+def start(stage: Stage) -> Process:
+    return stage.worker("--until-empty", concurrency=CONCURRENCY)
+
+
+async def kill_workers(stage: Stage, random: Random, jobs: list[Job]) -> dict[int, float]:
+    """Keep some workers busy, and kill each a random while after it has started a job."""
+    killed_at: dict[int, float] = {}
+    workers: list[Process] = []
+    linger = stage.jobs.linger.options(max_attempts=MAX_ATTEMPTS)
+    while len(killed_at) < KILLS:
+        calls = [linger.call(random.random() / 4) for _ in range(WORKERS * CONCURRENCY)]
+        jobs += await stage.hf.enqueue_many(calls)
+        workers += [start(stage) for _ in range(WORKERS - len(workers))]
+        victim = workers.pop(0)
+        await wait_until(partial(works, stage, victim), "at work")
+        await pause(random.random() / 10)
+        victim.kill()
+        if victim.code == -9:
+            killed_at[victim.pid] = time.time()
+    for worker in workers:
+        worker.kill()
+        killed_at[worker.pid] = time.time()
+    return killed_at
+
+
+def works(stage: Stage, worker: Process) -> bool:
+    """Has it started a job, or been killed by one?"""
+    return worker.code is not None or any(
+        entry["pid"] == worker.pid for entry in stage.ledger("start")
+    )
+
+
+def check_ends(job: Job, attempts: Sequence[Attempt], finishes: Sequence[Entry]) -> None:
+    """Each claim raised the fence by one, and so did each end of a lease: nothing ended twice."""
+    succeeded = job.state is State.SUCCEEDED
+    assert job.state in (State.SUCCEEDED, State.DEAD)
+    assert [attempt.outcome for attempt in attempts] == ["lost"] * (job.attempts - succeeded)
+    assert job.fence == 2 * job.attempts
+    if succeeded:
+        assert [entry["fence"] for entry in finishes].count(job.fence - 1) == 1
+    else:
+        assert (job.attempts, job.error_code) == (job.max_attempts, "LEASE_LOST")
+
+
+def check_starts(job: Job, starts: Sequence[Entry]) -> None:
+    fences = [entry["fence"] for entry in starts]
+    assert len(starts) <= job.attempts <= job.max_attempts
+    assert fences == sorted(set(fences))
+    assert [entry["attempt"] for entry in starts] == [(fence + 1) // 2 for fence in fences]
+
+
+def check_losses(attempts: Sequence[Attempt], killed_at: dict[int, float]) -> None:
+    for attempt in attempts:
+        assert attempt.worker is not None
+        pid = int(attempt.worker.split(":")[1])
+        assert attempt.ended_at.timestamp() - killed_at[pid] < LEASE_SECONDS + 6

@@ -1,0 +1,91 @@
+"""Workers inside of a test: started and stopped in its event loop, waited for by signals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+from typing import Any, Final
+
+import asyncpg
+
+from holdfast import Holdfast, WorkerReport
+from holdfast.observability.logs import Event
+
+WAIT_SECONDS_MAX: Final = 20.0
+QUICK: Final[dict[str, Any]] = {
+    "poll_seconds": 0.05,
+    "grace_seconds": 0.0,
+    "sqlite_synchronous": "NORMAL",
+}
+
+
+@asynccontextmanager
+async def working(hf: Holdfast, **options: Any) -> AsyncIterator[asyncio.Task[WorkerReport]]:
+    """A worker that runs until the end of the block; whatever ends it before is raised."""
+    worker = asyncio.create_task(hf.run_worker(**options))
+    try:
+        yield worker
+    finally:
+        worker.cancel()
+        with suppress(asyncio.CancelledError):
+            await worker
+
+
+async def signal(event: asyncio.Event) -> None:
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await event.wait()
+
+
+class Seen(logging.Handler):
+    """The events that were logged, and a way to wait for one."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self._loop = asyncio.get_running_loop()
+        self._more = asyncio.Event()
+        self.events: list[Event] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.msg, Event):
+            self.events.append(record.msg)
+            self._loop.call_soon_threadsafe(self._more.set)
+
+    def named(self, name: str) -> list[Event]:
+        return [event for event in self.events if event.name == name]
+
+    async def first(self, name: str, count: int = 1) -> Event:
+        """Wait until the event was logged so many times; answer the first."""
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while len(self.named(name)) < count:
+                self._more.clear()
+                await self._more.wait()
+        return self.named(name)[0]
+
+
+@asynccontextmanager
+async def seen_events() -> AsyncIterator[Seen]:
+    logger = logging.getLogger("holdfast")
+    level, handler = logger.level, Seen()
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+async def execute(url: str, sql: str) -> None:
+    """Change the database behind the engine's back; both stores have the same tables."""
+    if url.startswith("sqlite:///"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+            file.execute(sql)
+        return
+    connection = await asyncpg.connect(url, server_settings={"search_path": "holdfast"})
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()

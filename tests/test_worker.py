@@ -1,0 +1,750 @@
+"""What a worker claims, in which order, how many at a time, and how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal as signals
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast import ConfigurationError, Context, Holdfast, Permanent, Retry, State
+from holdfast.domain.errors import StoreError
+from holdfast.seam import Seam
+from tests.support.running import QUICK, execute, seen_events, signal, working
+
+
+@pytest.fixture
+async def hf(store_url: str) -> AsyncIterator[Holdfast]:
+    async with Holdfast(store_url, **QUICK) as app:
+        yield app
+
+
+@pytest.fixture
+async def local_hf(tmp_path: Path) -> AsyncIterator[Holdfast]:
+    """For what does not depend on the store."""
+    async with Holdfast(f"sqlite:///{tmp_path / 'jobs.db'}", **QUICK) as app:
+        yield app
+
+
+class Gate:
+    """Holds handlers until the test lets them go, and counts those inside."""
+
+    def __init__(self) -> None:
+        self.inside: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.wanted: int | None = None
+        self.reached = asyncio.Event()
+        self._go = asyncio.Semaphore(0)
+
+    async def passing(self, kind: str = "all") -> None:
+        self.inside[kind] += 1
+        self.most[kind] = max(self.most[kind], self.inside[kind])
+        if self.inside.total() == self.wanted:
+            self.reached.set()
+        await self._go.acquire()
+        self.inside[kind] -= 1
+
+    async def fill(self, wanted: int) -> None:
+        self.wanted = wanted
+        if self.inside.total() < wanted:
+            await signal(self.reached)
+
+    def open(self, count: int) -> None:
+        for _ in range(count):
+            self._go.release()
+
+
+async def running(hf: Holdfast) -> int:
+    return sum(count.jobs for count in await hf.counts() if count.state is State.RUNNING)
+
+
+async def test_never_more_handlers_run_at_once_than_the_concurrency(hf: Holdfast) -> None:
+    gate = Gate()
+
+    @hf.job
+    async def pass_gate() -> None:
+        await gate.passing()
+
+    jobs = await hf.enqueue_many([pass_gate.call() for _ in range(12)])
+    async with working(hf, concurrency=3):
+        await gate.fill(3)
+        assert await running(hf) == 3
+        gate.open(12)
+        for job in jobs:
+            await hf.result(job.id, timeout_seconds=10)
+    assert gate.most["all"] == 3
+
+
+@pytest.mark.parametrize("queues", ["wide,narrow:2", "narrow:2,*", {"wide": None, "narrow": 2}])
+async def test_a_queue_runs_no_more_than_its_own_limit(hf: Holdfast, queues: Any) -> None:
+    gate = Gate()
+
+    @hf.job
+    async def pass_gate(kind: str) -> None:
+        await gate.passing(kind)
+
+    for kind in ("wide", "narrow"):
+        await hf.enqueue_many([pass_gate.options(queue=kind).call(kind) for _ in range(5)])
+    async with working(hf, concurrency=20, queues=queues):
+        await gate.fill(7)
+        assert gate.inside == {"wide": 5, "narrow": 2}
+        gate.wanted = None
+        gate.open(10)
+        for job in (await hf.page()).jobs:
+            await hf.result(job.id, timeout_seconds=10)
+    assert gate.most == {"wide": 5, "narrow": 2}
+
+
+async def test_a_full_queue_leaves_room_to_one_with_a_limit(hf: Holdfast) -> None:
+    order: list[str] = []
+
+    @hf.job
+    async def note(kind: str) -> None:
+        order.append(kind)
+
+    await hf.enqueue_many([note.options(queue="flood").call("flood") for _ in range(30)])
+    await note.options(queue="small").enqueue("small")
+    await hf.run_worker(concurrency=1, queues="flood,small:1", until_empty=True)
+    assert order.index("small") < 5
+
+
+async def test_queues_that_are_not_named_are_left_alone(hf: Holdfast) -> None:
+    @hf.job
+    async def nothing() -> None: ...
+
+    served = await nothing.options(queue="served").enqueue()
+    other = await nothing.options(queue="other").enqueue()
+    report = await hf.run_worker(queues=["served"], until_empty=True)
+    assert report.succeeded == 1
+    assert (await hf.get(served.id)).state is State.SUCCEEDED
+    assert (await hf.get(other.id)).state is State.QUEUED
+
+
+async def test_lower_priorities_come_first_and_then_what_was_due_first(hf: Holdfast) -> None:
+    order: list[str] = []
+
+    @hf.job
+    async def note(text: str) -> None:
+        order.append(text)
+
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    await note.options(priority=7).enqueue("last")
+    await note.options(run_at=hour_ago).enqueue("second")
+    await note.options(run_at=hour_ago - timedelta(hours=1)).enqueue("first of the default")
+    await note.options(priority=-3).enqueue("first")
+    await hf.run_worker(concurrency=1, until_empty=True)
+    assert order == ["first", "first of the default", "second", "last"]
+
+
+async def test_a_delayed_job_starts_when_it_is_due(hf: Holdfast) -> None:
+    @hf.job
+    async def nothing() -> None: ...
+
+    job = await nothing.options(delay_seconds=0.3).enqueue()
+    await hf.run_worker(until_empty=True)
+    ended = await hf.get(job.id)
+    assert ended.started_at is not None
+    assert ended.started_at >= ended.run_at >= ended.created_at + timedelta(seconds=0.3)
+
+
+async def test_an_expired_job_is_canceled_and_never_starts(hf: Holdfast) -> None:
+    started: list[str] = []
+
+    @hf.job(expires_in_seconds=0)
+    async def late() -> None:
+        started.append("late")
+
+    job = await late.enqueue()
+    await hf.run_worker(until_empty=True)
+    ended = await hf.get(job.id)
+    assert (ended.state, ended.error_code) == (State.CANCELED, "EXPIRED")
+    assert (ended.attempts, started) == (0, [])
+
+
+async def test_jobs_of_unknown_names_are_left_alone_and_told_once(
+    hf: Holdfast, store_url: str
+) -> None:
+    @hf.job
+    async def known() -> None: ...
+
+    async with Holdfast(store_url) as other:
+
+        @other.job(name="elsewhere")
+        async def unknown() -> None: ...
+
+        jobs = await other.enqueue_many([unknown.call() for _ in range(3)])
+    async with seen_events() as seen, working(hf):
+        told = await seen.first("unknown_name")
+        assert told.fields["name"] == "elsewhere"
+        await hf.result((await known.enqueue()).id, timeout_seconds=10)
+    assert len(seen.named("unknown_name")) == 1
+    for job in jobs:
+        left = await hf.get(job.id)
+        assert (left.state, left.attempts, left.fence) == (State.QUEUED, 0, 0)
+
+
+async def test_a_job_enqueued_under_an_old_name_is_run_by_its_alias(
+    hf: Holdfast, store_url: str
+) -> None:
+    async with Holdfast(store_url) as before:
+
+        @before.job(name="shrink")
+        async def old(width: int) -> int:
+            return -width
+
+        job = await old.enqueue(3)
+
+    @hf.job(name="resize", aliases=["shrink"])
+    async def new(width: int) -> int:
+        return width
+
+    await hf.run_worker(until_empty=True)
+    assert await hf.result(job.id) == 3
+    assert (await hf.get(job.id)).name == "shrink"
+
+
+async def test_until_empty_waits_for_a_retry_but_not_for_what_is_far_away(hf: Holdfast) -> None:
+    @hf.job(retry=Retry.schedule([0.2]))
+    async def flaky(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            raise ConnectionError("not yet")
+        return ctx.attempt
+
+    flaked = await flaky.enqueue()
+    far = await flaky.options(delay_seconds=3600).enqueue()
+    report = await hf.run_worker(until_empty=True)
+    assert (report.retried, report.succeeded) == (1, 1)
+    assert await hf.result(flaked.id, timeout_seconds=0) == 2
+    assert (await hf.get(far.id)).state is State.QUEUED
+
+
+async def test_until_empty_waits_for_what_handlers_enqueue(hf: Holdfast) -> None:
+    @hf.job
+    async def count_down(number: int) -> None:
+        if number:
+            await count_down.enqueue(number - 1)
+
+    await count_down.enqueue(5)
+    assert (await hf.run_worker(until_empty=True)).succeeded == 6
+
+
+async def test_until_empty_waits_for_jobs_that_other_workers_run(
+    hf: Holdfast, store_url: str
+) -> None:
+    gate = Gate()
+
+    @hf.job
+    async def held() -> None:
+        await gate.passing()
+
+    async with Holdfast(store_url, **QUICK) as other:
+
+        @other.job(name="held")
+        async def same() -> None: ...
+
+        await held.enqueue()
+        async with working(hf):
+            await gate.fill(1)
+            async with seen_events() as seen:
+                waiting = asyncio.create_task(other.run_worker(until_empty=True))
+                await seen.first("boot")
+                assert await running(other) == 1
+                gate.open(1)
+                report = await waiting
+    assert str(report) == "nothing to do"
+    assert str(seen.named("stopped")[-1]).startswith("stopped nothing to do")
+
+
+async def test_two_workers_share_the_jobs_and_run_each_once(hf: Holdfast, store_url: str) -> None:
+    runs: Counter[int] = Counter()
+    async with Holdfast(store_url, **QUICK) as other:
+        for app in (hf, other):
+
+            @app.job(name="count")
+            async def count(number: int) -> None:
+                runs[number] += 1
+
+        await other.enqueue_many([count.call(number) for number in range(200)])
+        reports = await asyncio.gather(
+            hf.run_worker(concurrency=5, until_empty=True),
+            other.run_worker(concurrency=5, until_empty=True),
+        )
+    assert runs == dict.fromkeys(range(200), 1)
+    assert sum(report.succeeded for report in reports) == 200
+
+
+async def test_cancelling_a_worker_lets_its_jobs_finish_and_claims_no_more(store_url: str) -> None:
+    gate = Gate()
+    async with Holdfast(store_url, **(QUICK | {"grace_seconds": 30})) as hf:
+
+        @hf.job
+        async def pass_gate() -> str:
+            await gate.passing()
+            return "finished"
+
+        first, second = await hf.enqueue_many([pass_gate.call(), pass_gate.call()])
+        worker = asyncio.create_task(hf.run_worker(concurrency=1))
+        await gate.fill(1)
+        worker.cancel()
+        gate.open(2)
+        with pytest.raises(asyncio.CancelledError):
+            await worker
+        assert await hf.result(first.id, timeout_seconds=0) == "finished"
+        waiting = await hf.get(second.id)
+        assert (waiting.state, waiting.attempts) == (State.QUEUED, 0)
+
+
+async def test_the_second_cancel_hurries_and_the_job_gets_its_attempt_back(store_url: str) -> None:
+    gate = Gate()
+    async with Holdfast(store_url, **(QUICK | {"grace_seconds": 30})) as hf:
+
+        @hf.job
+        async def pass_gate() -> None:
+            await gate.passing()
+
+        job = await pass_gate.enqueue()
+        worker = asyncio.create_task(hf.run_worker())
+        await gate.fill(1)
+        worker.cancel()
+        done, _ = await asyncio.wait({worker}, timeout=0.05)
+        assert not done
+        worker.cancel()
+        async with asyncio.timeout(10):
+            with suppress(asyncio.CancelledError):
+                await worker
+        released = await hf.get(job.id)
+        assert (released.state, released.attempts) == (State.QUEUED, 0)
+        assert (released.releases, released.lease_owner) == (1, None)
+        assert await hf.attempts(job.id) == []
+        gate.open(1)
+        await hf.run_worker(until_empty=True)
+        assert (await hf.get(job.id)).state is State.SUCCEEDED
+
+
+async def test_a_signal_stops_the_worker_and_is_given_back_afterwards(local_hf: Holdfast) -> None:
+    if not Seam().signals_are_free():
+        pytest.skip("somebody else handles SIGTERM in this process")
+    gate = Gate()
+
+    @local_hf.job
+    async def pass_gate() -> None:
+        await gate.passing()
+
+    job = await pass_gate.enqueue()
+    async with seen_events() as seen:
+        worker = asyncio.create_task(local_hf.run_worker())
+        await gate.fill(1)
+        os.kill(os.getpid(), signals.SIGTERM)
+        report = await worker
+    assert report.released == 1
+    assert (await local_hf.get(job.id)).attempts == 0
+    assert seen.named("shutdown")[0].message.startswith("SIGTERM")
+    assert Seam().signals_are_free()
+
+
+async def test_the_signals_of_a_web_server_are_left_alone(local_hf: Holdfast) -> None:
+    @local_hf.job
+    async def nothing() -> None: ...
+
+    heard = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signals.SIGTERM, heard.set)
+    try:
+        async with working(local_hf):
+            await local_hf.result((await nothing.enqueue()).id, timeout_seconds=10)
+            os.kill(os.getpid(), signals.SIGTERM)
+            await signal(heard)
+            await local_hf.result((await nothing.enqueue()).id, timeout_seconds=10)
+    finally:
+        loop.remove_signal_handler(signals.SIGTERM)
+
+
+async def test_a_handler_that_fails_because_it_is_told_to_stop_has_not_failed(
+    local_hf: Holdfast,
+) -> None:
+    """A deploy is no failure, whatever a handler or a library makes of being cancelled."""
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @local_hf.job
+    async def turns_it_into_an_error() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("interrupted") from None
+
+    @local_hf.job
+    def raises_in_its_thread(ctx: Context) -> None:
+        loop.call_soon_threadsafe(started.set)
+        ctx.wait_cancelled(20)
+        raise RuntimeError("told to stop")
+
+    for function in (turns_it_into_an_error, raises_in_its_thread):
+        started.clear()
+        job = await function.enqueue()
+        async with working(local_hf, concurrency=1):
+            await signal(started)
+        released = await local_hf.get(job.id)
+        assert (released.state, released.attempts, released.error_code) == ("queued", 0, None)
+        await local_hf.cancel(job.id)
+
+
+async def test_a_handler_that_ends_well_while_the_worker_stops_has_succeeded(
+    local_hf: Holdfast,
+) -> None:
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @local_hf.job
+    def finishes(ctx: Context) -> str:
+        loop.call_soon_threadsafe(started.set)
+        return "in time" if ctx.wait_cancelled(20) else "too late"
+
+    job = await finishes.enqueue()
+    async with working(local_hf):
+        await signal(started)
+    assert await local_hf.result(job.id, timeout_seconds=0) == "in time"
+
+
+async def test_a_thread_that_ignores_the_stop_is_released_and_can_write_nothing(
+    local_hf: Holdfast,
+) -> None:
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    go = threading.Event()
+
+    @local_hf.job
+    def deaf() -> str:
+        loop.call_soon_threadsafe(started.set)
+        go.wait(20)
+        return "nobody reads this"
+
+    job = await deaf.enqueue()
+    try:
+        async with working(local_hf):
+            await signal(started)
+        released = await local_hf.get(job.id)
+        assert (released.state, released.attempts, released.releases) == ("queued", 0, 1)
+    finally:
+        go.set()
+    assert (await local_hf.get(job.id)).result is None
+
+
+async def test_resources_open_in_order_close_in_the_other_and_reach_the_handlers(
+    local_hf: Holdfast,
+) -> None:
+    told: list[str] = []
+
+    @local_hf.resource
+    async def pool() -> AsyncIterator[str]:
+        told.append("pool opens")
+        yield "the pool"
+        told.append("pool closes")
+
+    @local_hf.resource
+    def client() -> Iterator[str]:
+        told.append("client opens")
+        yield "the client"
+        told.append("client closes")
+
+    @local_hf.resource
+    async def token() -> str:
+        return "the token"
+
+    @local_hf.resource
+    def limit() -> int:
+        return 5
+
+    @local_hf.job
+    async def use(ctx: Context) -> list[Any]:
+        told.append("runs")
+        return [ctx.resources[name] for name in ("pool", "client", "token", "limit")]
+
+    job = await use.enqueue()
+    await local_hf.run_worker(until_empty=True)
+    assert await local_hf.result(job.id) == ["the pool", "the client", "the token", 5]
+    assert told == ["pool opens", "client opens", "runs", "client closes", "pool closes"]
+
+
+async def test_a_resource_that_fails_to_start_ends_the_worker_before_any_claim(
+    local_hf: Holdfast,
+) -> None:
+    closed: list[str] = []
+
+    @local_hf.resource
+    async def first() -> AsyncIterator[None]:
+        yield
+        closed.append("first")
+
+    @local_hf.resource
+    async def broken() -> None:
+        raise ConnectionRefusedError("no such server")
+
+    @local_hf.job
+    async def nothing() -> None: ...
+
+    job = await nothing.enqueue()
+    with pytest.raises(ConnectionRefusedError, match="no such server"):
+        await local_hf.run_worker(until_empty=True)
+    waiting = await local_hf.get(job.id)
+    assert (waiting.state, waiting.fence) == (State.QUEUED, 0)
+    assert closed == ["first"]
+
+
+async def test_a_resource_that_fails_to_close_is_told_after_the_others_are_closed(
+    local_hf: Holdfast,
+) -> None:
+    closed: list[str] = []
+
+    @local_hf.resource
+    async def first() -> AsyncIterator[None]:
+        yield
+        closed.append("first")
+
+    @local_hf.resource
+    async def second() -> AsyncIterator[None]:
+        yield
+        raise OSError("can't be closed")
+
+    @local_hf.job
+    async def nothing() -> None: ...
+
+    job = await nothing.enqueue()
+    with pytest.raises(OSError, match="can't be closed"):
+        await local_hf.run_worker(until_empty=True)
+    assert closed == ["first"]
+    assert (await local_hf.get(job.id)).state is State.SUCCEEDED
+
+
+async def test_two_resources_of_one_name_are_refused(local_hf: Holdfast) -> None:
+    @local_hf.resource
+    def pool() -> int:
+        return 1
+
+    with pytest.raises(ConfigurationError, match="resource named 'pool'"):
+        local_hf.resource(pool)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0},
+        {"concurrency": -1},
+        {"queues": ""},
+        {"queues": []},
+        {"queues": "mail:0"},
+        {"queues": "mail:many"},
+        {"queues": "*:3"},
+        {"queues": {"mail": 0}},
+        {"queues": ["mail\n"]},
+    ],
+)
+async def test_a_worker_refuses_options_that_can_not_be_right(
+    local_hf: Holdfast, options: dict[str, Any]
+) -> None:
+    @local_hf.job
+    async def nothing() -> None: ...
+
+    with pytest.raises(ConfigurationError):
+        await local_hf.run_worker(until_empty=True, **options)
+
+
+async def test_a_worker_without_jobs_is_refused(local_hf: Holdfast) -> None:
+    with pytest.raises(ConfigurationError, match="there are no jobs"):
+        await local_hf.run_worker()
+
+
+async def test_one_outcome_that_the_database_refuses_harms_no_other(
+    hf: Holdfast, store_url: str
+) -> None:
+    @hf.job
+    async def answer(text: str) -> str:
+        return text
+
+    if store_url.startswith("sqlite"):
+        refusal = """CREATE TRIGGER refusal BEFORE UPDATE ON jobs WHEN new.result = '"bad"'
+            BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"""
+    else:
+        refusal = """ALTER TABLE jobs ADD CONSTRAINT refusal CHECK (result::text <> '"bad"')"""
+    await execute(store_url, refusal)
+    texts = ["good"] * 6 + ["bad"] + ["good"] * 6
+    jobs = await hf.enqueue_many([answer.call(text) for text in texts])
+    report = await hf.run_worker(until_empty=True)
+    assert (report.succeeded, report.failed) == (12, 1)
+    refused = await hf.get(jobs[6].id)
+    assert (refused.state, refused.error_code) == (State.FAILED, "UNSTORABLE")
+
+
+async def test_a_job_of_which_the_database_refuses_every_end_is_let_go(
+    hf: Holdfast, store_url: str
+) -> None:
+    cursed_name = "cursed"
+
+    @hf.job(name=cursed_name)
+    async def cursed() -> None: ...
+
+    @hf.job
+    async def fine() -> None: ...
+
+    if store_url.startswith("sqlite"):
+        refusal = """CREATE TRIGGER refusal BEFORE UPDATE ON jobs
+            WHEN new.name = 'cursed' AND new.finished_at IS NOT NULL
+            BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"""
+    else:
+        refusal = """ALTER TABLE jobs ADD CONSTRAINT refusal
+            CHECK (name <> 'cursed' OR finished_at IS NULL)"""
+    await execute(store_url, refusal)
+    async with seen_events() as seen, working(hf):
+        job = await cursed.enqueue()
+        refused = await seen.first("settle_refused")
+        assert refused.fields["job_id"] == job.id
+        await hf.result((await fine.enqueue()).id, timeout_seconds=10)
+
+
+class Outage(Seam):
+    """A machine whose disk can fail for a while: SQLite itself interrupts every statement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_on = False
+
+    def connect_sqlite(self, path: str) -> sqlite3.Connection:
+        connection = super().connect_sqlite(path)
+        connection.set_progress_handler(lambda: self.is_on, 1)
+        return connection
+
+
+async def test_a_worker_goes_on_after_its_sqlite_file_could_not_be_used(tmp_path: Path) -> None:
+    outage = Outage()
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    settings = QUICK | {"reclaim_seconds": 0.05, "lease_seconds": 0.9}
+    hf = Holdfast(url, seam=outage, **settings)
+    gate = Gate()
+
+    @hf.job
+    async def pass_gate() -> str:
+        await gate.passing()
+        return "settled afterwards"
+
+    async with Holdfast(url) as client, hf, seen_events() as seen, working(hf) as worker:
+        held = await pass_gate.enqueue()
+        await gate.fill(1)
+        outage.is_on = True
+        for trouble in ("claim_failed", "sweep_failed", "renew_failed"):
+            await seen.first(trouble)
+        gate.open(2)
+        await seen.first("settle_failed")
+        assert not worker.done()
+        outage.is_on = False
+        assert await client.result(held.id, timeout_seconds=10) == "settled afterwards"
+        next_job = await pass_gate.enqueue()
+        await client.result(next_job.id, timeout_seconds=10)
+
+
+async def test_a_worker_goes_on_after_its_postgres_connections_were_cut(
+    postgres_url: str,
+) -> None:
+    hf = Holdfast(postgres_url, **QUICK)
+    await hf.migrate()
+    gate = Gate()
+
+    @hf.job
+    async def pass_gate() -> None:
+        await gate.passing()
+
+    async with hf, working(hf) as worker:
+        held = await pass_gate.enqueue()
+        await gate.fill(1)
+        server = await asyncpg.connect(postgres_url)
+        for _ in range(3):
+            await server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        await server.close()
+        gate.open(2)
+        await _patiently(lambda: hf.result(held.id, timeout_seconds=10))
+        next_job = await _patiently(pass_gate.enqueue)
+        await hf.result(next_job.id, timeout_seconds=10)
+        assert not worker.done()
+
+
+async def _patiently(call: Any) -> Any:
+    """Call again if this process's own connections to the database were cut, too."""
+    for _ in range(10):
+        with suppress(StoreError):
+            return await call()
+    return await call()
+
+
+class LostAnswer(Seam):
+    """A machine on which one commit of a settlement happens, but its answer is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0
+
+    def connect_sqlite(self, path: str) -> sqlite3.Connection:
+        seam = self
+
+        class Connection(sqlite3.Connection):
+            settles = False
+
+            def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+                cursor = super().execute(sql, *parameters)
+                self.settles = self.settles or "state = 'succeeded'" in sql
+                if sql == "COMMIT" and self.settles and not seam.lost:
+                    seam.lost += 1
+                    raise sqlite3.OperationalError("disk I/O error")
+                return cursor
+
+        return sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, factory=Connection
+        )
+
+
+async def test_a_settlement_whose_answer_was_lost_is_not_taken_for_a_lost_lease(
+    tmp_path: Path,
+) -> None:
+    seam = LostAnswer()
+    async with Holdfast(f"sqlite:///{tmp_path / 'jobs.db'}", seam=seam, **QUICK) as hf:
+
+        @hf.job
+        async def nothing() -> None: ...
+
+        await hf.enqueue_many([nothing.call() for _ in range(3)])
+        report = await hf.run_worker(until_empty=True)
+    assert seam.lost == 1
+    assert (report.succeeded, report.lost) == (3, 0)
+
+
+async def test_a_part_that_fails_for_good_ends_the_worker_with_its_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "holdfast")
+    path = tmp_path / "jobs.db"
+    async with Holdfast(f"sqlite:///{path}", **QUICK) as hf:
+
+        @hf.job
+        async def nothing() -> None:
+            raise Permanent("never reached")
+
+        async with seen_events() as seen:
+            worker = asyncio.create_task(hf.run_worker())
+            await seen.first("boot")
+            await execute(f"sqlite:///{path}", "UPDATE jobs SET name = 'x'")
+            worker.cancel()
+            with suppress(asyncio.CancelledError):
+                await worker
