@@ -276,10 +276,10 @@ def test_annotations_under_a_decorator_are_seen() -> None:
         return wrapper
 
     for decorated in (decorate(plain), functools.lru_cache(plain)):
-        assert refusal(decorated, "1") == "plain: argument a: Expected int, got str"
+        assert refusal(decorated, "big") == "plain: argument size: Invalid enum value 'big'"
 
 
-def plain(a: int) -> None: ...
+def plain(size: Size) -> None: ...
 
 
 def test_an_annotation_that_cannot_be_resolved_counts_as_any() -> None:

@@ -182,7 +182,7 @@ async def test_a_file_that_can_not_be_written_is_named(path: str) -> None:
                 f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
             )
 
-    with pytest.raises(StoreError, match="jobs.db"):
+    with pytest.raises(StoreError, match=r"jobs\.db"):
         await (await opened(path, ReadOnly())).enqueue([new_job()])
 
 

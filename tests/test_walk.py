@@ -21,7 +21,7 @@ async def test_the_walk_names_the_calls_that_a_job_makes_in_their_order(tmp_path
     missed = [hop for hop in walk if hop not in called]
     assert not missed, "these did not happen, or not in this order"
     assert len(walk) == 13
-    assert len({file for file, _ in walk}) == 7
+    assert len({file for file, _ in walk}) == 8
 
 
 async def trace_one_job(folder: Path) -> list[tuple[str, str]]:

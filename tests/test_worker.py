@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal as signals
 import sqlite3
@@ -18,7 +17,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import ConfigurationError, Context, Holdfast, Permanent, Retry, State
+from holdfast import ConfigurationError, Context, Holdfast, Retry, SchemaMismatch, State
 from holdfast.domain.errors import StoreError
 from holdfast.seam import Seam
 from tests.support.running import QUICK, execute, seen_events, signal, working
@@ -730,21 +729,35 @@ async def test_a_settlement_whose_answer_was_lost_is_not_taken_for_a_lost_lease(
     assert (report.succeeded, report.lost) == (3, 0)
 
 
-async def test_a_part_that_fails_for_good_ends_the_worker_with_its_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_database_that_lost_its_schema_ends_the_worker_with_that_error(
+    postgres_url: str,
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "holdfast")
+    async with Holdfast(postgres_url, **QUICK) as hf:
+        await hf.migrate()
+
+        @hf.job
+        async def nothing() -> None: ...
+
+        worker = asyncio.create_task(hf.run_worker())
+        await hf.result((await nothing.enqueue()).id, timeout_seconds=10)
+        await execute(postgres_url, "DROP SCHEMA holdfast CASCADE")
+        with pytest.raises(SchemaMismatch, match="holdfast migrate"):
+            await worker
+
+
+async def test_a_worker_whose_keeper_can_not_start_ends_with_its_error(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     async with Holdfast(f"sqlite:///{path}", **QUICK) as hf:
 
         @hf.job
-        async def nothing() -> None:
-            raise Permanent("never reached")
+        async def nothing() -> None: ...
 
-        async with seen_events() as seen:
-            worker = asyncio.create_task(hf.run_worker())
-            await seen.first("boot")
-            await execute(f"sqlite:///{path}", "UPDATE jobs SET name = 'x'")
-            worker.cancel()
-            with suppress(asyncio.CancelledError):
-                await worker
+        @hf.resource
+        def removed() -> None:
+            path.unlink()
+            path.write_bytes(b"no database " * 1000)
+
+        threads = threading.active_count()
+        with pytest.raises(ConfigurationError, match="not an SQLite database"):
+            await hf.run_worker()
+        assert threading.active_count() == threads

@@ -17,7 +17,6 @@ ARGUMENTS = {
     "nul": '{"number": "\\u0000"}',
     "too large a number": '{"number": 1e400}',
     "4300 digits": '{"number": ' + "9" * 4301 + "}",
-    "beyond 64 bits": '{"number": 9223372036854775808}',
     "doubled key": '{"number": {}, "number": []}',
     "deep": '{"number": ' + "[" * 900 + "]" * 900 + "}",
     "null": "null",

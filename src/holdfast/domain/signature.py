@@ -215,7 +215,7 @@ def _home(function: Handler) -> dict[str, Any]:
     inner = inspect.unwrap(inner)
     if not inspect.isroutine(inner):
         inner = inner.__call__
-    return getattr(inspect.unwrap(inner), "__globals__", {})
+    return getattr(inner, "__globals__", {})
 
 
 def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 ResourceFunction = Callable[[], Any]
@@ -14,7 +14,8 @@ ResourceFunction = Callable[[], Any]
 async def opened(functions: Mapping[str, ResourceFunction]) -> AsyncIterator[dict[str, Any]]:
     """Make each resource in the order of registration and close them in the opposite one.
 
-    A function that yields is closed by going on after its `yield`; one that returns is not closed.
+    A function that yields is closed by going on after its `yield`, whatever ended the worker; one
+    that returns is not closed.
     """
     async with AsyncExitStack() as stack:
         resources: dict[str, Any] = {}
@@ -24,9 +25,18 @@ async def opened(functions: Mapping[str, ResourceFunction]) -> AsyncIterator[dic
 
 
 async def _open(stack: AsyncExitStack, function: ResourceFunction) -> Any:
-    if inspect.isasyncgenfunction(function):
-        return await stack.enter_async_context(asynccontextmanager(function)())
-    if inspect.isgeneratorfunction(function):
-        return stack.enter_context(contextmanager(function)())
     made = function()
+    if inspect.isasyncgen(made):
+        value = await anext(made)
+        stack.push_async_callback(_go_on, made)
+        return value
+    if inspect.isgenerator(made):
+        value = next(made)
+        stack.callback(next, made, None)
+        return value
     return await made if inspect.isawaitable(made) else made
+
+
+async def _go_on(generator: AsyncIterator[Any]) -> None:
+    """Run what follows the `yield`, however the worker ended: no error is thrown in there."""
+    await anext(generator, None)

@@ -1,11 +1,10 @@
-"""Connections to PostgreSQL: a small pool for each event loop that asks, translated errors, and
-another try after a deadlock."""
+"""Connections to PostgreSQL: a small pool, translated errors, another try after a deadlock."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
@@ -28,7 +27,7 @@ _SESSION = "SET jit = off; SET plan_cache_mode = force_generic_plan"
 
 
 class Connections:
-    """Runs work on pooled connections, on whichever event loop the caller runs."""
+    """Runs work on pooled connections, all on one event loop."""
 
     def __init__(self, url: str, seam: Seam, size: int) -> None:
         self._driver = load_driver()
@@ -37,7 +36,8 @@ class Connections:
         self.address = _address(url)
         self._seam = seam
         self._size = size
-        self._pools: dict[asyncio.AbstractEventLoop, Any] = {}
+        self._pool: Any = None
+        self._plain_pool: Any = None
 
     async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Run on a connection; what a deadlock undid is run again."""
@@ -54,8 +54,9 @@ class Connections:
             tries += 1
 
     async def _run_once(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        pool = await self._pool()
-        async with pool.acquire() as connection:
+        if self._pool is None:
+            self._pool = await self._make_pool(init=self._prepare, reset=_leave_as_is)
+        async with self._pool.acquire() as connection:
             if self._statement_cache_size:
                 return await work(connection)
             # Behind a pooler each transaction may meet another server: parse and execution of a
@@ -63,47 +64,66 @@ class Connections:
             async with connection.transaction():
                 return await work(connection)
 
-    async def connect(self) -> Any:
-        """Make a connection outside the pool, for the caller to close."""
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """A transaction on a plain connection, for a handler; its own errors are left to it.
+
+        These connections are a pool of their own: handlers that hold theirs for long must not keep
+        the engine from settling.
+        """
+        if self._plain_pool is None:
+            self._plain_pool = await self._make_pool()
+        pool = self._plain_pool
+        with self._translated():
+            connection = await pool.acquire()
         try:
+            transaction = connection.transaction()
+            with self._translated():
+                await transaction.start()
+            try:
+                yield connection
+            except BaseException:
+                if not connection.is_closed():
+                    await transaction.rollback()
+                raise
+            with self._translated():
+                await transaction.commit()
+        finally:
+            await pool.release(connection)
+
+    async def connect(self) -> Any:
+        """Make a connection outside the pools, for the caller to close."""
+        with self._translated():
             return await self._driver.connect(self._url, **self._options())
+
+    async def close(self) -> None:
+        pools = [pool for pool in (self._pool, self._plain_pool) if pool is not None]
+        self._pool = self._plain_pool = None
+        for pool in pools:
+            try:
+                await asyncio.wait_for(pool.close(), CLOSE_SECONDS_MAX)
+            except TimeoutError:
+                pool.terminate()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             if not is_driver_error(error):
                 raise
             raise translate(error, self.address) from error
 
-    async def close(self) -> None:
-        here = asyncio.get_running_loop()
-        while self._pools:
-            loop, pool = self._pools.popitem()
-            if loop is here:
-                await _close_pool(pool)
-            elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(_close_pool(pool), loop)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.wrap_future(closing), CLOSE_SECONDS_MAX)
-            else:
-                # Its loop is gone, and nothing can be sent any more.
-                with suppress(RuntimeError):
-                    pool.terminate()
-
-    async def _pool(self) -> Any:
-        loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop)
-        if pool is None:
-            # With min_size=0 this connects nowhere and does not suspend: no other task of this
-            # loop comes between.
-            pool = await self._driver.create_pool(
-                self._url,
-                min_size=0,
-                max_size=self._size,
-                max_queries=2**31,
-                init=self._prepare,
-                reset=_leave_as_is,
-                **self._options(),
-            )
-            self._pools[loop] = pool
-        return pool
+    async def _make_pool(self, **options: Any) -> Any:
+        # With min_size=0 this connects nowhere and does not suspend: no other task comes between.
+        return await self._driver.create_pool(
+            self._url,
+            min_size=0,
+            max_size=self._size,
+            max_queries=2**31,
+            **options,
+            **self._options(),
+        )
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -133,13 +153,6 @@ def load_driver() -> Any:
 
 async def _leave_as_is(connection: Any) -> None:
     """Nothing that the store does changes a session, so there is nothing to reset."""
-
-
-async def _close_pool(pool: Any) -> None:
-    try:
-        await asyncio.wait_for(pool.close(), CLOSE_SECONDS_MAX)
-    except TimeoutError:
-        pool.terminate()
 
 
 def _parse(url: str) -> SplitResult:

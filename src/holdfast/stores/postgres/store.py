@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 from uuid import UUID
 
@@ -25,11 +26,12 @@ from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.postgres import schema
 from holdfast.stores.postgres.claims import Claimer
+from holdfast.stores.postgres.completing import completing
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.enqueues import Enqueuer
 from holdfast.stores.postgres.records import to_attempt, to_claimed, to_job, to_reclaimed
 from holdfast.stores.postgres.settles import Settler
-from holdfast.stores.protocol import Canceled, Claim
+from holdfast.stores.protocol import Canceled, Claim, Completion
 from holdfast.stores.statements import Statement, load, read_sql
 from holdfast.wakeups.postgres import PostgresListener, start_listening
 from holdfast.wakeups.protocol import Heard
@@ -92,6 +94,9 @@ class PostgresStore:
         return await self._connections.run(
             lambda connection: self._settler.settle(connection, settlements)
         )
+
+    def completing(self) -> AbstractAsyncContextManager[Completion]:
+        return completing(self._connections, STATEMENTS["settle_succeeded"])
 
     async def reclaim(self, limit: int) -> Sequence[Reclaimed]:
         return [to_reclaimed(row) for row in await self._fetch("reclaim", limit=limit)]

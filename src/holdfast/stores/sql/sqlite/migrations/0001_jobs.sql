@@ -71,11 +71,18 @@ WITH RECURSIVE head (number) AS (
         ORDER BY first.queue, first.priority, first.run_at, first.id LIMIT 1
     )
     UNION ALL
-    SELECT (
-        SELECT following.rowid FROM jobs AS following INDEXED BY jobs_due
-        WHERE following.state = 'queued'
-            AND (following.queue, following.priority) > (current.queue, current.priority)
-        ORDER BY following.queue, following.priority, following.run_at, following.id LIMIT 1
+    SELECT coalesce(
+        (
+            SELECT following.rowid FROM jobs AS following INDEXED BY jobs_due
+            WHERE following.state = 'queued'
+                AND following.queue = current.queue AND following.priority > current.priority
+            ORDER BY following.priority, following.run_at, following.id LIMIT 1
+        ),
+        (
+            SELECT following.rowid FROM jobs AS following INDEXED BY jobs_due
+            WHERE following.state = 'queued' AND following.queue > current.queue
+            ORDER BY following.queue, following.priority, following.run_at, following.id LIMIT 1
+        )
     )
     FROM head JOIN jobs AS current ON current.rowid = head.number
 )
