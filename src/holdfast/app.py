@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -286,7 +286,9 @@ class Holdfast:
         for loop in [loop for loop in self._stores if loop.is_closed()]:
             opening = self._stores.pop(loop, None)
             if opening is not None and not opening.cancelled() and opening.exception() is None:
-                await opening.result().close()
+                # Connections that belong to that loop can't be closed without it, only dropped.
+                with suppress(RuntimeError):
+                    await opening.result().close()
 
     async def _open(self) -> Store:
         store = make_store(self._url, self._seam, self.settings)

@@ -14,11 +14,14 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import pytest
 
 from holdfast import Holdfast, Job
 from tests.promises.handlers import FOLDER, Jobs
 from tests.support.processes import WAIT_SECONDS, Process, wait_until
 
+# For tests that wait for leases to run out: the other PostgreSQL has nothing new to say there.
+both_stores = pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
 # Short, but long enough for a busy machine; a worker renews at a third of it.
 LEASE_SECONDS = 1.5
 RECLAIM_SECONDS = 0.3
@@ -33,6 +36,8 @@ class Stage:
         self.hf = Holdfast(url, lease_seconds=LEASE_SECONDS, reclaim_seconds=RECLAIM_SECONDS)
         self.jobs = Jobs(self.hf)
         self.processes: list[Process] = []
+        self._entries: list[Entry] = []
+        self._bytes_read = 0
 
     def worker(
         self,
@@ -71,11 +76,14 @@ class Stage:
     def ledger(self, what: str | None = None, job: UUID | None = None) -> list[Entry]:
         """What the handlers wrote down, in order."""
         path = self.folder / "ledger"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        entries: list[Entry] = [json.loads(line) for line in text.splitlines()]
+        if path.exists():
+            with path.open("rb") as ledger:
+                ledger.seek(self._bytes_read)
+                self._entries += [json.loads(line) for line in ledger]
+                self._bytes_read = ledger.tell()
         return [
             entry
-            for entry in entries
+            for entry in self._entries
             if what in (None, entry["what"]) and (job is None or entry["job"] == str(job))
         ]
 
@@ -88,7 +96,8 @@ class Stage:
     async def noted(self, what: str, job: UUID | None = None, times: int = 1) -> Entry:
         """Wait until the handlers have written this down so many times; answer the last one."""
         await wait_until(
-            lambda: len(self.ledger(what, job)) >= times, f"{what} {times} times: {self.logs()}"
+            lambda: len(self.ledger(what, job)) >= times,
+            lambda: f"{what} {times} times: {self.logs()}",
         )
         return self.ledger(what, job)[times - 1]
 
@@ -96,7 +105,9 @@ class Stage:
         """Wait until these jobs have ended; answer them as they are then."""
         found = []
         for job in jobs:
-            await wait_until(partial(self._has_ended, job.id), f"ended: {job}", seconds)
+            await wait_until(
+                partial(self._has_ended, job.id), lambda: f"ended: {self.logs()}", seconds
+            )
             found.append(await self.hf.get(job.id))
         return found
 

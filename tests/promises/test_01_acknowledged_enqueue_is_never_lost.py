@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.seam import Seam
 from tests.promises.clients import ids
 from tests.promises.handlers import Jobs
-from tests.promises.stage import Stage, random_seed
+from tests.promises.stage import Stage, both_stores, random_seed
 from tests.support.postgres import Server
 from tests.support.processes import pause
 
@@ -32,6 +32,7 @@ async def recorded(stage: Stage) -> set[UUID]:
     return {UUID(str(row[0])) for row in await stage.fetch("SELECT id FROM jobs")}
 
 
+@both_stores
 async def test_clients_killed_at_random_moments_lose_nothing_acknowledged(stage: Stage) -> None:
     random = Random(random_seed())
     await stage.hf.get((await stage.jobs.quick.enqueue(0)).id)
@@ -44,6 +45,7 @@ async def test_clients_killed_at_random_moments_lose_nothing_acknowledged(stage:
     assert acknowledged <= await recorded(stage)
 
 
+@both_stores
 async def test_a_client_killed_with_the_acknowledgement_has_enqueued(stage: Stage) -> None:
     await stage.jobs.quick.enqueue(0)
     clients = [stage.client("enqueue_and_die") for _ in range(3)]

@@ -14,10 +14,11 @@ from holdfast import State
 from holdfast.seam import Seam
 from holdfast.stores.opening import make_store
 from holdfast.stores.protocol import Claim
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 from tests.support.processes import wait_until
 
 
+@both_stores
 async def test_two_workers_run_each_of_500_jobs_exactly_once(stage: Stage) -> None:
     calls = [stage.jobs.gated.call("go") for _ in range(500)]
     jobs = await stage.hf.enqueue_many(calls)
@@ -54,6 +55,7 @@ async def test_claims_at_the_same_time_never_lease_a_job_twice(stage: Stage) -> 
     assert {job.fence for job in claimed} == {1}
 
 
+@both_stores
 async def test_no_retry_snooze_release_crash_cancel_or_requeue_resets_a_fence(
     stage: Stage,
 ) -> None:

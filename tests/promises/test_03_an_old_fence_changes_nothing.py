@@ -14,7 +14,7 @@ from holdfast.domain.job import Lease, Lost, Settlement
 from holdfast.seam import Seam
 from holdfast.stores.opening import make_store
 from holdfast.stores.protocol import Claim
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 from tests.support.processes import Process, wait_until
 
 
@@ -48,6 +48,7 @@ async def become_ghost(stage: Stage, job: Job) -> tuple[Process, Process]:
     return ghost, heir
 
 
+@both_stores
 async def test_a_ghost_that_finishes_leaves_no_trace(stage: Stage) -> None:
     job = await stage.jobs.gated_and_blocking.enqueue("gate")
     ghost, _ = await become_ghost(stage, job)
@@ -71,6 +72,7 @@ async def test_a_ghost_that_finishes_leaves_no_trace(stage: Stage) -> None:
     assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["lost"]
 
 
+@both_stores
 async def test_a_ghost_that_comes_back_after_the_end_leaves_no_trace(stage: Stage) -> None:
     job = await stage.jobs.gated_and_blocking.enqueue("gate")
     ghost, _ = await become_ghost(stage, job)
@@ -85,6 +87,7 @@ async def test_a_ghost_that_comes_back_after_the_end_leaves_no_trace(stage: Stag
     assert await stage.record(job.id) == record
 
 
+@both_stores
 @pytest.mark.parametrize("kind", ["gated", "gated_in_thread"])
 async def test_a_ghosts_handler_is_stopped_within_a_second(stage: Stage, kind: str) -> None:
     job = await getattr(stage.jobs, kind).enqueue("gate")
@@ -132,6 +135,7 @@ async def test_renew_progress_and_settle_with_an_old_fence_change_nothing(stage:
         await store.close()
 
 
+@both_stores
 async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_job(
     stage: Stage,
 ) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from holdfast import State
 from holdfast.settings import Settings
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 
 DEFAULTS = Settings()
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
+@both_stores
 async def test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds(
     stage: Stage,
 ) -> None:

@@ -4,10 +4,11 @@ nothing."""
 from __future__ import annotations
 
 from holdfast import State
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 from tests.support.processes import Process
 
 
+@both_stores
 async def test_a_job_that_kills_its_worker_ends_dead_after_max_attempts(stage: Stage) -> None:
     job = await stage.jobs.crash.options(max_attempts=2).enqueue()
     workers: list[Process] = []
@@ -22,6 +23,7 @@ async def test_a_job_that_kills_its_worker_ends_dead_after_max_attempts(stage: S
     assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["lost", "lost"]
 
 
+@both_stores
 async def test_failures_and_crashes_together_use_up_the_attempts(stage: Stage) -> None:
     job = await stage.jobs.unsteady.options(max_attempts=3).enqueue(99)
     worker = stage.worker("--until-empty")
@@ -31,6 +33,7 @@ async def test_failures_and_crashes_together_use_up_the_attempts(stage: Stage) -
     assert [entry["attempt"] for entry in stage.ledger("start")] == [1, 2, 3]
 
 
+@both_stores
 async def test_jobs_behind_the_one_that_was_killed_lose_nothing(stage: Stage) -> None:
     first = await stage.jobs.gated.options(priority=-1).enqueue("never")
     others = await stage.hf.enqueue_many([stage.jobs.quick.call(number) for number in range(5)])

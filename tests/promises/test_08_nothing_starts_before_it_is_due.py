@@ -9,10 +9,11 @@ import pytest
 from holdfast import Holdfast, State
 from holdfast.seam import Seam
 from tests.promises.handlers import Jobs
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 from tests.support.processes import wait_until
 
 
+@both_stores
 async def test_a_worker_that_is_woken_all_the_time_starts_nothing_early(stage: Stage) -> None:
     delayed = await stage.jobs.quick.options(delay_seconds=1).enqueue(1)
     dated = await stage.jobs.quick.options(

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import State
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 from tests.support.processes import pause, wait_until
 
 TERMINATE = """
@@ -29,6 +29,7 @@ def sockets() -> Iterator[Path]:
         yield Path(folder)
 
 
+@both_stores
 async def test_every_job_runs_though_every_wake_up_is_lost(stage: Stage, sockets: Path) -> None:
     worker = stage.worker(environment={"TMPDIR": str(sockets)})
     await worker.logs("boot")
@@ -55,6 +56,7 @@ async def silence(stage: Stage, sockets: Path) -> None:
         await stage.fetch(TERMINATE)
 
 
+@both_stores
 async def test_doubled_reordered_false_and_unreadable_wake_ups_change_nothing(
     stage: Stage, sockets: Path
 ) -> None:
@@ -79,8 +81,9 @@ async def mislead(stage: Stage, sockets: Path, job_id: str) -> None:
     """Say that there is work where there is none, and that jobs were canceled that were not."""
     messages = [f"c:{job_id}", f"c:{uuid4()}", "c:nothing", "q:default", "q:nowhere", "q:", "x", ""]
     if not stage.is_sqlite:
-        for message in messages * 2:
-            await stage.fetch(f"NOTIFY holdfast, '{message}'")
+        for order in (messages, messages[::-1]):
+            values = ", ".join(f"('{message}')" for message in order)
+            await stage.fetch(f"SELECT pg_notify('holdfast', said) FROM (VALUES {values}) v (said)")
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)

@@ -12,13 +12,14 @@ import asyncpg
 import pytest
 
 from holdfast import IdempotencyConflict, State
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 from tests.support.processes import pause
 
 CLIENTS = 4
 KEYS = [f"key {number}" for number in range(15)]
 
 
+@both_stores
 async def test_processes_that_race_for_a_key_get_the_same_job(stage: Stage) -> None:
     await stage.hf.counts()
     clients = [stage.client("race_for_keys", KEYS, seed) for seed in range(CLIENTS)]

@@ -10,7 +10,6 @@ import pytest
 from holdfast import State
 from tests.promises.stage import Stage
 from tests.support.postgres import Server
-from tests.support.processes import wait_until
 
 
 async def test_a_worker_resumes_after_a_restart_of_postgresql(
@@ -50,17 +49,3 @@ async def test_a_resource_that_fails_to_start_ends_the_worker_with_an_error(stag
     assert "the mail server is away" in worker.text
     found = await stage.hf.get(job.id)
     assert (found.state, found.attempts, found.fence) == (State.QUEUED, 0, 0)
-
-
-@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-async def test_a_database_that_is_gone_for_good_is_told_all_the_time(stage: Stage) -> None:
-    """The claimer goes on asking, and says so: it neither ends nor falls silent."""
-    worker = stage.worker(poll_seconds=0.1)
-    await stage.ended(await stage.jobs.quick.enqueue(1))
-    await stage.fetch("ALTER TABLE jobs RENAME TO gone")
-    await wait_until(lambda: worker.events("claim_failed") or worker.code, "told")
-    await stage.fetch("ALTER TABLE gone RENAME TO jobs")
-    if worker.code is None:
-        await stage.ended(await stage.jobs.quick.enqueue(2))
-    else:
-        assert worker.code != 0

@@ -8,9 +8,10 @@ import signal
 import pytest
 
 from holdfast import Job, State
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 
 
+@both_stores
 async def test_a_worker_told_to_stop_finishes_what_it_can_and_releases_the_rest(
     stage: Stage,
 ) -> None:
@@ -42,8 +43,8 @@ def assert_released(job: Job) -> None:
     assert (job.lease_owner, job.error_code) == (None, None)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+@both_stores
 async def test_a_second_signal_hurries(stage: Stage, number: signal.Signals) -> None:
     job = await stage.jobs.gated.enqueue("never")
     worker = stage.worker(grace_seconds=60)
@@ -57,7 +58,7 @@ async def test_a_second_signal_hurries(stage: Stage, number: signal.Signals) -> 
     assert_released(await stage.hf.get(job.id))
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
+@both_stores
 async def test_a_handler_that_does_not_listen_is_released_and_left_behind(stage: Stage) -> None:
     job = await stage.jobs.stubborn.enqueue("never")
     worker = stage.worker(grace_seconds=0)
@@ -67,7 +68,7 @@ async def test_a_handler_that_does_not_listen_is_released_and_left_behind(stage:
     assert_released(await stage.hf.get(job.id))
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
+@both_stores
 async def test_a_released_job_starts_at_once_at_the_next_worker(stage: Stage) -> None:
     job = await stage.jobs.gated.enqueue("gate.1")
     worker = stage.worker(grace_seconds=0)

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from holdfast import State
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 
 
+@both_stores
 @pytest.mark.parametrize("kind", ["gated", "gated_in_thread"])
 async def test_a_cancel_stops_a_running_handler_within_2_seconds(stage: Stage, kind: str) -> None:
     job = await getattr(stage.jobs, kind).enqueue("never")

@@ -30,7 +30,9 @@ async def pause(seconds: float) -> None:
 
 
 async def wait_until(
-    condition: Callable[[], object], what: str, seconds: float = WAIT_SECONDS
+    condition: Callable[[], object],
+    what: str | Callable[[], str],
+    seconds: float = WAIT_SECONDS,
 ) -> None:
     """Wait until the condition, async or not, answers something true."""
     loop = asyncio.get_running_loop()
@@ -41,7 +43,9 @@ async def wait_until(
             answer = await answer
         if answer:
             return
-        assert loop.time() < deadline, f"after {seconds:g} s: not {what}"
+        assert loop.time() < deadline, (
+            f"after {seconds:g} s: not {what if isinstance(what, str) else what()}"
+        )
         await pause(LOOK_SECONDS)
 
 
@@ -90,7 +94,9 @@ class Process:
         self._process.wait()
 
     async def ended(self, seconds: float = WAIT_SECONDS) -> int:
-        await wait_until(lambda: self.code is not None, f"ended: {self.name}\n{self.text}", seconds)
+        await wait_until(
+            lambda: self.code is not None, lambda: f"ended: {self.name}\n{self.text}", seconds
+        )
         assert self.code is not None
         return self.code
 
@@ -116,12 +122,16 @@ class Process:
 
     async def logs(self, name: str, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
         """Wait for an event of this name; answer the first."""
-        await wait_until(lambda: self.events(name), f"{name} in the log", seconds)
+        await wait_until(
+            lambda: self.events(name), lambda: f"{name} in the log:\n{self.text}", seconds
+        )
         return self.events(name)[0]
 
     async def prints(self, lines: int = 1) -> None:
         """Wait until it has printed so many lines."""
-        await wait_until(lambda: len(self.output) >= lines, f"printed by {self.name}: {self.text}")
+        await wait_until(
+            lambda: len(self.output) >= lines, lambda: f"printed by {self.name}: {self.text}"
+        )
 
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None

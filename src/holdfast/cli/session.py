@@ -64,8 +64,13 @@ def say(message: str) -> None:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run on a new event loop; on uvloop's where it is installed."""
-    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
+    runner = asyncio.Runner(loop_factory=_fastest_loop())
+    try:
         return runner.run(work)
+    finally:
+        # To close it is to wait for every task, and a handler may never end, though cancelled.
+        if not asyncio.all_tasks(runner.get_loop()):
+            runner.close()
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -23,7 +23,7 @@ from holdfast.wakeups.protocol import Heard, Wakeup
 _log = logging.getLogger("holdfast")
 _PATH_BYTES_MAX = 103  # of a Unix socket: 104 with the closing NUL on macOS, 108 on Linux
 _DATAGRAM_BYTES_MAX = 4096
-_WAKEUPS_AT_ONCE_MAX = 1000
+_DATAGRAMS_AT_ONCE_MAX = 1000
 
 
 class LocalSignals:
@@ -136,10 +136,11 @@ class LocalListener:
                 os.unlink(self._path)
 
     def _receive(self) -> None:
-        wakeups: set[Wakeup] = set()
+        wakeups: dict[Wakeup, None] = {}
         with suppress(OSError):
-            while self._socket is not None and len(wakeups) < _WAKEUPS_AT_ONCE_MAX:
-                wakeups.add(_decode(self._socket.recv(_DATAGRAM_BYTES_MAX)))
+            for _ in range(_DATAGRAMS_AT_ONCE_MAX):
+                assert self._socket is not None
+                wakeups[_decode(self._socket.recv(_DATAGRAM_BYTES_MAX))] = None
         for wakeup in wakeups:
             self._heard(wakeup)
 

@@ -20,7 +20,6 @@ from holdfast.wakeups.protocol import Heard, Wakeup
 CHANNEL = "holdfast"
 SELF_TEST_SECONDS_MAX = 2.0
 CHECK_SECONDS = 10.0
-CHECK_SECONDS_MAX = 5.0
 BACKOFF_SECONDS = 0.2
 BACKOFF_SECONDS_MAX = 10.0
 CLOSE_SECONDS_MAX = 2.0
@@ -112,7 +111,10 @@ class PostgresListener:
             self._keeper.cancel()
             with suppress(asyncio.CancelledError):
                 await self._keeper
-        await self._drop()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                await connection.close(timeout=CLOSE_SECONDS_MAX)
 
     async def _listen(self) -> None:
         connection = await self._connect()
@@ -149,7 +151,7 @@ class PostgresListener:
     async def _answers(self) -> bool:
         """A network that drops packets ends no connection: only a question shows it."""
         try:
-            await self._connection.execute("SELECT 1", timeout=CHECK_SECONDS_MAX)
+            await self._connection.execute("SELECT 1", timeout=self._check_seconds / 2)
         except Exception:
             return False
         return True
@@ -157,7 +159,7 @@ class PostgresListener:
     async def _listen_again(self) -> None:
         backoff_seconds = BACKOFF_SECONDS
         while True:
-            await self._drop()
+            self._drop()
             try:
                 return await self._listen()
             except Exception as error:
@@ -170,14 +172,10 @@ class PostgresListener:
             await asyncio.sleep(backoff_seconds * (0.5 + self._random.random()))
             backoff_seconds = min(2 * backoff_seconds, BACKOFF_SECONDS_MAX)
 
-    async def _drop(self) -> None:
+    def _drop(self) -> None:
+        """Let go of a connection that may not answer any more."""
         connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        connection.remove_termination_listener(self._on_termination)
-        try:
-            await connection.close(timeout=CLOSE_SECONDS_MAX)
-        except Exception:
+        if connection is not None:
             connection.terminate()
 
     def _on_termination(self, connection: Any) -> None:

@@ -79,5 +79,9 @@ class Slots:
             self._used_by_queue[queue] -= 1
         self._free.set()
 
+    def let_go(self) -> None:
+        """Let whoever waits go on, although nothing is free."""
+        self._free.set()
+
     async def wait_free(self) -> None:
         await self._free.wait()

@@ -155,10 +155,12 @@ class Worker:
 
     async def _finish_all(self, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
         """Let the handlers end within the grace time, then stop and release the others."""
+        deadline = self._seam.monotonic() + self._settings.grace_seconds
         self._stopping.set()
         self._claimer.stop()
+        self._slots.let_go()
         await asyncio.wait({claiming}, timeout=max(1.0, self._settings.grace_seconds))
-        await self._handlers_end(self._settings.grace_seconds, hurry=True)
+        await self._handlers_end(deadline - self._seam.monotonic(), hurry=True)
         for run in list(self._runs.values()):
             run.tell_to_stop(Stop.SHUTDOWN)
         await self._handlers_end(STOP_HANDLERS_SECONDS, hurry=False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -55,11 +56,13 @@ class Track:
         return [(queue, priority, *lanes[queue, priority]) for queue, priority in keys]
 
     def advance(self, rows: Sequence[Any]) -> None:
-        """Note what was taken; the rows are in order."""
-        for row in rows:
-            self.last_queue = row["queue"]
-            if self.lanes is not None:
-                self.lanes[row["queue"], row["priority"]] = Position(row["run_at"], row["id"])
+        """Note what was taken; the rows are in order, so the last of each lane remains."""
+        if rows:
+            self.last_queue = rows[-1]["queue"]
+        if self.lanes is not None:
+            last = {(row["queue"], row["priority"]): row for row in rows}
+            for lane, row in last.items():
+                self.lanes[lane] = Position(row["run_at"], row["id"])
 
     def sweep_is_due(self, now: float) -> bool:
         return now - self.swept_at >= SWEEP_SHARE * self.sweep_seconds
@@ -138,7 +141,7 @@ class Claimer:
             limit=limit,
             **lanes,
         )
-        ordered = sorted(rows, key=lambda row: (row["priority"], row["run_at"], row["id"]))
+        ordered = sorted(rows, key=itemgetter("priority", "run_at", "id"))
         track.advance(ordered)
         return ordered
 

@@ -11,7 +11,7 @@ from holdfast.domain.job import NewJob, Receipt
 from holdfast.stores.postgres.failures import sqlstate
 from holdfast.stores.statements import Statement
 
-COPY_JOBS_MIN = 500
+COPY_JOBS_MIN = 200
 _UNIQUE_VIOLATION = "23505"
 _COPIED = (
     "id",
@@ -47,12 +47,15 @@ class Enqueuer:
             raise
         return [Receipt(job.id, True) for job in jobs]
 
-    async def _fetch(self, connection: Any, name: str, **values: object) -> list[Any]:
-        statement = self._statements[name]
+    async def _fetch(self, connection: Any, statement_name: str, /, **values: object) -> list[Any]:
+        statement = self._statements[statement_name]
         rows: list[Any] = await connection.fetch(statement.sql, *statement.arguments(values))
         return rows
 
     async def _insert(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        if len(jobs) == 1:
+            await self._insert_one(connection, jobs[0])
+            return
         await self._fetch(
             connection,
             "enqueue",
@@ -69,6 +72,25 @@ class Enqueuer:
             correlation_ids=[job.correlation_id for job in jobs],
             tags=[_array_literal(job.tags) for job in jobs],
             keys=[job.idempotency_key for job in jobs],
+        )
+
+    async def _insert_one(self, connection: Any, job: NewJob) -> None:
+        await self._fetch(
+            connection,
+            "enqueue_one",
+            id=job.id,
+            name=job.name,
+            queue=job.queue,
+            priority=job.priority,
+            arguments=job.arguments,
+            max_attempts=job.max_attempts,
+            run_at=job.run_at,
+            delay_seconds=job.delay_seconds,
+            expires_in_seconds=job.expires_in_seconds,
+            tenant=job.tenant,
+            correlation_id=job.correlation_id,
+            tags=job.tags,
+            key=job.idempotency_key,
         )
 
     async def _copy(self, connection: Any, jobs: Sequence[NewJob]) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from holdfast.domain import codec
 from holdfast.domain.job import Attempt, Claimed, Job, Reclaimed
 from holdfast.domain.states import State
-
-_decode = msgspec.json.Decoder().decode
 
 
 def to_claimed(row: Any) -> Claimed:
@@ -37,7 +34,7 @@ def to_job(row: Any) -> Job:
     values["tags"] = tuple(values["tags"])
     for name in ("arguments", "progress", "result"):
         if values[name] is not None:
-            values[name] = _decode(values[name])
+            values[name] = codec.decode(values[name])
     return Job(**values)
 
 

@@ -149,7 +149,7 @@ class WriteLane(_ConnectionLane[Transaction]):
         connection.execute("COMMIT")
         for call, answer in zip(calls, answers, strict=True):
             self._deliver(call, answer)
-        wakeups = {wakeup for answer in answers for wakeup in answer.wakeups}
+        wakeups = dict.fromkeys(wakeup for answer in answers for wakeup in answer.wakeups)
         if wakeups:
             self._send(wakeups)
 

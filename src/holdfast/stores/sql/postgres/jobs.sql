@@ -29,6 +29,22 @@ WITH added AS (
 SELECT count(pg_notify('holdfast', 'q:' || queue))
 FROM (SELECT DISTINCT queue FROM added WHERE run_at <= now()) AS woken
 
+-- name: enqueue_one
+WITH added AS (
+    INSERT INTO holdfast.jobs (
+        id, name, queue, priority, arguments, max_attempts, run_at, expires_at, tenant,
+        correlation_id, tags, idempotency_key
+    )
+    VALUES (
+        :id, :name, :queue, :priority, :arguments, :max_attempts,
+        coalesce(:run_at, now() + make_interval(secs => :delay_seconds)),
+        now() + make_interval(secs => :expires_in_seconds),
+        :tenant, :correlation_id, :tags, :key
+    )
+    RETURNING queue, run_at
+)
+SELECT pg_notify('holdfast', 'q:' || queue) FROM added WHERE run_at <= now()
+
 -- name: notify_queues
 SELECT count(pg_notify('holdfast', 'q:' || queue)) FROM unnest(:queues::text[]) AS woken (queue)
 

@@ -31,7 +31,7 @@ SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags
     requeued_from
 FROM jobs INDEXED BY jobs_unsuccessful
 WHERE id < :after
-    AND state IN ('failed', 'dead', 'canceled')
+    AND finished_at IS NOT NULL AND result IS NULL
     AND state IN (SELECT value FROM json_each(:states))
     AND (:queue IS NULL OR queue = :queue)
     AND (:name IS NULL OR name = :name)

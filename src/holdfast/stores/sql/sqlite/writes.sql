@@ -50,7 +50,8 @@ FROM jobs WHERE id = :id AND state = 'queued' AND run_at <= :now
 UPDATE jobs SET
     state = 'running', attempt = attempt + 1, fence = fence + 1, lease_owner = :worker,
     lease_expires_at = :lease_expires_at, started_at = :now
-WHERE rowid IN (SELECT value FROM json_each(:numbers))
+FROM json_each(:numbers) AS due
+WHERE jobs.rowid = due.value
 
 -- name: renew
 UPDATE jobs SET lease_expires_at = :lease_expires_at
@@ -86,7 +87,7 @@ UPDATE jobs SET
     releases = jobs.releases + settled.released,
     run_at = CASE settled.state WHEN 'queued' THEN settled.run_at ELSE jobs.run_at END,
     finished_at = CASE settled.state WHEN 'queued' THEN NULL ELSE :now END,
-    result = coalesce(settled.result, jobs.result),
+    result = CASE settled.state WHEN 'succeeded' THEN settled.result END,
     error_code = CASE settled.state
         WHEN 'succeeded' THEN NULL ELSE coalesce(settled.error_code, jobs.error_code) END,
     error_text = CASE settled.state
@@ -166,13 +167,18 @@ WHERE jobs.state IN ('queued', 'running')
 -- name: keep_canceled_attempts
 INSERT INTO attempts
     (job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text)
-SELECT id, fence, attempt, 'canceled', lease_owner, started_at, :now, 'CANCELED', NULL
+SELECT id, fence, attempt, 'canceled', lease_owner, started_at, :now, 'CANCELED',
+    'the job was canceled while it ran'
 FROM jobs WHERE rowid IN (SELECT value FROM json_each(:numbers)) AND state = 'running'
 
 -- name: cancel
 UPDATE jobs SET
     state = 'canceled', fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
-    finished_at = :now, error_code = 'CANCELED', error_text = NULL
+    finished_at = :now, error_code = 'CANCELED',
+    error_text = CASE
+        WHEN lease_owner IS NULL THEN 'the job was canceled while it waited'
+        ELSE 'the job was canceled while it ran'
+    END
 WHERE rowid IN (SELECT value FROM json_each(:numbers))
 
 -- name: retry

@@ -4,8 +4,7 @@
 CREATE TABLE jobs (
     id TEXT NOT NULL PRIMARY KEY CHECK (length(id) = 36),
     name TEXT NOT NULL,
-    state TEXT NOT NULL DEFAULT 'queued'
-        CHECK (state IN ('queued', 'running', 'succeeded', 'failed', 'dead', 'canceled')),
+    state TEXT NOT NULL DEFAULT 'queued',
     queue TEXT NOT NULL,
     priority INTEGER NOT NULL CHECK (priority BETWEEN -32768 AND 32767),
     arguments TEXT NOT NULL CHECK (json_valid(arguments)),
@@ -30,6 +29,11 @@ CREATE TABLE jobs (
     error_code TEXT,
     error_text TEXT,
     requeued_from TEXT CHECK (length(requeued_from) = 36),
+    -- Written without IN, for which SQLite would build a table at every change.
+    CONSTRAINT jobs_state CHECK (
+        state = 'succeeded' OR state = 'running' OR state = 'queued'
+        OR state = 'failed' OR state = 'dead' OR state = 'canceled'
+    ),
     CONSTRAINT jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts),
     -- A job that waits can be claimed; one that has no attempt left would stop every claim.
     CONSTRAINT jobs_waiting CHECK (state <> 'queued' OR attempt < max_attempts),
@@ -46,19 +50,20 @@ CREATE INDEX jobs_due ON jobs (queue, priority, run_at, id, name) WHERE state = 
 CREATE INDEX jobs_leased ON jobs (lease_expires_at) WHERE state = 'running';
 CREATE INDEX jobs_expiring ON jobs (expires_at)
     WHERE state = 'queued' AND expires_at IS NOT NULL;
-CREATE INDEX jobs_unsuccessful ON jobs (id) WHERE state IN ('failed', 'dead', 'canceled');
+-- Of what has ended, only a success has a result. (A condition on the state would be evaluated at
+-- every claim.)
+CREATE INDEX jobs_unsuccessful ON jobs (id) WHERE finished_at IS NOT NULL AND result IS NULL;
 
+-- Without IN, as above.
 CREATE TRIGGER jobs_transition BEFORE UPDATE ON jobs
-WHEN old.state NOT IN ('queued', 'running')
-    OR (old.state = 'queued' AND new.state NOT IN ('queued', 'running', 'canceled'))
-BEGIN
-    SELECT RAISE(ABORT, 'the transition table does not allow this move of a job');
-END;
-
-CREATE TRIGGER jobs_fence BEFORE UPDATE OF fence ON jobs
 WHEN new.fence < old.fence
+    OR (old.state <> 'queued' AND old.state <> 'running')
+    OR (
+        old.state = 'queued'
+        AND new.state <> 'queued' AND new.state <> 'running' AND new.state <> 'canceled'
+    )
 BEGIN
-    SELECT RAISE(ABORT, 'the fence of a job only ever rises');
+    SELECT RAISE(ABORT, 'a job may not make this move, nor may its fence fall');
 END;
 
 -- A lane is a queue and a priority in which jobs wait; run_at is when its first job is due. The walk

@@ -1,0 +1,359 @@
+"""Mutants: small breaks of the engine, each with the test of the promise that must see it.
+
+A break is one piece of text, found exactly once in its file, and what it is replaced with.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+POSTGRES_SQL = "stores/sql/postgres/jobs.sql"
+POSTGRES_SCHEMA = "stores/sql/postgres/migrations/0001_jobs.sql"
+SQLITE_SQL = "stores/sql/sqlite/writes.sql"
+SQLITE_SCHEMA = "stores/sql/sqlite/migrations/0001_jobs.sql"
+
+ONE = "test_01_acknowledged_enqueue_is_never_lost.py"
+TWO = "test_02_one_live_lease_and_a_rising_fence.py"
+THREE = "test_03_an_old_fence_changes_nothing.py"
+FIVE = "test_05_a_dead_workers_job_starts_again.py"
+SIX = "test_06_a_job_starts_at_most_max_attempts_times.py"
+SEVEN = "test_07_ended_rows_never_change.py"
+EIGHT = "test_08_nothing_starts_before_it_is_due.py"
+NINE = "test_09_wake_ups_cost_latency_only.py"
+TEN = "test_10_same_key_same_job.py"
+TWELVE = "test_12_one_bad_record_harms_no_other.py"
+THIRTEEN = "test_13_no_silent_death.py"
+FOURTEEN = "test_14_a_signal_ends_a_worker_cleanly.py"
+FIFTEEN = "test_15_both_stores_behave_the_same.py"
+CANCEL = "test_cancel_reaches_a_running_handler.py"
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str
+    text: str
+    replacement: str
+    test_file: str
+    test: str
+
+
+MUTANTS = [
+    Mutant(
+        "01 SQLite acknowledges before it commits",
+        "stores/sqlite/lanes.py",
+        """\
+        connection.execute("COMMIT")
+        for call, answer in zip(calls, answers, strict=True):
+            self._deliver(call, answer)
+""",
+        """\
+        for call, answer in zip(calls, answers, strict=True):
+            self._deliver(call, answer)
+        connection.execute("COMMIT")
+""",
+        ONE,
+        "test_a_client_killed_with_the_acknowledgement_has_enqueued[sqlite]",
+    ),
+    Mutant(
+        "01 SQLite does not sync its commits",
+        "stores/sqlite/database.py",
+        '"FULL": "PRAGMA synchronous = FULL"',
+        '"FULL": "PRAGMA synchronous = NORMAL"',
+        ONE,
+        "test_sqlite_syncs_every_commit_to_the_disk",
+    ),
+    Mutant(
+        "01 PostgreSQL does not sync its commits",
+        "stores/postgres/connections.py",
+        '_SESSION = "SET jit = off;',
+        '_SESSION = "SET jit = off; SET synchronous_commit = off;',
+        ONE,
+        "test_a_crash_of_postgresql_loses_nothing_acknowledged",
+    ),
+    Mutant(
+        "02 a claim does not lock what it takes",
+        POSTGRES_SQL,
+        """\
+        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+            AND run_at <= now() AND name = ANY (:names::text[])
+        ORDER BY run_at, id
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED
+""",
+        """\
+        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+            AND run_at <= now() AND name = ANY (:names::text[])
+        ORDER BY run_at, id
+        LIMIT :limit
+""",
+        TWO,
+        "test_claims_at_the_same_time_never_lease_a_job_twice[pg15]",
+    ),
+    Mutant(
+        "02 a cancel resets the fence",
+        SQLITE_SQL,
+        "state = 'canceled', fence = fence + 1, lease_owner = NULL",
+        "state = 'canceled', fence = fence, lease_owner = NULL",
+        TWO,
+        "test_no_retry_snooze_release_crash_cancel_or_requeue_resets_a_fence[sqlite]",
+    ),
+    Mutant(
+        "02 SQLite lets a fence fall",
+        SQLITE_SCHEMA,
+        "WHEN new.fence < old.fence\n    OR (",
+        "WHEN (",
+        TWO,
+        "test_the_database_itself_refuses_a_lower_fence[sqlite]",
+    ),
+    Mutant(
+        "02 PostgreSQL lets a fence fall",
+        POSTGRES_SCHEMA,
+        "    NEW.fence < OLD.fence\n    OR OLD.state",
+        "    OLD.state",
+        TWO,
+        "test_the_database_itself_refuses_a_lower_fence[pg15]",
+    ),
+    Mutant(
+        "03 SQLite records any success of a running job",
+        SQLITE_SQL,
+        """\
+        json_extract(value, '$[2]') AS result
+    FROM json_each(:settlements)
+) AS settled
+WHERE jobs.id = settled.id AND jobs.fence = settled.fence AND""",
+        """\
+        json_extract(value, '$[2]') AS result
+    FROM json_each(:settlements)
+) AS settled
+WHERE jobs.id = settled.id AND""",
+        THREE,
+        "test_a_ghost_that_finishes_leaves_no_trace[sqlite]",
+    ),
+    Mutant(
+        "03 PostgreSQL records any success of a running job",
+        POSTGRES_SQL,
+        """\
+        AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
+    RETURNING id
+)
+SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM settled
+""",
+        """\
+        AND fence >= (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
+    RETURNING id
+)
+SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM settled
+""",
+        THREE,
+        "test_a_ghost_that_finishes_leaves_no_trace[pg15]",
+    ),
+    Mutant(
+        "03 anybody may report progress of a running job",
+        SQLITE_SQL,
+        "progress = :progress WHERE id = :id AND fence = :fence AND",
+        "progress = :progress WHERE id = :id AND",
+        THREE,
+        "test_renew_progress_and_settle_with_an_old_fence_change_nothing[sqlite]",
+    ),
+    Mutant(
+        "03 a reclaim keeps the fence",
+        SQLITE_SQL,
+        """\
+    fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
+    run_at = CASE WHEN attempt >= max_attempts""",
+        """\
+    fence = fence, lease_owner = NULL, lease_expires_at = NULL,
+    run_at = CASE WHEN attempt >= max_attempts""",
+        THREE,
+        "test_renew_progress_and_settle_with_an_old_fence_change_nothing[sqlite]",
+    ),
+    Mutant(
+        "03 a handler that lost its lease goes on",
+        "worker/worker.py",
+        """\
+                events.log_lost(self.id, run.job, lost.state)
+                run.tell_to_stop(Stop.LOST)
+""",
+        """\
+                events.log_lost(self.id, run.job, lost.state)
+""",
+        THREE,
+        "test_a_ghosts_handler_is_stopped_within_a_second[gated_in_thread-sqlite]",
+    ),
+    Mutant(
+        "03 the keeper renews nothing",
+        "worker/keeper.py",
+        "wait_seconds = await self._renew(store)",
+        "wait_seconds = self._settings.renewal_seconds",
+        THREE,
+        "test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_job[sqlite]",
+    ),
+    Mutant(
+        "05 nobody takes back what a dead worker held",
+        "maintenance/sweeper.py",
+        """\
+                await self.reclaim()
+                if now""",
+        """\
+                if now""",
+        FIVE,
+        "test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds[sqlite]",
+    ),
+    Mutant(
+        "06 a claim uses up no attempt",
+        SQLITE_SQL,
+        "state = 'running', attempt = attempt + 1, fence",
+        "state = 'running', fence",
+        SIX,
+        "test_a_job_that_kills_its_worker_ends_dead_after_max_attempts[sqlite]",
+    ),
+    Mutant(
+        "06 more is claimed than can start",
+        "worker/claimer.py",
+        "limit=min(limit, CLAIM_BATCH_MAX)",
+        "limit=CLAIM_BATCH_MAX",
+        SIX,
+        "test_jobs_behind_the_one_that_was_killed_lose_nothing[sqlite]",
+    ),
+    Mutant(
+        "07 SQLite lets an ended row change",
+        SQLITE_SCHEMA,
+        "    OR (old.state <> 'queued' AND old.state <> 'running')\n",
+        "",
+        SEVEN,
+        "test_the_database_itself_refuses_to_change_an_ended_row[sqlite]",
+    ),
+    Mutant(
+        "07 PostgreSQL lets an ended row change",
+        POSTGRES_SCHEMA,
+        "    OR OLD.state NOT IN ('queued', 'running')\n",
+        "",
+        SEVEN,
+        "test_the_database_itself_refuses_to_change_an_ended_row[pg15]",
+    ),
+    Mutant(
+        "07 a requeue does not name the old job",
+        POSTGRES_SQL,
+        "        tags, id\n    FROM holdfast.jobs",
+        "        tags, NULL\n    FROM holdfast.jobs",
+        SEVEN,
+        "test_a_requeue_is_a_new_job_that_names_the_old_one_and_has_no_key[pg15]",
+    ),
+    Mutant(
+        "08 SQLite takes what is not due along",
+        SQLITE_SQL,
+        "AND priority = :priority AND run_at <= :now",
+        "AND priority = :priority",
+        EIGHT,
+        "test_a_worker_that_is_woken_all_the_time_starts_nothing_early[sqlite]",
+    ),
+    Mutant(
+        "08 PostgreSQL takes what is not due along",
+        POSTGRES_SQL,
+        """\
+        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+            AND run_at <= now() AND name""",
+        """\
+        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+            AND name""",
+        EIGHT,
+        "test_a_worker_that_is_woken_all_the_time_starts_nothing_early[pg15]",
+    ),
+    Mutant(
+        "09 a worker waits for wake-ups only",
+        "worker/claimer.py",
+        "await self._rest(self._poll.next_seconds())",
+        "await self._awake.wait()",
+        NINE,
+        "test_every_job_runs_though_every_wake_up_is_lost[sqlite]",
+    ),
+    Mutant(
+        "09 a false cancel is believed",
+        "worker/worker.py",
+        "self._lost(await self._store.renew(leases, self._settings.lease_seconds))",
+        "self._lost([Lost(*lease, None) for lease in leases])",
+        NINE,
+        "test_doubled_reordered_false_and_unreadable_wake_ups_change_nothing[sqlite]",
+    ),
+    Mutant(
+        "10 a key with another body gives the old job",
+        "stores/sqlite/enqueueing.py",
+        'if holder[1] != key["body_hash"]:',
+        "if not holder:",
+        TEN,
+        "test_a_key_with_another_body_is_refused_and_nothing_is_enqueued[sqlite]",
+    ),
+    Mutant(
+        "10 all tenants share their keys",
+        "stores/sqlite/enqueueing.py",
+        '"tenant": text(job.tenant) or "",',
+        '"tenant": "",',
+        TEN,
+        "test_a_key_belongs_to_its_tenant[sqlite]",
+    ),
+    Mutant(
+        "10 the last of a race takes the key over",
+        POSTGRES_SQL,
+        "WHERE idempotency_keys.expires_at <= now()\nRETURNING",
+        "RETURNING",
+        TEN,
+        "test_processes_that_race_for_a_key_get_the_same_job[pg15]",
+    ),
+    Mutant(
+        "12 error texts are stored as they come",
+        "domain/texts.py",
+        'return UNSTORABLE.sub("\\ufffd", cut)',
+        "return cut",
+        TWELVE,
+        "test_odd_results_and_errors_end_their_own_job_only[sqlite]",
+    ),
+    Mutant(
+        "12 a refused batch is not split",
+        "worker/settler.py",
+        "            if len(batch) > 1:\n",
+        "            if len(batch) > 1_000_000:\n",
+        TWELVE,
+        "test_a_result_that_the_database_refuses_fails_its_own_job_only[sqlite]",
+    ),
+    Mutant(
+        "14 a release keeps the attempt",
+        "domain/outcomes.py",
+        "state=State.QUEUED, attempt_back=True, released=True",
+        "state=State.QUEUED, released=True",
+        FOURTEEN,
+        "test_a_worker_told_to_stop_finishes_what_it_can_and_releases_the_rest[sqlite]",
+    ),
+    Mutant(
+        "14 a worker that stops still claims",
+        "worker/worker.py",
+        "        self._claimer.stop()\n",
+        "",
+        FOURTEEN,
+        "test_a_worker_told_to_stop_finishes_what_it_can_and_releases_the_rest[sqlite]",
+    ),
+    Mutant(
+        "14 a second signal does not hurry",
+        "worker/worker.py",
+        "            self._hurrying.set()\n",
+        "            pass\n",
+        FOURTEEN,
+        "test_a_second_signal_hurries[sqlite-INT]",
+    ),
+    Mutant(
+        "15 the stores use other words",
+        SQLITE_SQL,
+        "'the job was canceled while it waited'",
+        "'canceled'",
+        FIFTEEN,
+        "test_one_scenario_leaves_the_same_record_on_every_store[pg15]",
+    ),
+    Mutant(
+        "a cancel is not told to the worker that runs the job",
+        "stores/sqlite/interventions.py",
+        "    transaction.wakeups += [Wakeup(canceled=job.job_id) for job in canceled"
+        " if job.was_running]\n",
+        "",
+        CANCEL,
+        "test_a_cancel_stops_a_running_handler_within_2_seconds[gated-sqlite]",
+    ),
+]

@@ -1,0 +1,613 @@
+"""What handlers see, and what becomes of a job for each way in which its handler can end."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    Context,
+    Holdfast,
+    Job,
+    JobFailed,
+    LeaseLost,
+    Permanent,
+    Retry,
+    RetryAfter,
+    Snooze,
+    State,
+    Transient,
+    WrongState,
+)
+from holdfast.domain.limits import SNOOZES_MAX
+from tests.support.running import QUICK, execute, seen_events, signal, working
+
+LOSE = """UPDATE jobs SET state = 'canceled', fence = fence + 1, lease_owner = NULL,
+    lease_expires_at = NULL, finished_at = created_at WHERE state = 'running'"""
+
+
+@pytest.fixture
+async def hf(store_url: str) -> AsyncIterator[Holdfast]:
+    async with Holdfast(store_url, **QUICK) as app:
+        yield app
+
+
+@pytest.fixture
+def local_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+async def local_hf(local_url: str) -> AsyncIterator[Holdfast]:
+    """For what does not depend on the store."""
+    async with Holdfast(local_url, **QUICK) as app:
+        yield app
+
+
+async def run_one(hf: Holdfast, handler: Callable[..., Any], **options: Any) -> Job:
+    """Define the job, enqueue it, work until nothing is left, and answer what it came to."""
+    options = {"retry": Retry.none, **options}
+    job = await hf.job(**options)(handler).enqueue()
+    await hf.run_worker(until_empty=True)
+    return await hf.get(job.id)
+
+
+async def test_async_and_plain_handlers_get_their_arguments_and_keep_their_results(
+    local_hf: Holdfast,
+) -> None:
+    @local_hf.job
+    async def double(ctx: Context, number: int, *, times: int = 2) -> dict[str, Any]:
+        return {"number": number * times, "attempt": ctx.attempt}
+
+    @local_hf.job
+    def shout(text: str) -> str:
+        assert threading.current_thread() is not threading.main_thread()
+        return text.upper()
+
+    doubled, shouted = await local_hf.enqueue_many([double.call(4), shout.call("hello")])
+    await local_hf.run_worker(until_empty=True)
+    assert await local_hf.result(doubled.id) == {"number": 8, "attempt": 1}
+    assert await local_hf.result(shouted.id) == "HELLO"
+
+
+async def test_plain_handlers_run_side_by_side_in_threads(local_hf: Holdfast) -> None:
+    together = threading.Barrier(4)
+
+    @local_hf.job
+    def meet() -> int:
+        return together.wait(10)
+
+    await local_hf.enqueue_many([meet.call() for _ in range(4)])
+    report = await local_hf.run_worker(concurrency=4, until_empty=True)
+    assert report.succeeded == 4
+
+
+async def test_a_plain_function_around_an_async_one_is_awaited(local_hf: Holdfast) -> None:
+    async def inner() -> str:
+        return "done"
+
+    @functools.wraps(inner)
+    def outer() -> Any:
+        return inner()
+
+    assert (await run_one(local_hf, outer, name="outer")).result == "done"
+
+
+async def test_a_partial_can_be_a_job_if_it_is_given_a_name(local_hf: Holdfast) -> None:
+    def add(left: int, right: int) -> int:
+        return left + right
+
+    assert (await run_one(local_hf, functools.partial(add, 1, right=2), name="add")).result == 3
+
+
+async def test_what_a_handler_knows_of_its_job(local_hf: Holdfast) -> None:
+    @local_hf.job(queue="images")
+    async def look(ctx: Context) -> dict[str, Any]:
+        return {
+            "job_id": str(ctx.job_id),
+            "name": ctx.name,
+            "queue": ctx.queue,
+            "tenant": ctx.tenant,
+            "correlation_id": ctx.correlation_id,
+            "attempts": [ctx.attempt, ctx.max_attempts],
+            "fence": ctx.fence,
+        }
+
+    options = look.options(tenant="acme", correlation_id="request-7", max_attempts=9, tags=["a"])
+    job = await options.enqueue()
+    await local_hf.run_worker(until_empty=True)
+    ended = await local_hf.get(job.id)
+    assert ended.result == {
+        "job_id": str(job.id),
+        "name": "look",
+        "queue": "images",
+        "tenant": "acme",
+        "correlation_id": "request-7",
+        "attempts": [1, 9],
+        "fence": 1,
+    }
+    assert ended.tags == ("a",)
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_job_enqueued_by_a_handler_belongs_to_its_tenant_and_request(
+    local_hf: Holdfast, kind: str
+) -> None:
+    @local_hf.job
+    async def child() -> None: ...
+
+    @local_hf.job
+    async def async_parent() -> str:
+        return str((await child.enqueue()).id)
+
+    @local_hf.job
+    def sync_parent() -> str:
+        return str(child.enqueue_sync().id)
+
+    parent = async_parent if kind == "async" else sync_parent
+    plain = await parent.enqueue()
+    chosen = await parent.options(tenant="acme", correlation_id="request-7", tags=["t"]).enqueue()
+    await local_hf.run_worker(until_empty=True)
+    children = {str(job.id): job for job in (await local_hf.page()).jobs if job.name == "child"}
+    of_plain = children[await local_hf.result(plain.id)]
+    assert (of_plain.tenant, of_plain.correlation_id) == (None, str(plain.id))
+    of_chosen = children[await local_hf.result(chosen.id)]
+    assert (of_chosen.tenant, of_chosen.correlation_id) == ("acme", "request-7")
+    assert of_chosen.tags == ()
+    await asyncio.to_thread(local_hf.close_sync)
+
+
+async def test_a_handler_may_enqueue_for_another_tenant_and_request(local_hf: Holdfast) -> None:
+    @local_hf.job
+    async def child() -> None: ...
+
+    @local_hf.job
+    async def parent() -> str:
+        chosen = child.options(tenant="other", correlation_id="another")
+        return str((await chosen.enqueue()).id)
+
+    await parent.options(tenant="acme").enqueue()
+    await local_hf.run_worker(until_empty=True)
+    (made,) = [job for job in (await local_hf.page()).jobs if job.name == "child"]
+    assert (made.tenant, made.correlation_id) == ("other", "another")
+
+
+async def test_context_variables_do_not_leak_from_job_to_job(local_hf: Holdfast) -> None:
+    user: ContextVar[str | None] = ContextVar("user", default=None)
+
+    @local_hf.job
+    async def in_a_task(name: str) -> str | None:
+        before = user.get()
+        user.set(name)
+        return before
+
+    @local_hf.job
+    def in_a_thread(name: str) -> str | None:
+        before = user.get()
+        user.set(name)
+        return before
+
+    calls = [job.call(name) for job in (in_a_task, in_a_thread) for name in ("ann", "bob", "cy")]
+    jobs = await local_hf.enqueue_many(calls)
+    await local_hf.run_worker(concurrency=1, until_empty=True)
+    assert [await local_hf.result(job.id) for job in jobs] == [None] * 6
+
+
+class OwnError(Exception):
+    code = "OWN_CODE"
+
+
+class UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def handler() -> None:
+        raise error
+
+    return handler
+
+
+def raising_async(error: BaseException) -> Callable[[], Any]:
+    async def handler() -> None:
+        raise error
+
+    return handler
+
+
+@pytest.mark.parametrize("make", [raising, raising_async])
+@pytest.mark.parametrize(
+    ("error", "options", "state", "code"),
+    [
+        (ValueError("no"), {}, State.DEAD, "ValueError"),
+        (OwnError("no"), {}, State.DEAD, "OWN_CODE"),
+        (Permanent("no"), {}, State.FAILED, "PERMANENT"),
+        (Permanent("no", code="GONE"), {}, State.FAILED, "GONE"),
+        (Transient("no"), {}, State.DEAD, "TRANSIENT"),
+        (ValueError("no"), {"permanent": [ValueError]}, State.FAILED, "ValueError"),
+        (UnicodeError("no"), {"permanent": [ValueError]}, State.FAILED, "UnicodeError"),
+        (OwnError("no"), {"permanent": ["OWN_CODE"]}, State.FAILED, "OWN_CODE"),
+        (Transient("no", code="A"), {"permanent": ["A"]}, State.FAILED, "A"),
+        (Permanent("no", code="A"), {"transient": ["A"]}, State.DEAD, "A"),
+        (Permanent("no"), {"transient": [Permanent]}, State.FAILED, "PERMANENT"),
+        (
+            KeyError("no"),
+            {"permanent": [LookupError], "transient": [KeyError]},
+            State.DEAD,
+            "KeyError",
+        ),
+        (RetryAfter(5), {}, State.DEAD, "RETRY_AFTER"),
+        (SystemExit(3), {}, State.DEAD, "SystemExit"),
+        (SystemExit(3), {"permanent": [SystemExit]}, State.FAILED, "SystemExit"),
+        (KeyboardInterrupt(), {}, State.DEAD, "KeyboardInterrupt"),
+        (asyncio.CancelledError(), {}, State.DEAD, "CancelledError"),
+        (StopIteration(), {}, State.DEAD, "RuntimeError"),
+        (UnreadableError(), {}, State.DEAD, "UnreadableError"),
+        (
+            BaseExceptionGroup("two", [SystemExit(1), OSError()]),
+            {},
+            State.DEAD,
+            "BaseExceptionGroup",
+        ),
+        (ExceptionGroup("one", [Permanent("no", code="GONE")]), {}, State.FAILED, "GONE"),
+    ],
+    ids=repr,
+)
+async def test_an_error_ends_its_job_as_its_class_and_the_lists_say(
+    local_hf: Holdfast,
+    make: Callable[[BaseException], Callable[[], Any]],
+    error: BaseException,
+    options: dict[str, Any],
+    state: State,
+    code: str,
+) -> None:
+    @local_hf.job
+    async def neighbour() -> None: ...
+
+    beside = await neighbour.enqueue()
+    job = await run_one(local_hf, make(error), name="raiser", **options)
+    assert (job.state, job.error_code) == (state, code)
+    assert (await local_hf.get(beside.id)).state is State.SUCCEEDED
+    (attempt,) = await local_hf.attempts(job.id)
+    assert (attempt.outcome, attempt.error_code) == ("failed", code)
+    with pytest.raises(JobFailed, match=code):
+        await local_hf.result(job.id)
+
+
+async def test_a_transient_error_is_tried_again_until_the_attempts_are_used_up(
+    hf: Holdfast,
+) -> None:
+    seen: list[int] = []
+
+    def fail(ctx: Context) -> None:
+        seen.append(ctx.attempt)
+        raise ConnectionError(f"attempt {ctx.attempt}")
+
+    job = await run_one(hf, fail, retry=Retry.schedule([0, 0.01]))
+    assert seen == [1, 2, 3]
+    assert (job.state, job.attempts, job.error_code) == (State.DEAD, 3, "ConnectionError")
+    attempts = await hf.attempts(job.id)
+    assert [(entry.attempt, entry.fence) for entry in attempts] == [(1, 1), (2, 3), (3, 5)]
+
+
+async def test_retry_after_waits_at_least_as_long_as_the_handler_says(local_hf: Holdfast) -> None:
+    @local_hf.job(retry=Retry.schedule([0]))
+    async def limited() -> None:
+        raise RetryAfter(3600, "too many requests")
+
+    job = await limited.enqueue()
+    await local_hf.run_worker(until_empty=True)
+    waiting = await local_hf.get(job.id)
+    assert (waiting.state, waiting.error_code) == (State.QUEUED, "RETRY_AFTER")
+    assert waiting.started_at is not None
+    assert (waiting.run_at - waiting.started_at).total_seconds() >= 3600
+
+
+async def test_a_snooze_uses_up_no_attempt(local_hf: Holdfast) -> None:
+    @local_hf.job(retry=Retry.none)
+    async def sleepy(ctx: Context) -> list[int]:
+        if (await local_hf.get(ctx.job_id)).snoozes < 4:
+            raise Snooze(0.01)
+        return [ctx.attempt, ctx.max_attempts]
+
+    job = await sleepy.enqueue()
+    report = await local_hf.run_worker(until_empty=True)
+    assert await local_hf.result(job.id) == [1, 1]
+    assert (report.snoozed, (await local_hf.get(job.id)).snoozes) == (4, 4)
+
+
+async def test_a_job_can_not_snooze_for_ever(hf: Holdfast, store_url: str) -> None:
+    @hf.job(retry=Retry.none)
+    async def sleepy() -> None:
+        raise Snooze(3600)
+
+    job = await sleepy.enqueue()
+    await execute(store_url, f"UPDATE jobs SET snoozes = {SNOOZES_MAX - 1}")
+    await hf.run_worker(until_empty=True)
+    assert (await hf.get(job.id)).state is State.QUEUED
+    await hf.retry(job.id)
+    await hf.run_worker(until_empty=True)
+    ended = await hf.get(job.id)
+    assert (ended.state, ended.error_code) == (State.DEAD, "SNOOZED_TOO_OFTEN")
+
+
+async def test_arguments_that_no_longer_fit_the_handler_fail_at_once(
+    local_hf: Holdfast, local_url: str
+) -> None:
+    async with Holdfast(local_url) as before:
+
+        @before.job(name="resize")
+        async def old(size: int) -> None: ...
+
+        job = await old.enqueue(5)
+
+    @local_hf.job(name="resize")
+    async def new(width: int) -> None: ...
+
+    await local_hf.run_worker(until_empty=True)
+    ended = await local_hf.get(job.id)
+    assert (ended.state, ended.attempts) == (State.FAILED, 1)
+    assert ended.error_code == "BAD_ARGUMENTS"
+
+
+async def test_an_async_handler_is_cancelled_at_its_timeout(local_hf: Holdfast) -> None:
+    cleaned: list[str] = []
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("up")
+
+    job = await run_one(local_hf, forever, timeout_seconds=0.05)
+    assert (job.state, job.error_code) == (State.DEAD, "TIMEOUT")
+    assert job.error_text is not None
+    assert "took longer than 0.05 s" in job.error_text
+    assert cleaned == ["up"]
+
+
+async def test_a_timeout_stays_one_when_the_handler_turns_it_into_an_error(
+    local_hf: Holdfast,
+) -> None:
+    async def turns() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("interrupted") from None
+
+    job = await run_one(local_hf, turns, timeout_seconds=0.05)
+    assert job.error_code == "TIMEOUT"
+    assert job.error_text is not None
+    assert "interrupted" in job.error_text
+
+
+async def test_a_timeout_is_permanent_if_the_job_says_so(local_hf: Holdfast) -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    retry = Retry.schedule([0])
+    job = await run_one(local_hf, forever, timeout_seconds=0.05, permanent=["TIMEOUT"], retry=retry)
+    assert (job.state, job.attempts) == (State.FAILED, 1)
+
+
+async def test_a_timeout_inside_a_handler_is_its_own_affair(local_hf: Holdfast) -> None:
+    async def patient() -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "went on"
+        return "did not wait"
+
+    assert (await run_one(local_hf, patient, timeout_seconds=20)).result == "went on"
+
+
+async def test_a_thread_sees_its_timeout_and_may_still_end_well(local_hf: Holdfast) -> None:
+    def listens(ctx: Context) -> list[bool]:
+        before = ctx.cancelled
+        return [before, ctx.wait_cancelled(20), ctx.cancelled]
+
+    job = await run_one(local_hf, listens, timeout_seconds=0.05)
+    assert (job.state, job.result) == (State.SUCCEEDED, [False, True, True])
+
+
+async def test_a_thread_that_gives_up_at_its_timeout_has_timed_out(local_hf: Holdfast) -> None:
+    def gives_up(ctx: Context) -> None:
+        while not ctx.wait_cancelled(1):
+            pass
+        raise RuntimeError("gave up")
+
+    assert (await run_one(local_hf, gives_up, timeout_seconds=0.05)).error_code == "TIMEOUT"
+
+
+async def test_a_thread_that_ignores_its_timeout_keeps_its_slot_until_it_ends(
+    local_url: str,
+) -> None:
+    go = threading.Event()
+    async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
+
+        @hf.job(timeout_seconds=0.05, retry=Retry.none)
+        def deaf() -> None:
+            go.wait(20)
+            raise RuntimeError("nobody hears this")
+
+        @hf.job
+        async def quick() -> None: ...
+
+        job = await deaf.enqueue()
+        try:
+            async with seen_events() as seen, working(hf, concurrency=1):
+                with pytest.raises(JobFailed, match="TIMEOUT"):
+                    await hf.result(job.id, timeout_seconds=10)
+                behind = await quick.enqueue()
+                done, _ = await asyncio.wait(
+                    {asyncio.create_task(hf.result(behind.id, timeout_seconds=10))}, timeout=0.2
+                )
+                assert not done
+                assert len(seen.named("start")) == 1
+                go.set()
+                await hf.result(behind.id, timeout_seconds=10)
+        finally:
+            go.set()
+        assert (await hf.get(job.id)).error_code == "TIMEOUT"
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_progress_is_recorded_while_the_job_runs(hf: Holdfast, kind: str) -> None:
+    reported, go = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @hf.job
+    async def in_a_task(ctx: Context) -> None:
+        await ctx.progress({"done": 3, "of": 10})
+        reported.set()
+        await go.wait()
+
+    @hf.job
+    def in_a_thread(ctx: Context) -> None:
+        ctx.progress_sync({"done": 3, "of": 10})
+        loop.call_soon_threadsafe(reported.set)
+        asyncio.run_coroutine_threadsafe(go.wait(), loop).result(20)
+
+    job = await (in_a_task if kind == "async" else in_a_thread).enqueue()
+    async with working(hf):
+        await signal(reported)
+        now = await hf.get(job.id)
+        assert (now.state, now.progress) == (State.RUNNING, {"done": 3, "of": 10})
+        go.set()
+        await hf.result(job.id, timeout_seconds=10)
+
+
+async def test_progress_sync_on_the_event_loop_is_refused_instead_of_hanging(
+    local_hf: Holdfast,
+) -> None:
+    async def mistaken(ctx: Context) -> None:
+        ctx.progress_sync(1)
+
+    job = await run_one(local_hf, mistaken)
+    assert job.error_text is not None
+    assert "await ctx.progress" in job.error_text
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_progress_of_a_lost_lease_raises_and_nothing_is_written(
+    hf: Holdfast, store_url: str, kind: str
+) -> None:
+    raised: list[str] = []
+    loop = asyncio.get_running_loop()
+
+    @hf.job
+    async def in_a_task(ctx: Context) -> None:
+        await execute(store_url, LOSE)
+        try:
+            await ctx.progress(1)
+        except LeaseLost as error:
+            raised.append(str(error))
+            raise
+
+    @hf.job
+    def in_a_thread(ctx: Context) -> None:
+        asyncio.run_coroutine_threadsafe(execute(store_url, LOSE), loop).result(10)
+        try:
+            ctx.progress_sync(1)
+        except LeaseLost as error:
+            raised.append(str(error))
+            raise
+
+    job = await (in_a_task if kind == "async" else in_a_thread).enqueue()
+    async with seen_events() as seen:
+        report = await hf.run_worker(until_empty=True)
+    assert raised == [str(LeaseLost(job.id, 1))]
+    lost = await hf.get(job.id)
+    assert (lost.state, lost.progress, lost.fence) == (State.CANCELED, None, 2)
+    assert report.lost == 1
+    assert [event.fields["job_id"] for event in seen.named("lost")] == [job.id]
+
+
+async def test_the_keeper_finds_a_lost_lease_and_the_handler_is_stopped(store_url: str) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+    async with Holdfast(store_url, **QUICK, lease_seconds=0.6) as hf:
+
+        @hf.job
+        async def forever() -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+
+        job = await forever.enqueue()
+        async with seen_events() as seen, working(hf):
+            await signal(started)
+            await execute(store_url, LOSE)
+            await signal(stopped)
+            await seen.first("lost")
+        assert (await hf.get(job.id)).fence == 2
+
+
+async def test_what_a_handler_returns_after_its_lease_was_lost_is_not_written(
+    hf: Holdfast, store_url: str
+) -> None:
+    @hf.job
+    async def robbed() -> str:
+        await execute(store_url, LOSE)
+        return "too late"
+
+    job = await robbed.enqueue()
+    async with seen_events() as seen:
+        report = await hf.run_worker(until_empty=True)
+    assert (report.succeeded, report.lost) == (0, 1)
+    lost = await hf.get(job.id)
+    assert (lost.state, lost.result, lost.fence) == (State.CANCELED, None, 2)
+    assert len(seen.named("lost")) == 1
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_cancelling_a_running_job_stops_its_handler(hf: Holdfast, kind: str) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @hf.job
+    async def in_a_task() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @hf.job
+    def in_a_thread(ctx: Context) -> None:
+        loop.call_soon_threadsafe(started.set)
+        if ctx.wait_cancelled(20):
+            loop.call_soon_threadsafe(stopped.set)
+
+    job = await (in_a_task if kind == "async" else in_a_thread).enqueue()
+    async with working(hf):
+        await signal(started)
+        canceled = await hf.cancel(job.id)
+        assert (canceled.state, canceled.error_code) == (State.CANCELED, "CANCELED")
+        await signal(stopped)
+    (attempt,) = await hf.attempts(job.id)
+    assert attempt.outcome == "canceled"
+    with pytest.raises(JobFailed, match="ended as canceled"):
+        await hf.result(job.id)
+
+
+async def test_a_waiting_job_can_be_canceled_and_an_ended_one_can_not(hf: Holdfast) -> None:
+    @hf.job
+    async def nothing() -> None: ...
+
+    waiting = await nothing.enqueue()
+    assert (await hf.cancel(waiting.id)).state is State.CANCELED
+    assert await hf.attempts(waiting.id) == []
+    with pytest.raises(WrongState, match="ended already, as canceled"):
+        await hf.cancel(waiting.id)
+    assert str(await hf.run_worker(until_empty=True)) == "nothing to do"

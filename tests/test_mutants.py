@@ -1,0 +1,83 @@
+"""Every promise's test sees the break that it is there for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.conftest import ADDRESSES
+from tests.mutants.guard import SOURCE
+from tests.mutants.table import MUTANTS, ONE, Mutant
+from tests.support.postgres import Databases
+
+ROOT = Path(__file__).parent.parent
+ENGINE = Path(holdfast.__file__).parent
+WAIT_SECONDS = 8
+RUN_SECONDS_MAX = 50
+# By an assertion: a test that ends in another error may have missed the break.
+FAILED = re.compile(r"^FAILED \S+ - (AssertionError|assert|Failed: DID NOT RAISE)", re.MULTILINE)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of the engine, to be broken."""
+    source = tmp_path / "source"
+    shutil.copytree(ENGINE, source / "holdfast")
+    return source
+
+
+@pytest.fixture
+def addresses(request: pytest.FixtureRequest) -> str:
+    """The servers of this run, for the runs inside it: to start others takes longer."""
+    databases: Callable[[str], Databases] = request.getfixturevalue("postgres_databases")
+    return json.dumps({"pg15": databases("pg15").url("")})
+
+
+def run_test(test: str, source: Path, addresses: str) -> subprocess.CompletedProcess[str]:
+    options = ["-q", "-rf", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "-p", "tests.mutants.guard", test],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]),
+            SOURCE: str(source),
+            ADDRESSES: addresses,
+            "HOLDFAST_TEST_FAST": "1",
+            "HOLDFAST_TEST_WAIT_SECONDS": str(WAIT_SECONDS),
+        },
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS_MAX,
+        check=False,
+    )
+
+
+def test_the_copy_passes_before_it_is_broken(source: Path, addresses: str) -> None:
+    run = run_test(f"tests/promises/{ONE}", source, addresses)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_mutant_is_seen_by_the_test_of_its_promise(
+    mutant: Mutant, source: Path, addresses: str
+) -> None:
+    file = source / "holdfast" / mutant.file
+    text = file.read_text(encoding="utf-8")
+    assert text.count(mutant.text) == 1, f"the text to replace is not (only once) in {mutant.file}"
+    file.write_text(text.replace(mutant.text, mutant.replacement), encoding="utf-8")
+    run = run_test(f"tests/promises/{mutant.test_file}::{mutant.test}", source, addresses)
+    output = run.stdout + run.stderr
+    assert run.returncode == 1, output
+    assert "1 failed" in output, output
+    assert FAILED.search(output), output

@@ -1,0 +1,171 @@
+"""What a claimer on PostgreSQL remembers of its lanes costs no job its turn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from time import time_ns
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.ids import IdMaker
+from holdfast.domain.job import Claimed, NewJob, Settlement
+from holdfast.domain.states import State
+from holdfast.seam import Seam
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.claims import FULL_CLAIMS_BEFORE_REMEMBERING
+from holdfast.stores.postgres.store import STATEMENTS
+from holdfast.stores.protocol import Claim
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+SEAM = Seam()
+IDS = IdMaker(SEAM.random)
+
+
+def job(queue: str = "images", priority: int = 0, run_at: datetime | None = None) -> NewJob:
+    return NewJob(
+        id=IDS.make(time_ns() // 1_000_000),
+        name="resize",
+        arguments=b"{}",
+        queue=queue,
+        priority=priority,
+        run_at=run_at,
+    )
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(postgres_url, SEAM)
+    await store.migrate()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def other(store: PostgresStore, postgres_url: str) -> AsyncIterator[PostgresStore]:
+    other = PostgresStore(postgres_url, SEAM)
+    yield other
+    await other.close()
+
+
+async def claim(store: PostgresStore, limit: int) -> list[Claimed]:
+    return list(await store.claim(Claim("worker", limit, 30.0, ["resize"])))
+
+
+async def make_it_remember(store: PostgresStore, left: int) -> list[UUID]:
+    """Let the claimer take full batches until it goes on from where it was."""
+    taken = FULL_CLAIMS_BEFORE_REMEMBERING
+    jobs = [job() for _ in range(taken + left)]
+    await store.enqueue(jobs)
+    for _ in range(taken):
+        assert len(await claim(store, 1)) == 1
+    return [each.id for each in jobs[taken:]]
+
+
+async def test_a_claimer_that_goes_on_takes_the_rest_in_order(store: PostgresStore) -> None:
+    rest = await make_it_remember(store, left=7)
+    claimed = [each.id for _ in range(4) for each in await claim(store, 2)]
+    assert claimed == rest
+
+
+@pytest.mark.parametrize(
+    ("queue", "priority", "run_at"),
+    [("images", 5, None), ("images", -5, None), ("another", 0, None), ("images", 0, LONG_AGO)],
+    ids=["worse priority", "better priority", "new queue", "due before"],
+)
+async def test_what_came_in_behind_a_claimer_is_found_at_the_next_claim_with_room(
+    store: PostgresStore,
+    other: PostgresStore,
+    queue: str,
+    priority: int,
+    run_at: datetime | None,
+) -> None:
+    rest = await make_it_remember(store, left=3)
+    late = job(queue, priority, run_at)
+    await other.enqueue([late])
+    assert {each.id for each in await claim(store, 10)} == {*rest, late.id}
+
+
+async def test_queues_of_equal_priority_take_turns(store: PostgresStore) -> None:
+    queues = ["a", "b", "c"]
+    await store.enqueue([job(queue) for queue in queues for _ in range(20)])
+    served = [(await claim(store, 4))[0].queue for _ in range(15)]
+    assert served == queues * 5
+
+
+async def test_a_better_priority_goes_first_whatever_the_turn(store: PostgresStore) -> None:
+    await store.enqueue([job("a"), job("b", priority=1), job("c", priority=-1), job("a")])
+    claimed = [(await claim(store, 1))[0] for _ in range(4)]
+    assert [each.priority for each in claimed] == [-1, 0, 0, 1]
+
+
+async def test_a_claim_that_goes_on_does_not_walk_over_what_an_old_transaction_keeps(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    await store.enqueue([job() for _ in range(5000)])
+    old = await asyncpg.connect(postgres_url)
+    await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await old.fetch("SELECT FROM holdfast.attempts")
+    for _ in range(9):
+        claimed = await claim(store, 500)
+        done = State.SUCCEEDED
+        await store.settle(
+            [
+                Settlement(job_id=each.id, fence=each.fence, state=done, result=b"null")
+                for each in claimed
+            ]
+        )
+    pages = await pages_read_by_next_claim(postgres_url, claimed[-1].id)
+    await old.close()
+    assert pages["claim_onwards"] * 5 < pages["claim"]
+
+
+async def pages_read_by_next_claim(url: str, last: UUID) -> dict[str, int]:
+    """Count the pages that the two ways to claim one more job read."""
+    connection = await asyncpg.connect(url)
+    run_at = await connection.fetchval("SELECT run_at FROM holdfast.jobs WHERE id = $1", last)
+    values: dict[str, object] = {
+        "queues": None,
+        "except_queues": [],
+        "last_queue": "",
+        "worker": "worker",
+        "lease_seconds": 30.0,
+        "names": ["resize"],
+        "limit": 1,
+        "lane_queues": ["images"],
+        "lane_priorities": [0],
+        "lane_run_at": [run_at],
+        "lane_ids": [last],
+    }
+    pages = {}
+    for name in ("claim", "claim_onwards"):
+        statement = STATEMENTS[name]
+        plan = await connection.fetch(
+            f"EXPLAIN (ANALYZE, BUFFERS) {statement.sql}", *statement.arguments(values)
+        )
+        told = next(row[0] for row in plan if "Buffers:" in row[0])
+        words = told.split("shared ")[1].split(",")[0].split()
+        counts = dict(word.split("=") for word in words if "=" in word)
+        pages[name] = int(counts.get("hit", 0)) + int(counts.get("read", 0))
+    await connection.close()
+    return pages
+
+
+async def test_a_store_works_again_after_its_connections_were_ended(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    await store.enqueue([job()])
+    administrator = await asyncpg.connect(postgres_url)
+    await administrator.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'holdfast' AND datname = current_database()"
+    )
+    await administrator.close()
+    try:
+        claimed = await claim(store, 1)
+    except StoreUnavailable:
+        claimed = await claim(store, 1)
+    assert len(claimed) == 1
