@@ -292,7 +292,11 @@ class Holdfast:
 
     async def _open(self) -> Store:
         store = make_store(self._url, self._seam, self.settings)
-        await store.open()
+        try:
+            await store.open()
+        except BaseException:
+            await store.close()
+            raise
         return store
 
     def _new_id(self) -> UUID:

@@ -31,7 +31,17 @@ current_context: ContextVar[Context | None] = ContextVar("holdfast_context", def
 class Context:
     """One attempt of one job, as its handler sees it."""
 
-    __slots__ = ("_completed", "_job", "_loop", "_result", "_stop", "_store", "is_completing", "resources")
+    __slots__ = (
+        "_completed",
+        "_job",
+        "_loop",
+        "_result",
+        "_stop",
+        "_store",
+        "is_completing",
+        "noticed_stop",
+        "resources",
+    )
 
     def __init__(
         self, job: Claimed, store: ContextStore, resources: Mapping[str, Any] | None = None
@@ -42,7 +52,8 @@ class Context:
         self._stop: threading.Event | None = None
         self._completed: Settlement | None = None
         self.is_completing = False
-        self._result: bytes = b"null"
+        self.noticed_stop = False
+        self._result: Any = None
         self.resources: Mapping[str, Any] = resources or {}
 
     @property
@@ -83,11 +94,14 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """Should the handler stop? Handlers in threads look here; async ones are cancelled."""
-        return self._stop is not None and self._stop.is_set()
+        return self.wait_cancelled(0)
 
     def wait_cancelled(self, seconds: float) -> bool:
         """Wait in a thread, but no longer than until the handler should stop."""
-        return self._stop is not None and self._stop.wait(seconds)
+        if self._stop is None or not self._stop.wait(seconds):
+            return False
+        self.noticed_stop = True
+        return True
 
     async def progress(self, value: Any) -> None:
         """Record how far the job is; any JSON value. LeaseLost if the job is no longer ours."""
@@ -113,8 +127,9 @@ class Context:
         job = self._job
         async with self._store.completing() as completion:
             yield completion.connection
+            result = codec.encode_result(self._result, bytes_max=RESULT_BYTES_MAX)
             settlement = Settlement(
-                job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=self._result
+                job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result
             )
             self.is_completing = True
             if not await completion.settle(settlement):
@@ -123,7 +138,7 @@ class Context:
 
     def set_result(self, value: Any) -> None:
         """Say what `completing` records as the job's result."""
-        self._result = codec.encode_result(value, bytes_max=RESULT_BYTES_MAX)
+        self._result = value
 
     @property
     def completed(self) -> Settlement | None:

@@ -35,6 +35,7 @@ class Mutant(NamedTuple):
     replacement: str
     test_file: str
     test: str
+    wait_seconds: float = 5
 
 
 MUTANTS = [
@@ -171,11 +172,11 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         "03 a handler that lost its lease goes on",
         "worker/worker.py",
         """\
-                events.log_lost(self.id, run.job, lost.state)
+                self._tell_lost(run, lost.state)
                 run.tell_to_stop(Stop.LOST)
 """,
         """\
-                events.log_lost(self.id, run.job, lost.state)
+                self._tell_lost(run, lost.state)
 """,
         THREE,
         "test_a_ghosts_handler_is_stopped_within_a_second[gated_in_thread-sqlite]",
@@ -198,6 +199,7 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
                 if now""",
         FIVE,
         "test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds[sqlite]",
+        wait_seconds=8,
     ),
     Mutant(
         "06 a claim uses up no attempt",

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import State
 from tests.promises.stage import Stage, both_stores
-from tests.support.processes import pause, wait_until
+from tests.support.processes import WAIT_SECONDS, pause, wait_until
 
 TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -38,7 +38,7 @@ async def test_every_job_runs_though_every_wake_up_is_lost(stage: Stage, sockets
         await silence(stage, sockets)
         jobs.append(await stage.jobs.quick.enqueue(number))
         await pause(0.05)
-    ended = await stage.ended(*jobs, seconds=8)
+    ended = await stage.ended(*jobs, seconds=min(8, WAIT_SECONDS))
     assert [job.result for job in ended] == list(range(12))
     assert {job.attempts for job in ended} == {1}
     assert worker.code is None

@@ -31,7 +31,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     body_hash: bytes | None = None
     key_kept_seconds: float = 0.0
 
-
     def enqueued(self, now: datetime) -> Job:
         """The job as it was just recorded, with the times that this process reckons with."""
         wait = timedelta(seconds=self.delay_seconds)

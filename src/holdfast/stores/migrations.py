@@ -18,8 +18,8 @@ class Step(NamedTuple):
 def steps(dialect: str) -> list[Step]:
     """Read all steps of a dialect, oldest first."""
     folder = files("holdfast.stores").joinpath("sql", dialect, "migrations")
-    found = []
-    for file in folder.iterdir():
-        if match := _FILE.fullmatch(file.name):
-            found.append(Step(int(match[1]), match[2], file.read_text(encoding="utf-8")))
-    return sorted(found)
+    return sorted(
+        Step(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+        for file in folder.iterdir()
+        if (match := _FILE.fullmatch(file.name))
+    )

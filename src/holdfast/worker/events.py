@@ -59,7 +59,9 @@ def log_settle(worker_id: str, job: Claimed, settlement: Settlement, duration_ms
         fence=job.fence,
         worker_id=worker_id,
         duration_ms=round(duration_ms, 2),
-        delay_seconds=round(settlement.delay_seconds, 3) if what == "retried" else None,
+        delay_seconds=round(settlement.delay_seconds, 3)
+        if what in ("retried", "snoozed")
+        else None,
         error_code=settlement.error_code,
         correlation_id=job.correlation_id,
     )

@@ -48,6 +48,9 @@ class Executor:
         try:
             values = definition.signature.load(job.arguments)
             value = await self._call(definition, run, values)
+            if run.context.noticed_stop:
+                # It looked at ctx.cancelled, saw that it should stop, and returned: not done.
+                raise asyncio.CancelledError
             result = codec.encode_result(value, bytes_max=self._settings.result_bytes_max)
         except BaseException as error:
             # Even SystemExit and the like belong to one job here, not to the worker.
@@ -140,11 +143,10 @@ def _timeout(definition: Definition, error: BaseException) -> JobTimeout:
 
 
 def _is_permanent(definition: Definition, error: BaseException) -> bool:
-    """What the handler said wins; then the job's own lists."""
-    if isinstance(error, Permanent | Transient) and type(error).default_code == _code(error):
+    """What the handler said wins; then the job's own lists; anything else is tried again."""
+    if isinstance(error, Permanent | Transient):
         return isinstance(error, Permanent)
-    listed = _listed(definition, error)
-    return isinstance(error, Permanent) if listed is None else listed
+    return _listed(definition, error) is True
 
 
 def _listed(definition: Definition, error: BaseException) -> bool | None:

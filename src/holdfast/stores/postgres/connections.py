@@ -12,12 +12,12 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 from holdfast.domain.errors import ConfigurationError
 from holdfast.seam import Seam
 from holdfast.stores.postgres.failures import is_conflict, is_driver_error, translate
+from holdfast.stores.postgres.pool import CLOSE_SECONDS_MAX, Pool
 
 T = TypeVar("T")
 
 CONNECT_SECONDS_MAX = 10.0
 COMMAND_SECONDS_MAX = 60.0
-CLOSE_SECONDS_MAX = 5.0
 CONFLICT_TRIES_MAX = 5
 CONFLICT_WAIT_SECONDS = 0.02
 
@@ -36,7 +36,7 @@ class Connections:
         self.address = _address(url)
         self._seam = seam
         self._size = size
-        self._pool: Any = None
+        self._pool: Pool | None = None
         self._plain_pool: Any = None
 
     async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
@@ -55,14 +55,18 @@ class Connections:
 
     async def _run_once(self, work: Callable[[Any], Awaitable[T]]) -> T:
         if self._pool is None:
-            self._pool = await self._make_pool(init=self._prepare, reset=_leave_as_is)
-        async with self._pool.acquire() as connection:
+            self._pool = Pool(self._connect_prepared, self._size)
+        pool = self._pool
+        connection = await pool.acquire()
+        try:
             if self._statement_cache_size:
                 return await work(connection)
             # Behind a pooler each transaction may meet another server: parse and execution of a
             # statement must share one.
             async with connection.transaction():
                 return await work(connection)
+        finally:
+            pool.release(connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
@@ -72,7 +76,11 @@ class Connections:
         the engine from settling.
         """
         if self._plain_pool is None:
-            self._plain_pool = await self._make_pool()
+            # With min_size=0 this connects nowhere and does not suspend: no other task comes
+            # between.
+            self._plain_pool = await self._driver.create_pool(
+                self._url, min_size=0, max_size=self._size, **self._options()
+            )
         pool = self._plain_pool
         with self._translated():
             connection = await pool.acquire()
@@ -97,13 +105,15 @@ class Connections:
             return await self._driver.connect(self._url, **self._options())
 
     async def close(self) -> None:
-        pools = [pool for pool in (self._pool, self._plain_pool) if pool is not None]
+        pool, plain_pool = self._pool, self._plain_pool
         self._pool = self._plain_pool = None
-        for pool in pools:
+        if pool is not None:
+            await pool.close()
+        if plain_pool is not None:
             try:
-                await asyncio.wait_for(pool.close(), CLOSE_SECONDS_MAX)
+                await asyncio.wait_for(plain_pool.close(), CLOSE_SECONDS_MAX)
             except TimeoutError:
-                pool.terminate()
+                plain_pool.terminate()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -114,16 +124,18 @@ class Connections:
                 raise
             raise translate(error, self.address) from error
 
-    async def _make_pool(self, **options: Any) -> Any:
-        # With min_size=0 this connects nowhere and does not suspend: no other task comes between.
-        return await self._driver.create_pool(
-            self._url,
-            min_size=0,
-            max_size=self._size,
-            max_queries=2**31,
-            **options,
-            **self._options(),
-        )
+    async def _connect_prepared(self) -> Any:
+        connection = await self._driver.connect(self._url, **self._options())
+        try:
+            await connection.execute(_SESSION)
+            async with connection.transaction():
+                await connection.set_type_codec(
+                    "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
+                )
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -134,13 +146,6 @@ class Connections:
             "server_settings": {"application_name": "holdfast"},
         }
 
-    async def _prepare(self, connection: Any) -> None:
-        await connection.execute(_SESSION)
-        async with connection.transaction():
-            await connection.set_type_codec(
-                "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
-            )
-
 
 def load_driver() -> Any:
     try:
@@ -149,10 +154,6 @@ def load_driver() -> Any:
         raise ConfigurationError(
             "PostgreSQL needs the driver asyncpg: pip install 'holdfast[postgres]'"
         ) from error
-
-
-async def _leave_as_is(connection: Any) -> None:
-    """Nothing that the store does changes a session, so there is nothing to reset."""
 
 
 def _parse(url: str) -> SplitResult:

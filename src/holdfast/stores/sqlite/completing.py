@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,6 +18,8 @@ from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.lanes import Transaction
 
 T = TypeVar("T")
+# The file that this task holds locked: another write to it from here would wait for itself.
+locked_path: ContextVar[str | None] = ContextVar("holdfast_locked_path", default=None)
 
 
 @dataclass(slots=True)
@@ -98,7 +101,11 @@ async def completing(seam: Seam, database: Database) -> AsyncIterator[SqliteComp
     connection = SqliteConnection(seam, database)
     try:
         await _translated(database, connection.do(connection.begin))
-        yield SqliteCompletion(connection)
+        token = locked_path.set(database.path)
+        try:
+            yield SqliteCompletion(connection)
+        finally:
+            locked_path.reset(token)
         await _translated(database, connection.do(connection.commit))
     finally:
         await connection.do(connection.end)

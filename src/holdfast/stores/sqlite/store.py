@@ -9,7 +9,7 @@ from itertools import count
 from typing import TypeVar
 from uuid import UUID
 
-from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.errors import StoreRefused, StoreUnavailable
 from holdfast.domain.job import (
     Attempt,
     Claimed,
@@ -27,7 +27,7 @@ from holdfast.domain.job import (
 from holdfast.seam import Seam
 from holdfast.stores.protocol import Canceled, Claim, Completion
 from holdfast.stores.sqlite import enqueueing, interventions, leasing, reading
-from holdfast.stores.sqlite.completing import completing
+from holdfast.stores.sqlite.completing import completing, locked_path
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.lanes import ReadLane, Transaction, WriteLane
 from holdfast.stores.sqlite.values import after
@@ -156,6 +156,11 @@ class SqliteStore:
     async def _write(self, action: Callable[[Transaction], T]) -> T:
         if self._writer is None:
             raise StoreUnavailable(f"the store on {self._database.path} is not open")
+        if locked_path.get() == self._database.path:
+            raise StoreRefused(
+                f"{self._database.path} is locked by the ctx.completing() block around this call,"
+                " which would wait for itself; enqueue and report progress before or after it"
+            )
         return await self._writer.run(action)
 
     async def _read(self, action: Callable[[sqlite3.Connection], T]) -> T:

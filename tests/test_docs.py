@@ -1,0 +1,79 @@
+"""The examples in the README and the docs, run.
+
+The blocks of a page run one after the other in one namespace, in an empty directory. `await` may
+stand anywhere. Test functions in a block are called as a test runner would. A block that can't run
+says so, with a reason: ```python no-run: needs a mail server
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```python *(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> Iterator[tuple[str, CodeType]]:
+    """The marks and the code of a page's Python blocks, compiled to keep the page's lines."""
+    text = page.read_text(encoding="utf-8")
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start("code"))
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        source = "\n" * line + match["code"]
+        yield match["mark"], compile(source, str(page.relative_to(ROOT)), "exec", flags)
+
+
+def run(code: CodeType, namespace: dict[str, Any], runner: asyncio.Runner) -> None:
+    known = set(namespace)
+    _finish(eval(code, namespace), runner)
+    for name in [name for name in namespace if name not in known and name.startswith("test_")]:
+        _finish(namespace[name](), runner)
+
+
+def _finish(value: Any, runner: asyncio.Runner) -> None:
+    if inspect.iscoroutine(value):
+        runner.run(value)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_DATABASE_URL", raising=False)
+    namespace: dict[str, Any] = {"__name__": page.stem}
+    with asyncio.Runner() as runner:
+        for mark, code in blocks(page):
+            if not mark.startswith("no-run: "):
+                assert mark == "", f"{page.name}: a block is marked {mark!r}"
+                run(code, namespace, runner)
+        _close_all(namespace, runner)
+
+
+def _close_all(namespace: dict[str, Any], runner: asyncio.Runner) -> None:
+    """Close what examples leave open for the sake of shortness."""
+    from holdfast import Holdfast
+
+    for app in [value for value in namespace.values() if isinstance(value, Holdfast)]:
+        app.close_sync()
+        runner.run(app.close())
+
+
+def test_links_inside_of_the_docs_lead_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []
