@@ -70,7 +70,8 @@ def postgres_databases(worker_id: str) -> Iterator[Callable[[str], Databases]]:
     """Answer the databases of the server with this name."""
     text = os.environ.get(ADDRESSES) or _start_servers()
     databases = {
-        name: Databases(url, f"test_{worker_id}_{os.getpid()}") for name, url in json.loads(text).items()
+        name: Databases(url, f"test_{worker_id}_{os.getpid()}")
+        for name, url in json.loads(text).items()
     }
 
     def of_server(name: str) -> Databases:

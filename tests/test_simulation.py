@@ -61,7 +61,7 @@ def make_app(
     @hf.job(retry=patient)
     async def slow(ctx: Context, seconds: float) -> int:
         account.note(ctx)
-        await simulation.sleep(seconds)
+        await simulation.pass_time(seconds)
         await ctx.progress({"slept": seconds})
         return ctx.fence
 
@@ -131,7 +131,7 @@ async def chaos(simulation: Simulation, path: Path, account: Account) -> None:
     for worker in workers:
         start(worker)
     for boot in range(4):
-        await simulation.sleep(draw.random() * 12)
+        await simulation.pass_time(draw.random() * 12)
         place = draw.randrange(WORKERS)
         if draw.random() < 0.6:
             simulation.kill(workers[place])
@@ -139,7 +139,7 @@ async def chaos(simulation: Simulation, path: Path, account: Account) -> None:
             start(workers[place])
         else:
             simulation.stop(workers[place])
-            await simulation.sleep(draw.random() * 3 * LEASE_SECONDS)
+            await simulation.pass_time(draw.random() * 3 * LEASE_SECONDS)
             simulation.go_on(workers[place])
 
 
@@ -148,7 +148,7 @@ async def schedule(simulation: Simulation, path: Path, account: Account) -> list
     jobs = await enqueue_all(client, functions, simulation, account)
     canceled = simulation.random.choice(jobs)
     disturbing = asyncio.ensure_future(chaos(simulation, path, account))
-    await simulation.sleep(simulation.random.random() * 20)
+    await simulation.pass_time(simulation.random.random() * 20)
     if not (await client.get(canceled.id)).state.ended:
         await client.cancel(canceled.id)
         account.expected[canceled.id] = {State.CANCELED}
@@ -156,7 +156,7 @@ async def schedule(simulation: Simulation, path: Path, account: Account) -> list
     async with asyncio.timeout(3600):
         for job in jobs:
             while not (await client.get(job.id)).state.ended:
-                await simulation.sleep(1)
+                await simulation.pass_time(1)
     return [await client.get(job.id) for job in jobs]
 
 

@@ -265,7 +265,7 @@ async def test_calls_that_wait_are_committed_together_and_one_that_fails_alone_i
     seam.statements.clear()
     jobs = [new_job() for _ in range(10)]
     batches = [[job] for job in jobs]
-    batches[4] = [new_job(), jobs[0]]
+    batches[4] = [*(new_job() for _ in range(150)), jobs[0]]
     answers = await seam.finish(*(asyncio.ensure_future(store.enqueue(b)) for b in batches))
     assert [isinstance(answer, DuplicateJob) for answer in answers] == [
         place == 4 for place in range(10)

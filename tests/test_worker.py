@@ -21,13 +21,16 @@ from holdfast import (
     ConfigurationError,
     Context,
     Holdfast,
+    JobFailed,
     Retry,
     SchemaMismatch,
     State,
     StoreError,
     StoreUnavailable,
 )
+from holdfast.observability.logs import Event
 from holdfast.seam import Seam
+from holdfast.testing.simulation import Simulation
 from tests.support.running import QUICK, execute, seen_events, signal, working
 
 
@@ -173,15 +176,28 @@ async def test_a_delayed_job_starts_when_it_is_due(hf: Holdfast) -> None:
 async def test_an_expired_job_is_canceled_and_never_starts(hf: Holdfast) -> None:
     started: list[str] = []
 
-    @hf.job(expires_in_seconds=0)
-    async def late() -> None:
-        started.append("late")
+    @hf.job
+    async def note(text: str) -> None:
+        started.append(text)
 
-    job = await late.enqueue()
-    await hf.run_worker(until_empty=True)
+    async with working(hf):
+        await hf.result((await note.enqueue("in time")).id, timeout_seconds=10)
+        # The sweep at the worker's start is over: it is the claim that finds this one.
+        job = await note.options(expires_in_seconds=0).enqueue("late")
+        with pytest.raises(JobFailed, match="EXPIRED"):
+            await hf.result(job.id, timeout_seconds=3)
     ended = await hf.get(job.id)
-    assert (ended.state, ended.error_code) == (State.CANCELED, "EXPIRED")
-    assert (ended.attempts, started) == (0, [])
+    assert (ended.state, ended.attempts, started) == (State.CANCELED, 0, ["in time"])
+
+
+async def test_a_job_that_expired_while_it_waited_is_canceled_by_the_sweep(hf: Holdfast) -> None:
+    @hf.job
+    async def nothing() -> None: ...
+
+    job = await nothing.options(delay_seconds=3600, expires_in_seconds=0).enqueue()
+    async with working(hf):
+        with pytest.raises(JobFailed, match="EXPIRED"):
+            await hf.result(job.id, timeout_seconds=10)
 
 
 async def test_jobs_of_unknown_names_are_left_alone_and_told_once(
@@ -204,6 +220,29 @@ async def test_jobs_of_unknown_names_are_left_alone_and_told_once(
     for job in jobs:
         left = await hf.get(job.id)
         assert (left.state, left.attempts, left.fence) == (State.QUEUED, 0, 0)
+
+
+def test_an_unknown_name_is_told_once_however_long_its_jobs_wait(local_url: str) -> None:
+    async def run_for_an_hour(simulation: Simulation) -> list[Event]:
+        before = Holdfast(local_url, seam=simulation.seam("before"))
+
+        @before.job(name="elsewhere")
+        async def unknown() -> None: ...
+
+        await unknown.enqueue()
+        hf = Holdfast(local_url, seam=simulation.seam("worker"), poll_seconds=60)
+
+        @hf.job
+        async def known() -> None: ...
+
+        async with seen_events() as seen:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(3600):
+                    await hf.run_worker()
+        return seen.named("unknown_name")
+
+    with Simulation(seed=1) as simulation:
+        assert len(simulation.run(run_for_an_hour(simulation))) == 1
 
 
 async def test_a_job_enqueued_under_an_old_name_is_run_by_its_alias(

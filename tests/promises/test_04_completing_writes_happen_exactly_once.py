@@ -33,7 +33,7 @@ async def payments(stage: Stage, job: Job) -> list[int]:
 async def enqueue(stage: Stage, function: str, **arguments: str) -> Job:
     """Enqueue into the stage's database a job of the module that its workers run."""
     async with paying.hf.borrowed(stage.url, stage.hf._seam):
-        job = await getattr(paying, function).enqueue(**arguments)
+        job: Job = await getattr(paying, function).enqueue(**arguments)
     return job
 
 

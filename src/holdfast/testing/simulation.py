@@ -72,7 +72,7 @@ class Simulation:
         context.run(_process.set, process)
         return self.loop.create_task(main(), context=context)
 
-    async def sleep(self, seconds: float) -> None:
+    async def pass_time(self, seconds: float) -> None:
         """Wait in virtual time."""
         await asyncio.sleep(seconds)
 

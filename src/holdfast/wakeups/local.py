@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import os
 import secrets
 import socket
@@ -16,11 +15,12 @@ import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
+from logging import WARNING
 from uuid import UUID
 
+from holdfast.observability import logs
 from holdfast.wakeups.protocol import Heard, Wakeup
 
-_log = logging.getLogger("holdfast")
 _PATH_BYTES_MAX = 103  # of a Unix socket: 104 with the closing NUL on macOS, 108 on Linux
 _DATAGRAM_BYTES_MAX = 4096
 _DATAGRAMS_AT_ONCE_MAX = 1000
@@ -59,11 +59,7 @@ class LocalSignals:
         except NotImplementedError:
             return None
         except OSError as error:
-            _log.warning(
-                "no wake-ups from other processes, polling only: %s",
-                error,
-                extra={"event": "wakeups_unavailable"},
-            )
+            logs.event(WARNING, "wakeups_unavailable", f"polling only: {error}")
             return None
         return listener
 
@@ -153,11 +149,7 @@ class LocalListener:
                 self._bind()
                 self._heard(Wakeup())
             except OSError as error:
-                _log.warning(
-                    "the socket for wake-ups is gone, polling until it is back: %s",
-                    error,
-                    extra={"event": "wakeups_lost"},
-                )
+                logs.event(WARNING, "wakeups_lost", f"polling until it is back: {error}")
         self._next_check = self._loop.call_later(self._check_seconds, self._check)
 
 

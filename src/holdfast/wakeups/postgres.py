@@ -8,13 +8,14 @@ used, looks after its connection, and makes it again.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from logging import INFO, WARNING
 from random import Random
 from typing import Any
 from uuid import UUID
 
+from holdfast.observability import logs
 from holdfast.wakeups.protocol import Heard, Wakeup
 
 CHANNEL = "holdfast"
@@ -26,8 +27,6 @@ CLOSE_SECONDS_MAX = 2.0
 
 Connect = Callable[[], Awaitable[Any]]
 Notify = Callable[[str], Awaitable[None]]
-
-_log = logging.getLogger("holdfast")
 
 
 async def start_listening(
@@ -51,11 +50,12 @@ async def start_listening(
     if proven:
         return listener
     await listener.close()
-    _log.warning(
-        "PostgreSQL at %s does not deliver notifications (a pooler in transaction mode?); "
+    logs.event(
+        WARNING,
+        "listen_unavailable",
+        "PostgreSQL does not deliver notifications (a pooler in transaction mode?); "
         "new jobs are found by polling only",
-        address,
-        extra={"event": "listen.unavailable", "address": address},
+        database=address,
     )
     return None
 
@@ -126,17 +126,9 @@ class PostgresListener:
     async def _keep(self) -> None:
         while True:
             await self._until_lost()
-            _log.warning(
-                "the connection that listens to PostgreSQL at %s was lost; making it again",
-                self._address,
-                extra={"event": "listen.lost", "address": self._address},
-            )
+            logs.event(WARNING, "listen_lost", database=self._address)
             await self._listen_again()
-            _log.info(
-                "listening to PostgreSQL at %s again",
-                self._address,
-                extra={"event": "listen.restored", "address": self._address},
-            )
+            logs.event(INFO, "listen_restored", database=self._address)
             # Nobody knows what was missed.
             self._heard(Wakeup())
 
@@ -163,12 +155,7 @@ class PostgresListener:
             try:
                 return await self._listen()
             except Exception as error:
-                _log.warning(
-                    "can't listen to PostgreSQL at %s yet: %s",
-                    self._address,
-                    error,
-                    extra={"event": "listen.failed", "address": self._address},
-                )
+                logs.event(WARNING, "listen_failed", str(error), database=self._address)
             await asyncio.sleep(backoff_seconds * (0.5 + self._random.random()))
             backoff_seconds = min(2 * backoff_seconds, BACKOFF_SECONDS_MAX)
 
