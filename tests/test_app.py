@@ -145,8 +145,8 @@ async def test_a_key_belongs_to_its_tenant_and_outlives_its_job(hf: Holdfast) ->
     assert (again.id, again.state, again.result) == (first.id, State.SUCCEEDED, 2)
 
 
-async def test_an_id_can_be_chosen_once(hf: Holdfast) -> None:
-    double = define_double(hf)
+async def test_an_id_can_be_chosen_once(local_hf: Holdfast) -> None:
+    double = define_double(local_hf)
     chosen = uuid4()
     assert (await double.options(id=chosen).enqueue(1)).id == chosen
     with pytest.raises(DuplicateJob, match="nothing was enqueued"):
@@ -175,13 +175,13 @@ async def test_result_waits_for_the_end_and_tells_what_went_wrong(hf: Holdfast) 
     assert await hf.result(doubled.id, timeout_seconds=0) == 8
 
 
-async def test_jobs_that_do_not_exist_are_not_found(hf: Holdfast) -> None:
-    define_double(hf)
+async def test_jobs_that_do_not_exist_are_not_found(local_hf: Holdfast) -> None:
+    define_double(local_hf)
     nowhere = UUID(int=7)
-    for ask in (hf.get, hf.result, hf.cancel, hf.retry, hf.requeue):
+    for ask in (local_hf.get, local_hf.result, local_hf.cancel, local_hf.retry, local_hf.requeue):
         with pytest.raises(JobNotFound, match=str(nowhere)):
             await ask(nowhere)
-    assert await hf.attempts(nowhere) == []
+    assert await local_hf.attempts(nowhere) == []
 
 
 async def test_retry_makes_a_waiting_job_due_now(hf: Holdfast) -> None:
@@ -214,21 +214,21 @@ async def test_an_ended_job_is_requeued_as_a_new_one_that_names_it(hf: Holdfast)
     assert await hf.get(job.id) == before
 
 
-async def test_pages_come_newest_first_and_go_on_where_they_ended(hf: Holdfast) -> None:
-    double = define_double(hf)
-    jobs = await hf.enqueue_many(
+async def test_pages_come_newest_first_and_go_on_where_they_ended(local_hf: Holdfast) -> None:
+    double = define_double(local_hf)
+    jobs = await local_hf.enqueue_many(
         [double.options(tags=[f"tag{number % 2}"]).call(number) for number in range(5)]
     )
     newest_first = [job.id for job in reversed(jobs)]
-    first = await hf.page(limit=3)
+    first = await local_hf.page(limit=3)
     assert [job.id for job in first.jobs] == newest_first[:3]
-    rest = await hf.page(limit=3, after=first.after)
+    rest = await local_hf.page(limit=3, after=first.after)
     assert ([job.id for job in rest.jobs], rest.after) == (newest_first[3:], None)
-    tagged = await hf.page(Filter(tag="tag1"))
+    tagged = await local_hf.page(Filter(tag="tag1"))
     assert [job.arguments["number"] for job in tagged.jobs] == [3, 1]
     for limit in (0, PAGE_ROWS_MAX + 1):
         with pytest.raises(ConfigurationError, match="limit must be"):
-            await hf.page(limit=limit)
+            await local_hf.page(limit=limit)
 
 
 def test_plain_code_enqueues_without_an_event_loop(store_url: str) -> None:
@@ -248,11 +248,11 @@ def test_plain_code_enqueues_without_an_event_loop(store_url: str) -> None:
     assert asyncio.run(run()) == [2, 4, 6]
 
 
-async def test_enqueue_sync_works_in_the_thread_of_a_running_loop(hf: Holdfast) -> None:
-    double = define_double(hf)
+async def test_enqueue_sync_works_in_the_thread_of_a_running_loop(local_hf: Holdfast) -> None:
+    double = define_double(local_hf)
     job = double.enqueue_sync(4)
-    assert (await hf.get(job.id)).arguments == {"number": 4}
-    await asyncio.to_thread(hf.close_sync)
+    assert (await local_hf.get(job.id)).arguments == {"number": 4}
+    await asyncio.to_thread(local_hf.close_sync)
 
 
 def test_many_threads_enqueue_at_once(store_url: str) -> None:

@@ -235,8 +235,8 @@ def raising_async(error: BaseException) -> Callable[[], Any]:
         (ValueError("no"), {"permanent": [ValueError]}, State.FAILED, "ValueError"),
         (UnicodeError("no"), {"permanent": [ValueError]}, State.FAILED, "UnicodeError"),
         (OwnError("no"), {"permanent": ["OWN_CODE"]}, State.FAILED, "OWN_CODE"),
-        (Transient("no", code="A"), {"permanent": ["A"]}, State.FAILED, "A"),
-        (Permanent("no", code="A"), {"transient": ["A"]}, State.DEAD, "A"),
+        (Transient("no", code="A"), {"permanent": ["A"]}, State.DEAD, "A"),
+        (Permanent("no", code="A"), {"transient": ["A"]}, State.FAILED, "A"),
         (Permanent("no"), {"transient": [Permanent]}, State.FAILED, "PERMANENT"),
         (
             KeyError("no"),
@@ -410,13 +410,29 @@ async def test_a_timeout_inside_a_handler_is_its_own_affair(local_hf: Holdfast) 
     assert (await run_one(local_hf, patient, timeout_seconds=20)).result == "went on"
 
 
-async def test_a_thread_sees_its_timeout_and_may_still_end_well(local_hf: Holdfast) -> None:
-    def listens(ctx: Context) -> list[bool]:
-        before = ctx.cancelled
-        return [before, ctx.wait_cancelled(20), ctx.cancelled]
+async def test_a_thread_that_sees_its_timeout_and_returns_has_timed_out(
+    local_hf: Holdfast,
+) -> None:
+    seen: list[bool] = []
+
+    def listens(ctx: Context) -> str:
+        seen.extend([ctx.cancelled, ctx.wait_cancelled(20), ctx.cancelled])
+        return "half of it"
 
     job = await run_one(local_hf, listens, timeout_seconds=0.05)
-    assert (job.state, job.result) == (State.SUCCEEDED, [False, True, True])
+    assert seen == [False, True, True]
+    assert (job.state, job.error_code, job.result) == (State.DEAD, "TIMEOUT", None)
+
+
+async def test_a_thread_that_ends_by_itself_soon_after_its_timeout_has_succeeded(
+    local_hf: Holdfast,
+) -> None:
+    def nearly_in_time() -> str:
+        threading.Event().wait(0.3)
+        return "all of it"
+
+    job = await run_one(local_hf, nearly_in_time, timeout_seconds=0.05)
+    assert (job.state, job.result) == (State.SUCCEEDED, "all of it")
 
 
 async def test_a_thread_that_gives_up_at_its_timeout_has_timed_out(local_hf: Holdfast) -> None:

@@ -16,7 +16,7 @@ import pytest
 import holdfast
 from tests.conftest import ADDRESSES
 from tests.mutants.guard import SOURCE
-from tests.mutants.table import MUTANTS, ONE, Mutant
+from tests.mutants.table import MUTANTS, SEVEN, Mutant
 from tests.support.postgres import Databases
 
 ROOT = Path(__file__).parent.parent
@@ -66,8 +66,9 @@ def run_test(
     )
 
 
+@pytest.mark.slow
 def test_the_copy_passes_before_it_is_broken(source: Path, addresses: str) -> None:
-    run = run_test(f"tests/promises/{ONE}", source, addresses, wait_seconds=20)
+    run = run_test(f"tests/promises/{SEVEN}", source, addresses, wait_seconds=20)
     assert run.returncode == 0, run.stdout + run.stderr
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
@@ -17,6 +18,8 @@ from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualTime
 from holdfast.testing.conformance import Harness, StoreConformance
+from tests.conftest import SERVERS
+from tests.support.postgres import Databases
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHIFTED = {
@@ -80,6 +83,14 @@ class PostgresHarness:
         await store.open()
         return store
 
+    async def clear(self) -> None:
+        connection = await asyncpg.connect(self._url)
+        try:
+            tables = ", ".join(f"holdfast.{table}" for table in SHIFTED)
+            await connection.execute(f"TRUNCATE {tables}")
+        finally:
+            await connection.close()
+
     async def advance(self, seconds: float) -> None:
         connection = await asyncpg.connect(self._url)
         try:
@@ -107,9 +118,23 @@ class PostgresHarness:
             await connection.close()
 
 
+@pytest.fixture(scope="module", params=["sqlite", *SERVERS])
+def shared_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """One database of each server for all tests, which is quicker than one for each test."""
+    if request.param == "sqlite":
+        yield None
+        return
+    databases: Databases = request.getfixturevalue("postgres_databases")(request.param)
+    name = databases.create(request.getfixturevalue("migrated_template")(request.param))
+    yield databases.url(name)
+    databases.drop(name)
+
+
 class TestStore(StoreConformance):
-    @pytest.fixture
-    def harness(self, store_url: str) -> Harness:
-        if store_url.startswith("sqlite"):
-            return SqliteHarness(Path(store_url.removeprefix("sqlite:///")))
-        return PostgresHarness(store_url)
+    @pytest_asyncio.fixture
+    async def harness(self, shared_url: str | None, tmp_path: Path) -> Harness:
+        if shared_url is None:
+            return SqliteHarness(tmp_path / "jobs.db")
+        harness = PostgresHarness(shared_url)
+        await harness.clear()
+        return harness

@@ -438,7 +438,7 @@ async def test_the_signals_of_a_web_server_are_left_alone(local_hf: Holdfast) ->
         loop.remove_signal_handler(signals.SIGTERM)
 
 
-async def test_a_handler_that_fails_because_it_is_told_to_stop_has_not_failed(
+async def test_a_handler_that_gives_up_because_it_is_told_to_stop_has_not_failed(
     local_hf: Holdfast,
 ) -> None:
     """A deploy is no failure, whatever a handler or a library makes of being cancelled."""
@@ -459,7 +459,12 @@ async def test_a_handler_that_fails_because_it_is_told_to_stop_has_not_failed(
         ctx.wait_cancelled(20)
         raise RuntimeError("told to stop")
 
-    for function in (turns_it_into_an_error, raises_in_its_thread):
+    @local_hf.job
+    def returns_from_its_thread(ctx: Context) -> str:
+        loop.call_soon_threadsafe(started.set)
+        return "stopped" if ctx.wait_cancelled(20) else "not told"
+
+    for function in (turns_it_into_an_error, raises_in_its_thread, returns_from_its_thread):
         started.clear()
         job = await function.enqueue()
         async with working(local_hf, concurrency=1):
@@ -469,16 +474,17 @@ async def test_a_handler_that_fails_because_it_is_told_to_stop_has_not_failed(
         await local_hf.cancel(job.id)
 
 
-async def test_a_handler_that_ends_well_while_the_worker_stops_has_succeeded(
+async def test_a_thread_that_ends_by_itself_while_the_worker_stops_has_succeeded(
     local_hf: Holdfast,
 ) -> None:
     started = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     @local_hf.job
-    def finishes(ctx: Context) -> str:
+    def finishes() -> str:
         loop.call_soon_threadsafe(started.set)
-        return "in time" if ctx.wait_cancelled(20) else "too late"
+        threading.Event().wait(0.3)
+        return "in time"
 
     job = await finishes.enqueue()
     async with working(local_hf):

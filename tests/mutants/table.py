@@ -190,13 +190,21 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         "test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_job[sqlite]",
     ),
     Mutant(
+        "03 what ran out while nobody could renew is taken back at once",
+        "maintenance/sweeper.py",
+        "        return self._seam.monotonic() >= self._reclaim_at\n",
+        "        return True\n",
+        THREE,
+        "test_a_database_that_was_busy_longer_than_a_lease_loses_none[sqlite]",
+    ),
+    Mutant(
         "05 nobody takes back what a dead worker held",
         "maintenance/sweeper.py",
         """\
-                await self.reclaim()
-                if now""",
-        """\
-                if now""",
+                if await self._may_reclaim():
+                    await self.reclaim()
+""",
+        "",
         FIVE,
         "test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds[sqlite]",
         wait_seconds=8,

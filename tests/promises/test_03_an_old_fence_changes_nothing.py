@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import time
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 
 import pytest
 
@@ -147,3 +149,29 @@ async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_job(
     assert (ended.state, ended.attempts, ended.fence) == (State.SUCCEEDED, 1, 2)
     assert [entry["pid"] for entry in stage.ledger("start")] == [blocked.pid]
     assert not other.events("reclaim")
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_database_that_was_busy_longer_than_a_lease_loses_none(stage: Stage) -> None:
+    """Nobody could renew: that is no sign that the worker is dead."""
+    job = await stage.jobs.gated.enqueue("gate")
+    worker = stage.worker(lease_seconds=1)
+    await stage.noted("start", job.id)
+    other = stage.worker(lease_seconds=1)
+    await other.logs("boot")
+    path = stage.url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, isolation_level=None)) as locking:
+        locking.execute("BEGIN IMMEDIATE")
+        ran_out = time.time() + 2
+        await wait_until(lambda: time.time() > ran_out, "ran out")
+        locking.execute("COMMIT")
+    found = await stage.hf.get(job.id)
+    await wait_until(partial(renewed, stage, job, found.lease_expires_at), "renewed")
+    stage.open_gate("gate")
+    (ended,) = await stage.ended(job)
+    assert (ended.state, ended.attempts, ended.fence) == (State.SUCCEEDED, 1, 2)
+    assert not [event for each in (worker, other) for event in each.events("reclaim")]
+
+
+async def renewed(stage: Stage, job: Job, before: datetime | None) -> bool:
+    return (await stage.hf.get(job.id)).lease_expires_at != before

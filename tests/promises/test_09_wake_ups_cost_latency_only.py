@@ -95,10 +95,9 @@ async def mislead(stage: Stage, sockets: Path, job_id: str) -> None:
                     sender.sendto(message.encode(errors="surrogateescape"), str(path))
 
 
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 async def test_a_worker_hears_again_after_its_listener_was_ended(stage: Stage) -> None:
     """Not by polling: it polls here only once in a while."""
-    if stage.is_sqlite:
-        pytest.skip("there is no connection to end")
     stage.worker(poll_seconds=60)
     await stage.ended(await stage.jobs.quick.enqueue(0))
     await stage.fetch(TERMINATE)

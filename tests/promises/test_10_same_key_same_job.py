@@ -90,8 +90,8 @@ async def test_a_key_with_another_body_is_refused_and_nothing_is_enqueued(stage:
 async def test_a_key_belongs_to_its_tenant(stage: Stage) -> None:
     keyed = stage.jobs.quick.options(idempotency_key="key")
     tenants = [keyed, keyed.options(tenant="a"), keyed.options(tenant="b")]
-    first = [await each.enqueue(number) for number, each in enumerate(tenants)]
-    again = [await each.enqueue(number) for number, each in enumerate(tenants)]
+    first = [await each.enqueue(1) for each in tenants]
+    again = [await each.enqueue(1) for each in tenants]
     assert len({job.id for job in first}) == 3
     assert [job.id for job in again] == [job.id for job in first]
     assert [job.tenant for job in again] == [None, "a", "b"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from holdfast import State
 from tests.promises.stage import Stage
 from tests.support.postgres import Server
+from tests.support.processes import wait_until
 
 
 async def test_a_worker_resumes_after_a_restart_of_postgresql(
@@ -31,6 +33,30 @@ async def test_a_worker_resumes_after_a_restart_of_postgresql(
         assert worker.code is None
         worker.signal(signal.SIGTERM)
         assert await worker.ended() == 0
+    finally:
+        await stage.close()
+
+
+async def test_an_outage_longer_than_a_lease_starts_no_running_job_again(
+    own_postgres: Server, tmp_path: Path
+) -> None:
+    stage = Stage(own_postgres.url("postgres"), tmp_path)
+    try:
+        await stage.hf.migrate()
+        worker = stage.worker(lease_seconds=1)
+        job = await stage.jobs.gated.enqueue("gate")
+        await stage.noted("start", job.id)
+        await stage.hf.close()
+        own_postgres.stop()
+        ran_out = time.time() + 2
+        await wait_until(lambda: time.time() > ran_out, "ran out")
+        assert worker.events("renew_failed")
+        own_postgres.start()
+        again = await stage.jobs.quick.enqueue(1)
+        await stage.ended(again)
+        stage.open_gate("gate")
+        (ended,) = await stage.ended(job)
+        assert (ended.state, ended.attempts, ended.fence) == (State.SUCCEEDED, 1, 2)
     finally:
         await stage.close()
 

@@ -36,13 +36,15 @@ class Sweeper:
         self._queues = queues
         self._wake = wake
         self._unknown: set[str] = set()
+        self._reclaim_at = seam.monotonic()
 
     async def run(self) -> None:
         look_at = prune_at = self._seam.monotonic()
         while True:
             now = self._seam.monotonic()
             try:
-                await self.reclaim()
+                if await self._may_reclaim():
+                    await self.reclaim()
                 if now >= look_at:
                     look_at = now + LOOK_FOR_UNKNOWN_SECONDS
                     await self._tell_unknown_names()
@@ -51,7 +53,20 @@ class Sweeper:
                     await self._prune_keys()
             except StoreUnavailable as error:
                 logs.event(WARNING, "sweep_failed", str(error))
+                self._let_others_renew()
             await asyncio.sleep(self._settings.reclaim_seconds * self._seam.random.uniform(0.7, 1))
+
+    async def _may_reclaim(self) -> bool:
+        """Is the database at hand? One that was not kept the living from renewing, too: what ran
+        out meanwhile is left to them for as long as one renewal takes."""
+        asked_at = self._seam.monotonic()
+        await self._store.reclaim(0)
+        if self._seam.monotonic() - asked_at > self._settings.renewal_seconds / 4:
+            self._let_others_renew()
+        return self._seam.monotonic() >= self._reclaim_at
+
+    def _let_others_renew(self) -> None:
+        self._reclaim_at = self._seam.monotonic() + self._settings.renewal_seconds
 
     async def reclaim(self) -> None:
         while reclaimed := await self._store.reclaim(RECLAIM_BATCH_MAX):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -35,7 +35,21 @@ class _Call(Generic[C]):
     """Something to do on a lane, and where its answer goes. Without an action: the end."""
 
     action: Callable[[C], Any] | None
-    future: Future[Any] = field(default_factory=Future)
+    future: asyncio.Future[Any]
+
+    def answer(self, value: Any = None, error: Exception | None = None) -> None:
+        """Give the answer to the loop that waits; one that is closed waits for nothing."""
+        with suppress(RuntimeError):
+            self.future.get_loop().call_soon_threadsafe(_resolve, self.future, value, error)
+
+
+def _resolve(future: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
 
 
 class _ConnectionLane(Generic[C]):
@@ -53,23 +67,22 @@ class _ConnectionLane(Generic[C]):
     async def run(self, action: Callable[[C], T]) -> T:
         if self._closed:
             raise StoreUnavailable(f"the store on {self._database.path} is closed")
-        call = _Call(action)
-        self._lane.put(call)
-        answer: T = await asyncio.wrap_future(call.future)
-        return answer
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._lane.put(_Call(action, future))
+        return await future
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        last: _Call[C] = _Call(None)
-        self._lane.put(last)
+        idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lane.put(_Call(None, idle))
         # The lane must be idle before it is closed, or closing it would block this loop.
-        await asyncio.wrap_future(last.future)
+        await idle
         self._lane.close()
 
     def _work(self, calls: list[_Call[C]]) -> None:
-        wanted = [call for call in calls if call.future.set_running_or_notify_cancel()]
+        wanted = [call for call in calls if not call.future.cancelled()]
         actions = [call for call in wanted if call.action is not None]
         if actions:
             try:
@@ -82,18 +95,17 @@ class _ConnectionLane(Generic[C]):
         for call in wanted:
             if call.action is None:
                 self._disconnect()
-                call.future.set_result(None)
+                call.answer()
 
     def _answer(self, connection: sqlite3.Connection, calls: list[_Call[C]]) -> None:
         raise NotImplementedError
 
     def _fail(self, calls: Iterable[_Call[C]], error: Exception) -> None:
         for call in calls:
-            if not call.future.done():
-                translated = self._database.translated(error)
-                if translated is not error:
-                    translated.__cause__ = error
-                call.future.set_exception(translated)
+            translated = self._database.translated(error)
+            if translated is not error:
+                translated.__cause__ = error
+            call.answer(error=translated)
 
     def _roll_back(self) -> None:
         """Leave no transaction open; a connection that can't even do that is made anew."""
@@ -118,7 +130,7 @@ class ReadLane(_ConnectionLane[sqlite3.Connection]):
         for call in calls:
             assert call.action is not None
             try:
-                call.future.set_result(call.action(connection))
+                call.answer(call.action(connection))
             except Exception as error:
                 self._fail([call], error)
 
@@ -174,7 +186,7 @@ class WriteLane(_ConnectionLane[Transaction]):
         if answer.error is not None:
             self._fail([call], answer.error)
         else:
-            call.future.set_result(answer.value)
+            call.answer(answer.value)
 
 
 @dataclass(slots=True)
