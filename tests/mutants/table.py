@@ -170,13 +170,13 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
     ),
     Mutant(
         "03 a handler that lost its lease goes on",
-        "worker/worker.py",
+        "worker/runner.py",
         """\
-                self._tell_lost(run, lost.state)
-                run.tell_to_stop(Stop.LOST)
+            self._tell_lost(run, gone[run.lease])
+            run.tell_to_stop(Stop.LOST)
 """,
         """\
-                self._tell_lost(run, lost.state)
+            self._tell_lost(run, gone[run.lease])
 """,
         THREE,
         "test_a_ghosts_handler_is_stopped_within_a_second[gated_in_thread-sqlite]",
@@ -279,9 +279,9 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
     ),
     Mutant(
         "09 a false cancel is believed",
-        "worker/worker.py",
-        "self._lost(await self._store.renew(leases, self._settings.lease_seconds))",
-        "self._lost([Lost(*lease, None) for lease in leases])",
+        "worker/runner.py",
+        "self.lost(await self._store.renew(leases, self._settings.lease_seconds))",
+        "self.lost([Lost(*lease, None) for lease in leases])",
         NINE,
         "test_doubled_reordered_false_and_unreadable_wake_ups_change_nothing[sqlite]",
     ),
@@ -315,7 +315,7 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         'return UNSTORABLE.sub("\\ufffd", cut)',
         "return cut",
         TWELVE,
-        "test_odd_results_and_errors_end_their_own_job_only[sqlite]",
+        "test_odd_results_and_errors_end_their_own_job_only[sqlite-odd]",
     ),
     Mutant(
         "12 a refused batch is not split",
@@ -324,6 +324,22 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         "            if len(batch) > 1_000_000:\n",
         TWELVE,
         "test_a_result_that_the_database_refuses_fails_its_own_job_only[sqlite]",
+    ),
+    Mutant(
+        "13 a worker ends when its database is away for a moment",
+        "worker/claimer.py",
+        "            except StoreUnavailable as error:",
+        "            except ZeroDivisionError as error:",
+        THIRTEEN,
+        "test_a_worker_resumes_after_a_restart_of_postgresql",
+    ),
+    Mutant(
+        "13 a failure looks like a success",
+        "cli/session.py",
+        "FAILED_CODE = 1",
+        "FAILED_CODE = 0",
+        THIRTEEN,
+        "test_a_resource_that_fails_to_start_ends_the_worker_with_an_error[sqlite]",
     ),
     Mutant(
         "14 a release keeps the attempt",
@@ -348,6 +364,14 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         "            pass\n",
         FOURTEEN,
         "test_a_second_signal_hurries[sqlite-INT]",
+    ),
+    Mutant(
+        "14 a handler that does not listen keeps the process",
+        "cli/session.py",
+        "        if not asyncio.all_tasks(runner.get_loop()):\n            runner.close()",
+        "        runner.close()",
+        FOURTEEN,
+        "test_a_handler_that_does_not_listen_is_released_and_left_behind[sqlite]",
     ),
     Mutant(
         "15 the stores use other words",

@@ -171,14 +171,28 @@ ERRORS: dict[str, BaseException] = {
     "error without words": ValueError(),
     "exit": SystemExit(3),
     "interrupt": KeyboardInterrupt(),
+    "stop iteration": StopIteration("next() of nothing"),
+    "stop async iteration": StopAsyncIteration(),
+    "generator exit": GeneratorExit(),
+    "cancelled": asyncio.CancelledError(),
+    "timeout": TimeoutError(),
     "group": BaseExceptionGroup("\0", [ValueError("\0"), KeyboardInterrupt()]),
     "odd code": Permanent("odd", code="\0" * 1000),
 }
 
 
 async def odd(ctx: Context, kind: str) -> Any:
-    """Answer, or raise, what a database would refuse."""
+    """Answer, or raise, what a database or an event loop would refuse."""
     note(ctx, "start")
+    return make_odd(kind)
+
+
+def odd_in_thread(ctx: Context, kind: str) -> Any:
+    note(ctx, "start")
+    return make_odd(kind)
+
+
+def make_odd(kind: str) -> Any:
     if kind in ERRORS:
         raise ERRORS[kind]
     nested: Any = []
@@ -202,3 +216,4 @@ class Jobs:
         self.reporting = hf.job(reporting)
         self.hopeless = hf.job(hopeless)
         self.odd = hf.job(retry=Retry.none())(odd)
+        self.odd_in_thread = hf.job(retry=Retry.none())(odd_in_thread)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
+import pytest
+
 from holdfast import Filter, State
 from tests.promises.handlers import ERRORS, RESULTS
 from tests.promises.stage import Stage
@@ -34,9 +36,11 @@ async def insert(stage: Stage, name: str, arguments: str) -> UUID:
     return job_id
 
 
-async def test_odd_results_and_errors_end_their_own_job_only(stage: Stage) -> None:
+@pytest.mark.parametrize("handler", ["odd", "odd_in_thread"])
+async def test_odd_results_and_errors_end_their_own_job_only(stage: Stage, handler: str) -> None:
     kinds = [*RESULTS, "deep", *ERRORS]
-    odd = await stage.hf.enqueue_many([stage.jobs.odd.call(kind) for kind in kinds])
+    function = getattr(stage.jobs, handler)
+    odd = await stage.hf.enqueue_many([function.call(kind) for kind in kinds])
     good = await stage.hf.enqueue_many([stage.jobs.quick.call(number) for number in range(20)])
     worker = stage.worker("--until-empty", concurrency=50)
     assert await worker.ended() == 0

@@ -44,6 +44,8 @@ async def test_an_outage_longer_than_a_lease_starts_no_running_job_again(
     try:
         await stage.hf.migrate()
         worker = stage.worker(lease_seconds=1)
+        eager = stage.worker("--queues=others", lease_seconds=1, reclaim_seconds=0.01)
+        await eager.logs("boot")
         job = await stage.jobs.gated.enqueue("gate")
         await stage.noted("start", job.id)
         await stage.hf.close()

@@ -99,9 +99,9 @@ class Executor:
 def _call_for_future(call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except StopIteration as error:
-        # No future can carry it: the waiting task would never wake up.
-        raise RuntimeError("the handler raised StopIteration") from error
+    except (StopIteration, GeneratorExit) as error:
+        # No future can carry them: the waiting task would never wake up, or be closed.
+        raise RuntimeError(f"the handler raised {type(error).__name__}") from error
 
 
 def _only_one(error: BaseException) -> BaseException:

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 from holdfast.context import Context
-from holdfast.domain.job import Claimed
+from holdfast.domain.job import Claimed, Settlement
 
 
 class Stop(Enum):
@@ -24,6 +24,7 @@ class Run:
         "ended_monotonic",
         "job",
         "lease",
+        "settlement",
         "started_monotonic",
         "stop",
         "task",
@@ -37,6 +38,7 @@ class Run:
         self.started_monotonic = started_monotonic
         self.ended_monotonic = started_monotonic
         self.stop: Stop | None = None
+        self.settlement: Settlement | None = None
         self.task: asyncio.Task[Any] | None = None
         self.thread: asyncio.Future[Any] | None = None
 

@@ -14,28 +14,29 @@ from holdfast.domain.states import State
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store
 from holdfast.worker.backoff import Backoff
+from holdfast.worker.run import Run
 
 BACKLOG_MAX = 2 * SETTLE_BATCH_MAX
 
-Settled = Callable[[Settlement, Lost | None], None]
+Settled = Callable[[Run, Settlement, Lost | None], None]
 
 
 class Settler:
-    """`settled` is called once for each settlement, with None, or with what was found instead."""
+    """`settled` is called once for each run, with None, or with what was found instead."""
 
     def __init__(self, store: Store, backoff: Backoff, settled: Settled) -> None:
         self._store = store
         self._backoff = backoff
         self._settled = settled
-        self._waiting: list[Settlement] = []
+        self._waiting: list[tuple[Run, Settlement]] = []
         self._ready = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._room = asyncio.Event()
         self._room.set()
 
-    def put(self, settlement: Settlement) -> None:
-        self._waiting.append(settlement)
+    def put(self, run: Run, settlement: Settlement) -> None:
+        self._waiting.append((run, settlement))
         self._idle.clear()
         self._ready.set()
         if len(self._waiting) > BACKLOG_MAX:
@@ -63,28 +64,30 @@ class Settler:
                 self._ready.clear()
                 self._idle.set()
 
-    async def _settle(self, batch: Sequence[Settlement]) -> None:
+    async def _settle(self, batch: Sequence[tuple[Run, Settlement]]) -> None:
         try:
-            lost = await self._write(batch)
+            lost = await self._write([settlement for _, settlement in batch])
         except StoreRefused as error:
             if len(batch) > 1:
                 middle = len(batch) // 2
                 await self._settle(batch[:middle])
                 await self._settle(batch[middle:])
                 return
-            batch = [_plain_failure(batch[0], error)]
-            lost = await self._write_or_let_go(batch)
+            run, settlement = batch[0]
+            batch = [(run, _plain_failure(settlement, error))]
+            lost = await self._write_or_let_go(batch[0][1])
         lost_by_id = {entry.job_id: entry for entry in lost}
-        for settlement in batch:
-            self._settled(settlement, lost_by_id.get(settlement.job_id))
+        for run, settlement in batch:
+            found = lost_by_id.get(run.job.id) if lost_by_id else None
+            self._settled(run, settlement, found)
 
-    async def _write_or_let_go(self, batch: Sequence[Settlement]) -> Sequence[Lost]:
+    async def _write_or_let_go(self, settlement: Settlement) -> Sequence[Lost]:
         """Write, or leave to its lease's end what the database refuses whatever it is."""
         try:
-            return await self._write(batch)
+            return await self._write([settlement])
         except StoreRefused as error:
-            logs.event(ERROR, "settle_refused", str(error), job_id=batch[0].job_id)
-            return [Lost(entry.job_id, entry.fence, State.RUNNING) for entry in batch]
+            logs.event(ERROR, "settle_refused", str(error), job_id=settlement.job_id)
+            return [Lost(settlement.job_id, settlement.fence, State.RUNNING)]
 
     async def _write(self, batch: Sequence[Settlement]) -> Sequence[Lost]:
         """Write until the store answers; an answer that was lost is read back from the fences."""
