@@ -22,6 +22,13 @@ from tests.support.postgres import Databases
 ROOT = Path(__file__).parent.parent
 ENGINE = Path(holdfast.__file__).parent
 RUN_SECONDS_MAX = 50
+PLUGINS = (
+    "pytest_asyncio.plugin",
+    "pytest_timeout",
+    "xdist.plugin",
+    "no:cacheprovider",
+    "tests.mutants.guard",
+)
 # By an assertion: a test that ends in another error may have missed the break.
 FAILED = re.compile(r"^FAILED \S+ - (AssertionError|assert|Failed: DID NOT RAISE)", re.MULTILINE)
 
@@ -46,15 +53,17 @@ def run_test(
 ) -> subprocess.CompletedProcess[str]:
     """Run a test on this copy of the engine; what does not happen is not waited for long."""
     inherited = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
-    options = ["-q", "-rf", "--tb=line", "-p", "no:cacheprovider", "-n0"]
+    options = ["-q", "-rf", "--tb=line", "-n0", *[f"-p{plugin}" for plugin in PLUGINS]]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-p", "tests.mutants.guard", test],
+        [sys.executable, "-m", "pytest", *options, test],
         cwd=ROOT,
         env={
             **inherited,
             "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]),
             SOURCE: str(source),
             ADDRESSES: addresses,
+            # All the plugins that are installed would double the time of most runs.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "COLUMNS": "500",
             "HOLDFAST_TEST_FAST": "1",
             "HOLDFAST_TEST_WAIT_SECONDS": str(wait_seconds),

@@ -21,7 +21,7 @@ from holdfast.testing.simulation import Simulation
 
 SCHEDULES = 1000
 BATCHES = 10
-WORKERS = 3
+WORKERS = 2
 LEASE_SECONDS = 10.0
 
 
@@ -103,8 +103,8 @@ async def enqueue_all(
 ) -> list[Job]:
     draw = simulation.random.random
     calls = [
-        *(job["quick"].call() for _ in range(3)),
-        *(job["slow"].call(seconds=draw() * 25) for _ in range(3)),
+        *(job["quick"].call() for _ in range(2)),
+        *(job["slow"].call(seconds=draw() * 20) for _ in range(2)),
         job["threaded"].call(),
         job["flaky"].call(),
         job["broken"].call(),
@@ -130,7 +130,7 @@ async def chaos(simulation: Simulation, path: Path, account: Account) -> None:
     workers = [f"worker-{number}" for number in range(WORKERS)]
     for worker in workers:
         start(worker)
-    for boot in range(4):
+    for boot in range(3):
         await simulation.pass_time(draw.random() * 12)
         place = draw.randrange(WORKERS)
         if draw.random() < 0.6:

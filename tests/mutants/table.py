@@ -15,6 +15,7 @@ SQLITE_SCHEMA = "stores/sql/sqlite/migrations/0001_jobs.sql"
 ONE = "test_01_acknowledged_enqueue_is_never_lost.py"
 TWO = "test_02_one_live_lease_and_a_rising_fence.py"
 THREE = "test_03_an_old_fence_changes_nothing.py"
+FOUR = "test_04_completing_writes_happen_exactly_once.py"
 FIVE = "test_05_a_dead_workers_job_starts_again.py"
 SIX = "test_06_a_job_starts_at_most_max_attempts_times.py"
 SEVEN = "test_07_ended_rows_never_change.py"
@@ -35,7 +36,7 @@ class Mutant(NamedTuple):
     replacement: str
     test_file: str
     test: str
-    wait_seconds: float = 5
+    wait_seconds: float = 4
 
 
 MUTANTS = [
@@ -179,7 +180,7 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
             self._tell_lost(run, gone[run.lease])
 """,
         THREE,
-        "test_a_ghosts_handler_is_stopped_within_a_second[gated_in_thread-sqlite]",
+        "test_a_ghosts_handlers_are_stopped_within_a_second[sqlite]",
     ),
     Mutant(
         "03 the keeper renews nothing",
@@ -190,12 +191,28 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         "test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_job[sqlite]",
     ),
     Mutant(
-        "03 what ran out while nobody could renew is taken back at once",
+        "13 what ran out while nobody could renew is taken back at once",
         "maintenance/sweeper.py",
         "        return self._seam.monotonic() >= self._reclaim_at\n",
         "        return True\n",
-        THREE,
-        "test_a_database_that_was_busy_longer_than_a_lease_loses_none[sqlite]",
+        THIRTEEN,
+        "test_an_outage_longer_than_a_lease_starts_no_running_job_again",
+    ),
+    Mutant(
+        "04 SQLite commits what a ghost wrote",
+        "stores/sqlite/completing.py",
+        "        return not leasing.settle(transaction, [settlement])\n",
+        "        leasing.settle(transaction, [settlement])\n        return True\n",
+        FOUR,
+        "test_a_ghost_pays_nothing[sqlite]",
+    ),
+    Mutant(
+        "04 PostgreSQL commits what a ghost wrote",
+        "stores/postgres/completing.py",
+        "        return written is None\n",
+        "        return True\n",
+        FOUR,
+        "test_a_ghost_pays_nothing[pg15]",
     ),
     Mutant(
         "05 nobody takes back what a dead worker held",
@@ -315,7 +332,7 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         'return UNSTORABLE.sub("\\ufffd", cut)',
         "return cut",
         TWELVE,
-        "test_odd_results_and_errors_end_their_own_job_only[sqlite-odd]",
+        "test_odd_results_and_errors_end_their_own_job_only[odd-sqlite]",
     ),
     Mutant(
         "12 a refused batch is not split",

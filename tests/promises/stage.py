@@ -93,11 +93,14 @@ class Stage:
             grouped[entry["job"]].append(entry)
         return grouped
 
-    async def noted(self, what: str, job: UUID | None = None, times: int = 1) -> Entry:
+    async def noted(
+        self, what: str, job: UUID | None = None, times: int = 1, seconds: float = WAIT_SECONDS
+    ) -> Entry:
         """Wait until the handlers have written this down so many times; answer the last one."""
         await wait_until(
             lambda: len(self.ledger(what, job)) >= times,
             lambda: f"{what} {times} times: {self.logs()}",
+            seconds,
         )
         return self.ledger(what, job)[times - 1]
 

@@ -11,7 +11,7 @@ from holdfast import Job, State, WrongState
 from holdfast.domain.job import Lease, Settlement
 from holdfast.seam import Seam
 from holdfast.stores.opening import make_store
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 
 UPDATES = (
     "state = 'queued', finished_at = NULL",
@@ -50,6 +50,7 @@ async def test_the_database_itself_refuses_to_change_an_ended_row(stage: Stage) 
         assert await stage.record(job.id) == record
 
 
+@both_stores
 async def test_nothing_that_is_asked_of_an_ended_job_changes_it(stage: Stage) -> None:
     ended = await one_of_each_end(stage)
     records = [await stage.record(job.id) for job in ended]
@@ -75,6 +76,7 @@ async def test_nothing_that_is_asked_of_an_ended_job_changes_it(stage: Stage) ->
     assert [await stage.record(job.id) for job in ended] == records
 
 
+@both_stores
 async def test_a_requeue_is_a_new_job_that_names_the_old_one_and_has_no_key(stage: Stage) -> None:
     old, *_ = await one_of_each_end(stage)
     new = await stage.hf.requeue(old.id)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Filter, State
 from tests.promises.handlers import ERRORS, RESULTS
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 
 ARGUMENTS = {
     "no object": "[1, 2]",
@@ -36,6 +36,7 @@ async def insert(stage: Stage, name: str, arguments: str) -> UUID:
     return job_id
 
 
+@both_stores
 @pytest.mark.parametrize("handler", ["odd", "odd_in_thread"])
 async def test_odd_results_and_errors_end_their_own_job_only(stage: Stage, handler: str) -> None:
     kinds = [*RESULTS, "deep", *ERRORS]
@@ -76,6 +77,7 @@ async def test_payloads_and_names_that_nobody_understands_harm_no_other(stage: S
     assert [event["name"] for event in worker.events("unknown_name")] == ["nobody knows this"]
 
 
+@both_stores
 async def test_a_result_that_the_database_refuses_fails_its_own_job_only(stage: Stage) -> None:
     await stage.hf.counts()
     await stage.fetch(REFUSE_IN_SQLITE if stage.is_sqlite else REFUSE_IN_POSTGRES)

@@ -58,7 +58,7 @@ async def test_a_second_signal_hurries(stage: Stage, number: signal.Signals) -> 
     assert_released(await stage.hf.get(job.id))
 
 
-@both_stores
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 async def test_a_handler_that_does_not_listen_is_released_and_left_behind(stage: Stage) -> None:
     job = await stage.jobs.stubborn.enqueue("never")
     worker = stage.worker(grace_seconds=0)

@@ -21,7 +21,7 @@ async def test_a_cancel_stops_a_running_handler_within_2_seconds(stage: Stage, k
     asked = loop.time()
     canceled = await stage.hf.cancel(job.id)
     record = await stage.record(job.id)
-    stopped = await stage.noted("cancelled")
+    stopped = await stage.noted("cancelled", seconds=3)
     assert loop.time() - asked < 2
     assert stopped["job"] == str(job.id)
     stage.open_gate("gate")
