@@ -15,6 +15,7 @@ from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 
+BOOT_WAIT_SECONDS_MAX = 2.0
 LOOK_FOR_UNKNOWN_SECONDS = 30.0
 PRUNE_KEYS_SECONDS = 300.0
 
@@ -36,10 +37,12 @@ class Sweeper:
         self._queues = queues
         self._wake = wake
         self._unknown: set[str] = set()
-        self._reclaim_at = seam.monotonic()
+        self._reclaim_at = 0.0
 
     async def run(self) -> None:
         look_at = prune_at = self._seam.monotonic()
+        # A worker that boots right after an outage has not seen it.
+        self._reclaim_at = look_at + min(self._settings.renewal_seconds, BOOT_WAIT_SECONDS_MAX)
         while True:
             now = self._seam.monotonic()
             try:
@@ -51,6 +54,7 @@ class Sweeper:
                 if now >= prune_at:
                     prune_at = now + PRUNE_KEYS_SECONDS
                     await self._prune_keys()
+                self._look_at_delay(now)
             except StoreUnavailable as error:
                 logs.event(WARNING, "sweep_failed", str(error))
                 self._let_others_renew()
@@ -61,9 +65,12 @@ class Sweeper:
         out meanwhile is left to them for as long as one renewal takes."""
         asked_at = self._seam.monotonic()
         await self._store.reclaim(0)
+        self._look_at_delay(asked_at)
+        return self._seam.monotonic() >= self._reclaim_at
+
+    def _look_at_delay(self, asked_at: float) -> None:
         if self._seam.monotonic() - asked_at > self._settings.renewal_seconds / 4:
             self._let_others_renew()
-        return self._seam.monotonic() >= self._reclaim_at
 
     def _let_others_renew(self) -> None:
         self._reclaim_at = self._seam.monotonic() + self._settings.renewal_seconds
