@@ -28,6 +28,7 @@ from tests.support.services import fast, missing
 ADDRESSES = "HOLDFAST_TEST_POSTGRES"
 # `pg15` is the system's server; where the system has another version it runs on that one.
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
+LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "tests/test_simul")
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
 
 # A loaded machine is no failure, and CI gives the same answer to the same code.
@@ -51,6 +52,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # What takes long begins first, so that the end finds all processes at work.
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     if fast():
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)

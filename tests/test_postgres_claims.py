@@ -19,6 +19,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.claims import FULL_CLAIMS_BEFORE_REMEMBERING
 from holdfast.stores.postgres.store import STATEMENTS
 from holdfast.stores.protocol import Claim
+from tests.support.processes import wait_until
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 SEAM = Seam()
@@ -76,7 +77,7 @@ async def test_a_claimer_that_goes_on_takes_the_rest_in_order(store: PostgresSto
     [("images", 5, None), ("images", -5, None), ("another", 0, None), ("images", 0, LONG_AGO)],
     ids=["worse priority", "better priority", "new queue", "due before"],
 )
-async def test_what_came_in_behind_a_claimer_is_found_at_the_next_claim_with_room(
+async def test_what_came_in_behind_a_claimer_is_found_by_its_next_looks(
     store: PostgresStore,
     other: PostgresStore,
     queue: str,
@@ -86,7 +87,15 @@ async def test_what_came_in_behind_a_claimer_is_found_at_the_next_claim_with_roo
     rest = await make_it_remember(store, left=3)
     late = job(queue, priority, run_at)
     await other.enqueue([late])
-    assert {each.id for each in await claim(store, 10)} == {*rest, late.id}
+    found: set[UUID] = set()
+
+    async def look() -> bool:
+        found.update(each.id for each in await claim(store, 10))
+        return late.id in found
+
+    # At once where a look at all lanes is quick; on a busy machine that may wait a little.
+    await wait_until(look, "the job that came in late")
+    assert found == {*rest, late.id}
 
 
 async def test_queues_of_equal_priority_take_turns(store: PostgresStore) -> None:

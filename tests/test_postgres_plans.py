@@ -21,6 +21,9 @@ from holdfast.stores.postgres.store import STATEMENTS
 from tests.conftest import SERVERS
 from tests.support.postgres import Databases
 
+# One process fills the table for all.
+pytestmark = pytest.mark.xdist_group("million jobs")
+
 ROWS = 1_000_000
 LANES = 600
 QUEUES = [f"queue {number}" for number in range(200)]

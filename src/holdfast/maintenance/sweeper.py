@@ -15,7 +15,7 @@ from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 
-BOOT_WAIT_SECONDS_MAX = 2.0
+BOOT_WAIT_SECONDS_MAX = 0.5
 LOOK_FOR_UNKNOWN_SECONDS = 30.0
 PRUNE_KEYS_SECONDS = 300.0
 
@@ -40,9 +40,10 @@ class Sweeper:
         self._reclaim_at = 0.0
 
     async def run(self) -> None:
+        # A worker that boots right after an outage has not seen it: the living come first. But
+        # not for long, because workers that crash at once must still take back what is due.
+        await asyncio.sleep(min(self._settings.renewal_seconds, BOOT_WAIT_SECONDS_MAX))
         look_at = prune_at = self._seam.monotonic()
-        # A worker that boots right after an outage has not seen it.
-        self._reclaim_at = look_at + min(self._settings.renewal_seconds, BOOT_WAIT_SECONDS_MAX)
         while True:
             now = self._seam.monotonic()
             try:
@@ -69,7 +70,8 @@ class Sweeper:
         return self._seam.monotonic() >= self._reclaim_at
 
     def _look_at_delay(self, asked_at: float) -> None:
-        if self._seam.monotonic() - asked_at > self._settings.renewal_seconds / 4:
+        # Less can't have cost a lease that is renewed every third of its length.
+        if self._seam.monotonic() - asked_at > self._settings.lease_seconds / 2:
             self._let_others_renew()
 
     def _let_others_renew(self) -> None:

@@ -36,7 +36,7 @@ from holdfast.wakeups.protocol import Heard, Listener
 
 T = TypeVar("T")
 
-RECLAIM_WAIT_SECONDS_MAX = 0.25
+RECLAIM_WAIT_SECONDS_MAX = 1.0
 
 
 class SqliteStore:
