@@ -40,6 +40,7 @@ SETTINGS = {
     "log_min_messages": "warning",
     "lc_messages": "C",
 }
+MEMORY_BYTES_MIN = 8 * 1024**3
 FORGETFUL = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
@@ -72,7 +73,8 @@ class Server:
     def __init__(self, name: str, binaries: Path, *, durable: bool = False) -> None:
         self.name = name
         self.port = _free_port()
-        self.directory = Path(tempfile.mkdtemp(prefix=f"hf-{name}-", dir="/tmp"))
+        place = "/tmp" if durable else _quick_place()
+        self.directory = Path(tempfile.mkdtemp(prefix=f"hf-{name}-", dir=place))
         self._owner = _owner()
         self._settings = SETTINGS if durable else SETTINGS | FORGETFUL
         self._log: deque[str] = deque(maxlen=200)
@@ -229,6 +231,14 @@ class Databases:
 def addresses(servers: Sequence[Server]) -> str:
     """Write the servers' addresses as text, to be handed to other processes."""
     return json.dumps({server.name: server.url("") for server in servers})
+
+
+def _quick_place() -> str:
+    """Where files stay in memory, if there is plenty of it: tests make hundreds of databases."""
+    memory = Path("/dev/shm")
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > MEMORY_BYTES_MIN:
+        return str(memory)
+    return "/tmp"
 
 
 def _owner() -> pwd.struct_passwd | None:

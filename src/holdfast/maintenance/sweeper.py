@@ -15,7 +15,6 @@ from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 
-BOOT_WAIT_SECONDS_MAX = 0.5
 LOOK_FOR_UNKNOWN_SECONDS = 30.0
 PRUNE_KEYS_SECONDS = 300.0
 
@@ -37,13 +36,12 @@ class Sweeper:
         self._queues = queues
         self._wake = wake
         self._unknown: set[str] = set()
-        self._reclaim_at = 0.0
+        self._booted_at = seam.monotonic()
+        self._reclaim_at = self._booted_at
 
     async def run(self) -> None:
-        # A worker that boots right after an outage has not seen it: the living come first. But
-        # not for long, because workers that crash at once must still take back what is due.
-        await asyncio.sleep(min(self._settings.renewal_seconds, BOOT_WAIT_SECONDS_MAX))
         look_at = prune_at = self._seam.monotonic()
+        self._look_at_delay(self._booted_at)
         while True:
             now = self._seam.monotonic()
             try:

@@ -42,7 +42,7 @@ class LeaseKeeper:
         self._held: dict[int, Lease] = {}  # by the id as a number, which hashes faster
         self._workers_loop = asyncio.get_running_loop()
         self._loop = seam.side_loop("holdfast-keeper")
-        self._backoff = Backoff(seam, 0.1, settings.renewal_seconds / 4)
+        self._backoff = Backoff(seam, 0.1, min(1.0, settings.renewal_seconds / 4))
         self._stopping: asyncio.Event
         self._ended: Future[None]
 
