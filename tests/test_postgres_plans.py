@@ -7,9 +7,12 @@ ones. `stale` statistics were gathered while the table was empty.
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
 from uuid import UUID
 
 import asyncpg
@@ -20,9 +23,6 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.store import STATEMENTS
 from tests.conftest import SERVERS
 from tests.support.postgres import Databases
-
-# One process fills the table for all.
-pytestmark = pytest.mark.xdist_group("million jobs")
 
 ROWS = 1_000_000
 LANES = 600
@@ -110,40 +110,41 @@ async def _analyze(url: str) -> None:
     await connection.close()
 
 
-@pytest.fixture(scope="module")
-def million_jobs(postgres_databases: Callable[[str], Databases]) -> Iterator[Callable[[str], str]]:
-    """Answer a filled database on this server, made once."""
-    filled: dict[str, str] = {}
-
-    def of_server(server: str) -> str:
-        if server not in filled:
-            databases = postgres_databases(server)
-            filled[server] = databases.create()
-            databases.run(_fill(databases.url(filled[server])))
-        return filled[server]
-
-    yield of_server
-    for server, name in filled.items():
-        postgres_databases(server).drop(name)
-
-
 @pytest.fixture(
     scope="module",
     params=[(server, statistics) for server in SERVERS for statistics in ("stale", "fresh")],
     ids="-".join,
 )
-def million_jobs_url(
+def million_jobs(
     request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    worker_id: str,
     postgres_databases: Callable[[str], Databases],
-    million_jobs: Callable[[str], str],
-) -> str:
-    """Statistics only ever get fresher: the tests on stale ones come first."""
+) -> tuple[str, Path]:
+    """A filled database, made once for all processes of this run, and the file that they lock to
+    have it to themselves."""
     server, statistics = request.param
     databases = postgres_databases(server)
-    url = databases.url(million_jobs(server))
-    if statistics == "fresh":
-        databases.run(_analyze(url))
-    return url
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder if worker_id == "master" else folder.parent
+    path = folder / f"million jobs, {server}, {statistics}"
+    with locked(path) as note:
+        note.seek(0)
+        name = note.read()
+        if not name:
+            name = databases.create()
+            databases.run(_fill(databases.url(name)))
+            if statistics == "fresh":
+                databases.run(_analyze(databases.url(name)))
+            note.write(name)
+    return databases.url(name), path
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[TextIO]:
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
 
 
 class Explainer:
@@ -182,11 +183,13 @@ class Explainer:
 
 
 @pytest.fixture
-async def database(million_jobs_url: str) -> AsyncIterator[Explainer]:
-    connection = await asyncpg.connect(million_jobs_url, command_timeout=60)
-    await connection.execute("SET jit = off; SET plan_cache_mode = force_generic_plan")
-    yield Explainer(connection)
-    await connection.close()
+async def database(million_jobs: tuple[str, Path]) -> AsyncIterator[Explainer]:
+    url, path = million_jobs
+    with locked(path):
+        connection = await asyncpg.connect(url, command_timeout=60)
+        await connection.execute("SET jit = off; SET plan_cache_mode = force_generic_plan")
+        yield Explainer(connection)
+        await connection.close()
 
 
 def assert_bounded(plan: Plan, indexes: set[str], rows_max: int) -> None:
