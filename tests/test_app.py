@@ -300,6 +300,27 @@ os._exit(0)
     assert asyncio.run(count()) == 2
 
 
+def test_a_child_forked_after_an_event_loop_was_used_enqueues_too(local_url: str) -> None:
+    script = f"""
+import asyncio, os
+from holdfast import Holdfast
+hf = Holdfast({local_url!r})
+
+@hf.job
+def double(number: int) -> int: ...
+
+async def enqueue(number):
+    await double.enqueue(number)
+
+asyncio.run(enqueue(1))
+if child := os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+asyncio.run(enqueue(2))
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], timeout=20, check=True)
+
+
 def test_one_object_serves_event_loops_one_after_the_other(store_url: str) -> None:
     hf = Holdfast(store_url, **QUICK)
     double = define_double(hf)

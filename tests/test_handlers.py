@@ -627,3 +627,84 @@ async def test_a_waiting_job_can_be_canceled_and_an_ended_one_can_not(hf: Holdfa
     with pytest.raises(WrongState, match="ended already, as canceled"):
         await hf.cancel(waiting.id)
     assert str(await hf.run_worker(until_empty=True)) == "nothing to do"
+
+
+class Cryptic(Exception):
+    """An error that can't be asked for anything."""
+
+    @property
+    def code(self) -> str:
+        raise RuntimeError("no code")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("raises", "code"),
+    [
+        (lambda: RetryAfter("soon", "busy"), "ValueError"),  # type: ignore[arg-type]
+        (lambda: Snooze(None, "busy"), "TypeError"),  # type: ignore[arg-type]
+        (Cryptic, "Cryptic"),
+    ],
+    ids=["retry after a text", "snooze without a number", "no code and no text"],
+)
+async def test_an_error_that_makes_no_sense_fails_its_job_and_not_the_worker(
+    local_hf: Holdfast, raises: Callable[[], Exception], code: str
+) -> None:
+    async def senseless(ctx: Context) -> None:
+        raise raises()
+
+    ended = await run_one(local_hf, senseless)
+    assert (ended.state, ended.error_code) == (State.DEAD, code)
+
+
+async def test_completing_keeps_to_the_setting_for_the_size_of_results(local_url: str) -> None:
+    async def complete(ctx: Context) -> None:
+        async with ctx.completing():
+            ctx.set_result("x" * 5000)
+
+    async with Holdfast(local_url, result_bytes_max=1000, **QUICK) as hf:
+        ended = await run_one(hf, complete)
+    assert ended.state is State.SUCCEEDED
+    assert ended.result["holdfast"] == "result too large"
+
+
+async def test_what_follows_a_completed_block_is_not_cancelled_for_its_lost_lease(
+    local_url: str,
+) -> None:
+    """The keeper finds the job ended: by the handler's own transaction, so nothing is lost."""
+    renewed = asyncio.Event()
+
+    async def complete(ctx: Context) -> None:
+        async with ctx.completing():
+            ctx.set_result("done")
+        # Longer than a renewal, which then no longer finds the lease.
+        await asyncio.wait_for(asyncio.shield(loop_turns(renewed)), 5)
+
+    async def loop_turns(event: asyncio.Event) -> None:
+        asyncio.get_running_loop().call_later(1.0, event.set)
+        await event.wait()
+
+    async with Holdfast(local_url, **{**QUICK, "lease_seconds": 0.9}) as hf:
+        job = await hf.job(complete).enqueue()
+        report = await hf.run_worker(until_empty=True)
+        ended = await hf.get(job.id)
+    assert (ended.state, ended.result) == (State.SUCCEEDED, "done")
+    assert (report.succeeded, report.lost) == (1, 0)
+    assert renewed.is_set()
+
+
+async def test_enqueueing_inside_a_completing_block_on_sqlite_is_refused_at_once(
+    local_hf: Holdfast,
+) -> None:
+    @local_hf.job
+    async def other(ctx: Context) -> None: ...
+
+    async def complete(ctx: Context) -> None:
+        async with ctx.completing():
+            await other.enqueue()
+
+    ended = await run_one(local_hf, complete)
+    assert (ended.state, ended.error_code) == (State.DEAD, "StoreRefused")
+    assert "would wait for itself" in (ended.error_text or "")

@@ -66,6 +66,7 @@ class Holdfast:
         self._resources: dict[str, resources.ResourceFunction] = {}
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Store]]
         self._stores = WeakKeyDictionary()
+        self._stores_process_id = os.getpid()
         self._sync_lock = threading.Lock()
         self._sync_loop: SideLoop | None = None
         self._sync_process_id = 0
@@ -270,6 +271,9 @@ class Holdfast:
     async def _store(self) -> Store:
         """The store of this event loop, opened by whoever needs it first."""
         loop = asyncio.get_running_loop()
+        if self._stores_process_id != os.getpid():
+            # A forked child has its parent's stores, but not their threads and connections.
+            self._stores, self._stores_process_id = WeakKeyDictionary(), os.getpid()
         opening = self._stores.get(loop)
         if opening is None:
             opening = self._stores[loop] = loop.create_task(self._open())
@@ -277,8 +281,9 @@ class Holdfast:
         try:
             return await asyncio.shield(opening)
         except BaseException:
-            if opening.done() and (opening.cancelled() or opening.exception()):
-                self._stores.pop(loop, None)
+            failed = opening.done() and (opening.cancelled() or opening.exception())
+            if failed and self._stores.get(loop) is opening:
+                del self._stores[loop]
             raise
 
     async def _close_forgotten(self) -> None:

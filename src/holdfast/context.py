@@ -13,7 +13,6 @@ from uuid import UUID
 from holdfast.domain import codec
 from holdfast.domain.errors import LeaseLost
 from holdfast.domain.job import Claimed, Lease, Settlement
-from holdfast.domain.limits import RESULT_BYTES_MAX
 from holdfast.domain.states import State
 
 
@@ -33,28 +32,34 @@ class Context:
 
     __slots__ = (
         "_completed",
+        "_is_completing",
         "_job",
         "_loop",
         "_result",
+        "_result_bytes_max",
         "_stop",
         "_store",
-        "is_completing",
         "noticed_stop",
         "resources",
     )
 
     def __init__(
-        self, job: Claimed, store: ContextStore, resources: Mapping[str, Any] | None = None
+        self,
+        job: Claimed,
+        store: ContextStore,
+        resources: Mapping[str, Any],
+        result_bytes_max: int,
     ) -> None:
         self._job = job
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._stop: threading.Event | None = None
         self._completed: Settlement | None = None
-        self.is_completing = False
+        self._is_completing = False
         self.noticed_stop = False
         self._result: Any = None
-        self.resources: Mapping[str, Any] = resources or {}
+        self._result_bytes_max = result_bytes_max
+        self.resources = resources
 
     @property
     def job_id(self) -> UUID:
@@ -125,16 +130,19 @@ class Context:
         the handler returns afterwards is not recorded: see `set_result`.
         """
         job = self._job
-        async with self._store.completing() as completion:
-            yield completion.connection
-            result = codec.encode_result(self._result, bytes_max=RESULT_BYTES_MAX)
-            settlement = Settlement(
-                job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result
-            )
-            self.is_completing = True
-            if not await completion.settle(settlement):
-                raise LeaseLost(job.id, job.fence)
-        self._completed = settlement
+        try:
+            async with self._store.completing() as completion:
+                yield completion.connection
+                result = codec.encode_result(self._result, bytes_max=self._result_bytes_max)
+                settlement = Settlement(
+                    job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result
+                )
+                self._is_completing = True
+                if not await completion.settle(settlement):
+                    raise LeaseLost(job.id, job.fence)
+            self._completed = settlement
+        finally:
+            self._is_completing = False
 
     def set_result(self, value: Any) -> None:
         """Say what `completing` records as the job's result."""
@@ -144,6 +152,11 @@ class Context:
     def completed(self) -> Settlement | None:
         """The settlement that `completing` has committed."""
         return self._completed
+
+    @property
+    def settles_itself(self) -> bool:
+        """Is `completing` just committing the job's success, or has it done so?"""
+        return self._is_completing or self._completed is not None
 
     def enable_stop(self) -> None:
         """Get ready to be told to stop: only handlers in threads need it."""

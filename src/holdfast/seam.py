@@ -80,6 +80,12 @@ class Seam:
     def threads(self, name: str, count: int) -> Threads:
         return _Pool(name, count)
 
+    async def connect_postgres(self, url: str, **options: Any) -> Any:
+        # Imported here, because the driver is an extra: an installation on SQLite has none.
+        from asyncpg import connect
+
+        return await connect(url, **options)
+
     def connect_sqlite(self, path: str) -> sqlite3.Connection:
         # Only the lane's thread uses the connection, but it is opened and closed by others.
         return sqlite3.connect(

@@ -115,8 +115,10 @@ def _stop(child: subprocess.Popen[bytes] | None) -> None:
     if child is None or child.poll() is not None:
         return
     child.terminate()
-    try:
-        child.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+    for last_word in (child.terminate, child.kill):
+        try:
+            child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            # The second signal hurries: what still runs is handed back.
+            last_word()
+    child.wait()

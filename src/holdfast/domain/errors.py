@@ -132,8 +132,9 @@ class RetryAfter(Transient):
     default_code = "RETRY_AFTER"
 
     def __init__(self, seconds: float, text: str = "", *, code: str | None = None) -> None:
-        super().__init__(text or f"asked to retry after {seconds:g} s", code=code)
-        self.seconds = seconds
+        # A header's text, say: what is no number is an error of the handler, here and now.
+        self.seconds = float(seconds)
+        super().__init__(text or f"asked to retry after {self.seconds:g} s", code=code)
 
 
 class JobTimeout(Transient):
@@ -144,5 +145,5 @@ class Snooze(JobError):
     default_code = "SNOOZED"
 
     def __init__(self, seconds: float, text: str = "", *, code: str | None = None) -> None:
-        super().__init__(text or f"snoozed for {seconds:g} s", code=code)
-        self.seconds = seconds
+        self.seconds = float(seconds)
+        super().__init__(text or f"snoozed for {self.seconds:g} s", code=code)

@@ -50,10 +50,8 @@ class Sweeper:
                 if now >= look_at:
                     look_at = now + LOOK_FOR_UNKNOWN_SECONDS
                     await self._tell_unknown_names()
-                if now >= prune_at:
+                if now >= prune_at and await self._prune_keys():
                     prune_at = now + PRUNE_KEYS_SECONDS
-                    await self._prune_keys()
-                self._look_at_delay(now)
             except StoreUnavailable as error:
                 logs.event(WARNING, "sweep_failed", str(error))
                 self._let_others_renew()
@@ -83,9 +81,17 @@ class Sweeper:
             if len(reclaimed) < RECLAIM_BATCH_MAX:
                 return
 
-    async def _prune_keys(self) -> None:
-        while await self._store.prune_keys(RECLAIM_BATCH_MAX) == RECLAIM_BATCH_MAX:
-            pass
+    async def _prune_keys(self) -> bool:
+        """Forget what fits between two sweeps; False if more is left."""
+        until = self._seam.monotonic() + self._settings.reclaim_seconds / 4
+        while True:
+            asked_at = self._seam.monotonic()
+            pruned = await self._store.prune_keys(RECLAIM_BATCH_MAX)
+            self._look_at_delay(asked_at)
+            if pruned < RECLAIM_BATCH_MAX:
+                return True
+            if self._seam.monotonic() >= until:
+                return False
 
     async def _tell_unknown_names(self) -> None:
         for name in await self._store.unknown_names(self._names, self._queues):

@@ -123,7 +123,15 @@ class Claimer:
     async def _still_held(self, jobs: Sequence[Claimed]) -> Sequence[Claimed]:
         """The answer came late (a blocked loop, a stopped process): start only what is ours."""
         leases = [job.lease for job in jobs]
-        lost = await self._store.renew(leases, self._settings.lease_seconds)
+        while True:
+            try:
+                lost = await self._store.renew(leases, self._settings.lease_seconds)
+                break
+            except StoreUnavailable as error:
+                if self._stopping:
+                    raise
+                logs.event(WARNING, "claim_failed", str(error), worker_id=self._worker_id)
+                await self._trouble.wait()
         gone = {entry.job_id for entry in lost}
         return [job for job in jobs if job.id not in gone]
 

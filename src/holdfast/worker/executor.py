@@ -118,7 +118,7 @@ def _classify(definition: Definition, run: Run, error: BaseException) -> Outcome
         case LeaseLost() if error.job_id == run.job.id:
             return None
         case Snooze(seconds=seconds):
-            return Snoozed(seconds, _cut(str(error)))
+            return Snoozed(seconds, _cut(codec.error_text(error)))
         case RetryAfter(seconds=seconds):
             return _failed(error, permanent=False, retry_after_seconds=seconds)
         case BadArguments():
@@ -172,7 +172,10 @@ def _failed(
 
 def _code(error: BaseException) -> str:
     """The error's own `code` if it is one, as on JobError, otherwise the name of its type."""
-    code = getattr(error, "code", None)
+    try:
+        code = getattr(error, "code", None)
+    except Exception:
+        code = None
     if isinstance(error, BadArguments):
         code = "BAD_ARGUMENTS"
     if not isinstance(code, str) or not code:

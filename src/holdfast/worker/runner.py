@@ -87,7 +87,7 @@ class Runner:
         events.log_claim(self._worker_id, jobs)
         loop = asyncio.get_running_loop()
         now = self._seam.monotonic()
-        runs = [Run(job, Context(job, self._store, self._resources), now) for job in jobs]
+        runs = [Run(job, self._context(job), now) for job in jobs]
         for run in runs:
             self.keeper.hold(run.lease)
             self._slots.take(run.job.queue)
@@ -98,6 +98,9 @@ class Runner:
                 self._end(run)
             else:
                 run.task = loop.create_task(self._perform(run))
+
+    def _context(self, job: Claimed) -> Context:
+        return Context(job, self._store, self._resources, self._settings.result_bytes_max)
 
     def close(self) -> None:
         """Start nothing more: what a claim that is under way still brings is released."""
@@ -124,7 +127,7 @@ class Runner:
         for run in [run for run in self._runs if run.lease in gone]:
             self.keeper.drop(run.lease)
             # One that is being settled, by us or by its own transaction, learns from that.
-            if run.stop is Stop.LOST or run.settlement or run.context.is_completing:
+            if run.stop is Stop.LOST or run.settlement or run.context.settles_itself:
                 continue
             self._tell_lost(run, gone[run.lease])
             run.tell_to_stop(Stop.LOST)
@@ -174,8 +177,9 @@ class Runner:
 
     def _settle_completed(self, run: Run, settlement: Settlement, outcome: Outcome | None) -> None:
         """The handler's own transaction has settled the job; what came after can't change that."""
-        run.settlement = settlement
-        self._settled(run, settlement, None)
+        if run.settlement is None:
+            run.settlement = settlement
+            self._settled(run, settlement, None)
         if isinstance(outcome, Failed):
             events.log_error_after_completing(self._worker_id, run.job, outcome.code)
 

@@ -95,13 +95,15 @@ class Settler:
         while True:
             try:
                 lost = await self._store.settle(batch)
+                if uncertain:
+                    lost = await self._not_ours(batch, lost)
             except StoreUnavailable as error:
                 uncertain = True
                 logs.event(WARNING, "settle_failed", str(error), count=len(batch))
                 await self._backoff.wait()
                 continue
             self._backoff.reset()
-            return await self._not_ours(batch, lost) if uncertain else lost
+            return lost
 
     async def _not_ours(self, batch: Sequence[Settlement], lost: Sequence[Lost]) -> Sequence[Lost]:
         """Leave out what an earlier try had written although its answer never came."""

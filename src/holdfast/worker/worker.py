@@ -25,6 +25,7 @@ from holdfast.worker.runner import Runner
 from holdfast.worker.slots import Slots
 
 STOP_HANDLERS_SECONDS = 2.0
+SETTLE_SECONDS_MAX = 5.0
 
 
 class Worker:
@@ -161,7 +162,13 @@ class Worker:
         self._claimer.stop()
         self._runner.close()
         self._slots.let_go()
-        await asyncio.wait({claiming}, timeout=max(1.0, self._settings.grace_seconds))
+        hurrying = asyncio.create_task(self._hurrying.wait())
+        await asyncio.wait(
+            {claiming, hurrying},
+            timeout=max(1.0, self._settings.grace_seconds),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        hurrying.cancel()
         await self._handlers_end(deadline - self._seam.monotonic(), hurry=True)
         self._runner.stop_all()
         await self._handlers_end(STOP_HANDLERS_SECONDS, hurry=False)
@@ -169,7 +176,7 @@ class Worker:
         idle = asyncio.create_task(self._runner.settler.wait_idle())
         await asyncio.wait(
             {idle, settling},
-            timeout=max(STOP_HANDLERS_SECONDS, self._settings.grace_seconds),
+            timeout=SETTLE_SECONDS_MAX,
             return_when=asyncio.FIRST_COMPLETED,
         )
         idle.cancel()

@@ -13,11 +13,13 @@ and the last sweep was quick.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Claimed
 from holdfast.seam import Seam
 from holdfast.stores.postgres.records import to_claimed
@@ -99,7 +101,9 @@ class Claimer:
         seconds = self._seam.monotonic() - started
         track.full_claims = track.full_claims + 1 if len(rows) == claim.limit else 0
         if track.full_claims >= FULL_CLAIMS_BEFORE_REMEMBERING or seconds > SLOW_CLAIM_SECONDS:
-            await self._sweep(claim, track)
+            # The jobs are leased already: what fails from here on must not strand them.
+            with suppress(StoreUnavailable):
+                await self._sweep(claim, track)
         return rows
 
     async def _claim_onwards(self, claim: Claim, track: Track) -> list[Any]:
@@ -111,9 +115,17 @@ class Claimer:
         if track.sweep_seconds > QUICK_SWEEP_SECONDS:
             return rows
         track.forget()
-        return rows + await self._take(
-            "claim", claim, track, claim.limit - len(rows), last_queue=track.last_queue
-        )
+        return rows + await self._take_rest(claim, track, len(rows))
+
+    async def _take_rest(self, claim: Claim, track: Track, taken: int) -> list[Any]:
+        try:
+            return await self._take(
+                "claim", claim, track, claim.limit - taken, last_queue=track.last_queue
+            )
+        except StoreUnavailable:
+            if not taken:
+                raise
+            return []
 
     async def _take_onwards(self, claim: Claim, track: Track, limit: int) -> list[Any]:
         lanes = track.in_turn()

@@ -32,7 +32,7 @@ class Connections:
     def __init__(self, url: str, seam: Seam, size: int) -> None:
         self._driver = load_driver()
         self._url, options = _split_options(url)
-        self._statement_cache_size = int(options.get("statement_cache_size", 100))
+        self._statement_cache_size = _whole_number(options, "statement_cache_size", 100)
         self.address = _address(url)
         self._seam = seam
         self._size = size
@@ -79,7 +79,11 @@ class Connections:
             # With min_size=0 this connects nowhere and does not suspend: no other task comes
             # between.
             self._plain_pool = await self._driver.create_pool(
-                self._url, min_size=0, max_size=self._size, **self._options()
+                self._url,
+                min_size=0,
+                max_size=self._size,
+                connect=self._seam.connect_postgres,
+                **self._options(),
             )
         pool = self._plain_pool
         with self._translated():
@@ -102,7 +106,7 @@ class Connections:
     async def connect(self) -> Any:
         """Make a connection outside the pools, for the caller to close."""
         with self._translated():
-            return await self._driver.connect(self._url, **self._options())
+            return await self._seam.connect_postgres(self._url, **self._options())
 
     async def close(self) -> None:
         pool, plain_pool = self._pool, self._plain_pool
@@ -125,7 +129,7 @@ class Connections:
             raise translate(error, self.address) from error
 
     async def _connect_prepared(self) -> Any:
-        connection = await self._driver.connect(self._url, **self._options())
+        connection = await self._seam.connect_postgres(self._url, **self._options())
         try:
             await connection.execute(_SESSION)
             async with connection.transaction():
@@ -177,6 +181,13 @@ def _split_options(url: str) -> tuple[str, dict[str, str]]:
     ours = {name: value for name, value in query if name in ("schema", "statement_cache_size")}
     rest = urlencode([pair for pair in query if pair[0] not in ours])
     return parts._replace(query=rest).geturl(), ours
+
+
+def _whole_number(options: dict[str, str], name: str, default: int) -> int:
+    value = options.get(name, str(default))
+    if not (value.isascii() and value.isdigit()):
+        raise ConfigurationError(f"{name} in a database's address must be a whole number")
+    return int(value)
 
 
 def _address(url: str) -> str:

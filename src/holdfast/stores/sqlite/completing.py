@@ -108,8 +108,13 @@ async def completing(seam: Seam, database: Database) -> AsyncIterator[SqliteComp
             locked_path.reset(token)
         await _translated(database, connection.do(connection.commit))
     finally:
-        await connection.do(connection.end)
-        connection.close()
+        # In a task of its own: a handler that is cancelled once more must not leave the thread.
+        await asyncio.shield(asyncio.ensure_future(_end(connection)))
+
+
+async def _end(connection: SqliteConnection) -> None:
+    await connection.do(connection.end)
+    connection.close()
 
 
 async def _translated(database: Database, work: Any) -> None:
