@@ -513,3 +513,9 @@ async def test_an_object_can_be_used_again_after_it_was_closed(local_hf: Holdfas
     await local_hf.close()
     await local_hf.close()
     assert await count_jobs(local_hf) == 1
+
+
+@pytest.mark.parametrize("verb", ["get", "result", "attempts", "cancel", "retry", "requeue"])
+async def test_an_id_that_is_no_uuid_is_named(hf: Holdfast, verb: str) -> None:
+    with pytest.raises(BadArguments, match="a job's id is a UUID, not 'nonsense'"):
+        await getattr(hf, verb)("nonsense")

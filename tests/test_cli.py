@@ -367,6 +367,29 @@ def test_tables_fit_a_terminal_of_80_columns_and_have_colours(
         assert max(len(line.rstrip("\r")) for line in plain.split("\n")) <= 80
 
 
+def test_an_interrupt_at_the_question_ends_the_command(
+    sqlite_url: str, run: Run, folder: Path
+) -> None:
+    enqueue(sqlite_url, "greet", "Ada", count=3)
+    words = [*COMMAND, "jobs", "cancel", "--all", "--database", sqlite_url]
+    terminal = Terminal(words, folder, environment())
+    terminal.read_until("cancel 3 jobs")
+    terminal.interrupt()
+    terminal.read_all()
+    assert terminal.end() == 130
+    listed = lines_of(run("jobs", "list", "--json", url=sqlite_url))
+    assert {job["state"] for job in listed} == {"queued"}
+
+
+def test_a_job_that_is_not_dead_is_not_requeued_as_a_dead_one(sqlite_url: str, run: Run) -> None:
+    enqueue(sqlite_url, "greet", "Ada")
+    (job,) = lines_of(run("jobs", "list", "--json", url=sqlite_url))
+    answer = run("dead", "requeue", job["id"], url=sqlite_url)
+    assert answer.returncode == 1
+    assert "is queued, not dead or failed; see: holdfast jobs retry" in answer.stderr
+    assert len(lines_of(run("jobs", "list", "--json", url=sqlite_url))) == 1
+
+
 def test_nothing_happens_to_all_jobs_before_somebody_said_yes(
     sqlite_url: str, run: Run, folder: Path
 ) -> None:

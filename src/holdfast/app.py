@@ -22,6 +22,7 @@ from holdfast.definition import (
 )
 from holdfast.domain import codec
 from holdfast.domain.errors import (
+    BadArguments,
     ConfigurationError,
     JobFailed,
     JobNotFound,
@@ -129,6 +130,7 @@ class Holdfast:
         return self._run_sync(self._enqueue(self._new_jobs(calls)))
 
     async def get(self, job_id: UUID) -> Job:
+        _check_id(job_id)
         job = await (await self._store()).get(job_id)
         if job is None:
             raise JobNotFound(job_id)
@@ -151,6 +153,7 @@ class Holdfast:
 
     async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
         """The attempts that did not succeed, oldest first."""
+        _check_id(job_id)
         return await (await self._store()).attempts(job_id)
 
     async def page(
@@ -166,6 +169,7 @@ class Holdfast:
 
     async def cancel(self, job_id: UUID) -> Job:
         """End a waiting or running job; its handler is stopped, and what it did is not recorded."""
+        _check_id(job_id)
         canceled = await (await self._store()).cancel([job_id])
         job = await self.get(job_id)
         if not canceled:
@@ -174,17 +178,22 @@ class Holdfast:
 
     async def retry(self, job_id: UUID) -> Job:
         """Make a waiting job due now; enqueue an ended one anew, which answers the new job."""
+        _check_id(job_id)
         if await (await self._store()).retry(job_id):
             return await self.get(job_id)
         return await self.requeue(job_id)
 
     async def requeue(self, job_id: UUID) -> Job:
         """Enqueue an ended job anew: a new job that names the old one, without its key."""
+        _check_id(job_id)
         new_id = self._new_id()
         if await (await self._store()).requeue(job_id, new_id):
             return await self.get(new_id)
         job = await self.get(job_id)
-        raise WrongState(f"job {job_id} is {job.state}; only an ended job can be requeued")
+        raise WrongState(
+            f"job {job_id} is {job.state}; only a waiting job can be made due, and only an ended"
+            " one requeued"
+        )
 
     async def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date; answer the steps taken."""
@@ -334,6 +343,11 @@ class Holdfast:
                 self._sync_process_id = os.getpid()
             loop = self._sync_loop
         return loop.submit(work).result()
+
+
+def _check_id(job_id: object) -> None:
+    if not isinstance(job_id, UUID):
+        raise BadArguments(f"a job's id is a UUID, not {job_id!r}")
 
 
 def _queue_caps(queues: Queues | None) -> dict[str, int | None] | None:

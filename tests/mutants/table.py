@@ -345,8 +345,8 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
     Mutant(
         "13 a worker ends when its database is away for a moment",
         "worker/claimer.py",
-        "            except StoreUnavailable as error:",
-        "            except ZeroDivisionError as error:",
+        "            except StoreUnavailable as error:\n                logs.event(",
+        "            except ZeroDivisionError as error:\n                logs.event(",
         THIRTEEN,
         "test_a_worker_resumes_after_a_restart_of_postgresql",
     ),

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -33,6 +34,10 @@ class Terminal:
 
     def write(self, text: str) -> None:
         os.write(self._ours, text.encode())
+
+    def interrupt(self) -> None:
+        """Do what Ctrl-C does."""
+        self._process.send_signal(signal.SIGINT)
 
     def read_until(self, part: str) -> str:
         text = ""

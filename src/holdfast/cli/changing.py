@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +114,13 @@ def _confirm(question: str, sure: bool) -> None:
         return
     if not interactive():
         raise click.UsageError(f"{question} Nobody can be asked here: add --yes")
-    if not click.confirm(question, err=True):
+    # The event loop would keep Ctrl-C for itself, and wait for an answer all the same.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        agreed = click.confirm(question, err=True)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if not agreed:
         raise click.ClickException("nothing was changed")
 
 

@@ -11,6 +11,8 @@ from holdfast.cli.listing import list_jobs, list_options, show_job
 from holdfast.cli.selection import DEAD_STATES, choice_options, filter_options, job_id, make_filter
 from holdfast.cli.session import Group, run
 from holdfast.cli.target import find_existing, target_options
+from holdfast.domain.errors import WrongState
+from holdfast.domain.job import Job
 
 
 @click.group(cls=Group)
@@ -75,10 +77,19 @@ def requeue(app: str | None, database: str | None, **choice: Any) -> int:
     from holdfast.cli.changing import Change, change
 
     found = find_existing(app, database)
+
+    async def requeue_dead(job_id: UUID) -> Job:
+        job = await found.get(job_id)
+        if job.state not in DEAD_STATES:
+            raise WrongState(
+                f"job {job_id} is {job.state}, not dead or failed; see: holdfast jobs retry"
+            )
+        return await found.requeue(job_id)
+
     how = Change(
         "requeue",
         "requeued",
-        found.requeue,
+        requeue_dead,
         lambda old_id, job: f"requeued {old_id} as {job.id}",
     )
     return run(change(found, how, choice, DEAD_STATES))

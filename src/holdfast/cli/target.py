@@ -39,7 +39,7 @@ def target_options(command: F) -> F:
 def find_target(app: str | None, database: str | None) -> Holdfast:
     """Take the object of --app, or make one for --database or for the environment's URL."""
     if app and database:
-        raise click.UsageError("give --app or --database, not both")
+        raise click.UsageError("give an object of yours (MODULE:NAME) or --database, not both")
     if app:
         return load_app(app)
     if not database and not os.environ.get(ENVIRONMENT_NAME):

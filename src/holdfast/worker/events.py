@@ -68,10 +68,15 @@ def log_settle(worker_id: str, job: Claimed, settlement: Settlement, duration_ms
 
 
 def log_lost(worker_id: str, job: Claimed, state: State | None) -> None:
+    """A job that somebody canceled is lost on purpose."""
+    canceled = state is State.CANCELED
+    level = INFO if canceled else WARNING
     logs.event(
-        WARNING,
+        level,
         "lost",
-        "the lease is no longer held; the handler is stopped and nothing is written",
+        "the job was canceled; the handler is stopped"
+        if canceled
+        else "the lease is no longer held; the handler is stopped and nothing is written",
         job_id=job.id,
         name=job.name,
         queue=job.queue,
