@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from holdfast import Holdfast
 from tests.support import areas
 from tests.support.postgres import (
     Databases,
@@ -23,6 +24,7 @@ from tests.support.postgres import (
     system_binaries,
     wheel_binaries,
 )
+from tests.support.running import QUICK
 from tests.support.services import fast, missing
 
 ADDRESSES = "HOLDFAST_TEST_POSTGRES"
@@ -142,3 +144,21 @@ def own_postgres() -> Iterator[Server]:
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture
+async def hf(store_url: str) -> AsyncIterator[Holdfast]:
+    async with Holdfast(store_url, **QUICK) as app:
+        yield app
+
+
+@pytest.fixture
+def local_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+async def local_hf(local_url: str) -> AsyncIterator[Holdfast]:
+    """For what does not depend on the store."""
+    async with Holdfast(local_url, **QUICK) as app:
+        yield app

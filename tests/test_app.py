@@ -7,7 +7,6 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,24 +46,6 @@ def define_double(hf: Holdfast) -> Numbered:
         return number * 2
 
     return double
-
-
-@pytest.fixture
-async def hf(store_url: str) -> AsyncIterator[Holdfast]:
-    async with Holdfast(store_url, **QUICK) as app:
-        yield app
-
-
-@pytest.fixture
-def local_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}"
-
-
-@pytest.fixture
-async def local_hf(local_url: str) -> AsyncIterator[Holdfast]:
-    """For what does not depend on the store."""
-    async with Holdfast(local_url, **QUICK) as app:
-        yield app
 
 
 async def count_jobs(hf: Holdfast) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,24 +30,6 @@ from tests.support.running import QUICK, execute, seen_events, signal, working
 
 LOSE = """UPDATE jobs SET state = 'canceled', fence = fence + 1, lease_owner = NULL,
     lease_expires_at = NULL, finished_at = created_at WHERE state = 'running'"""
-
-
-@pytest.fixture
-async def hf(store_url: str) -> AsyncIterator[Holdfast]:
-    async with Holdfast(store_url, **QUICK) as app:
-        yield app
-
-
-@pytest.fixture
-def local_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}"
-
-
-@pytest.fixture
-async def local_hf(local_url: str) -> AsyncIterator[Holdfast]:
-    """For what does not depend on the store."""
-    async with Holdfast(local_url, **QUICK) as app:
-        yield app
 
 
 async def run_one(hf: Holdfast, handler: Callable[..., Any], **options: Any) -> Job:

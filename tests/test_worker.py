@@ -34,24 +34,6 @@ from holdfast.testing.simulation import Simulation
 from tests.support.running import QUICK, execute, seen_events, signal, working
 
 
-@pytest.fixture
-async def hf(store_url: str) -> AsyncIterator[Holdfast]:
-    async with Holdfast(store_url, **QUICK) as app:
-        yield app
-
-
-@pytest.fixture
-def local_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}"
-
-
-@pytest.fixture
-async def local_hf(local_url: str) -> AsyncIterator[Holdfast]:
-    """For what does not depend on the store."""
-    async with Holdfast(local_url, **QUICK) as app:
-        yield app
-
-
 class Gate:
     """Holds handlers until the test lets them go, and counts those inside."""
 

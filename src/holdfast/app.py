@@ -181,6 +181,9 @@ class Holdfast:
         _check_id(job_id)
         if await (await self._store()).retry(job_id):
             return await self.get(job_id)
+        job = await self.get(job_id)
+        if not job.state.ended:
+            raise WrongState(f"job {job_id} is {job.state}; there is nothing to retry")
         return await self.requeue(job_id)
 
     async def requeue(self, job_id: UUID) -> Job:
@@ -190,10 +193,7 @@ class Holdfast:
         if await (await self._store()).requeue(job_id, new_id):
             return await self.get(new_id)
         job = await self.get(job_id)
-        raise WrongState(
-            f"job {job_id} is {job.state}; only a waiting job can be made due, and only an ended"
-            " one requeued"
-        )
+        raise WrongState(f"job {job_id} is {job.state}; only an ended job can be requeued")
 
     async def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date; answer the steps taken."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ def _resolve(future: asyncio.Future[Any], value: Any, error: Exception | None) -
         future.set_result(value)
 
 
-class _ConnectionLane(Generic[C]):
+class _ConnectionLane(ABC, Generic[C]):
     """A lane whose connection is made by its first call, and again after one that failed."""
 
     def __init__(
@@ -97,8 +98,9 @@ class _ConnectionLane(Generic[C]):
                 self._disconnect()
                 call.answer()
 
+    @abstractmethod
     def _answer(self, connection: sqlite3.Connection, calls: list[_Call[C]]) -> None:
-        raise NotImplementedError
+        """Do what the calls ask for, and answer each."""
 
     def _fail(self, calls: Iterable[_Call[C]], error: Exception) -> None:
         for call in calls:
