@@ -36,7 +36,13 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def interrupt(self) -> None:
-        """Do what Ctrl-C does."""
+        """Do what Ctrl-C does, once the command has waited for an answer for a while."""
+        stat = Path(f"/proc/{self._process.pid}/stat")
+        quiet = 0
+        while quiet < 20:
+            select.select([], [], [], 0.01)
+            asleep = stat.read_text().rpartition(") ")[2].startswith("S")
+            quiet = quiet + 1 if asleep else 0
         self._process.send_signal(signal.SIGINT)
 
     def read_until(self, part: str) -> str:
