@@ -7,6 +7,7 @@ enqueued twice with the same idempotency key and runs once.
 from __future__ import annotations
 
 import asyncio
+import getpass
 import sys
 import tempfile
 import zlib
@@ -19,7 +20,7 @@ from rich.table import Table
 
 from holdfast import Context, Holdfast, Job, Permanent, Retry, State
 
-DATABASE = Path(tempfile.gettempdir()) / "holdfast-first-jobs.db"
+DATABASE = Path(tempfile.gettempdir()) / f"holdfast-first-jobs-{getpass.getuser()}.db"
 hf = Holdfast(f"sqlite:///{DATABASE}")
 
 

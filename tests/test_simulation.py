@@ -19,8 +19,9 @@ import pytest
 from holdfast import Context, Holdfast, Job, Permanent, Retry, Snooze, State, WrongState
 from holdfast.definition import JobFunction
 from holdfast.testing.simulation import Simulation
+from tests.support.services import fast
 
-SCHEDULES = 1000
+SCHEDULES = 200 if fast() else 1000
 BATCHES = 10
 WORKERS = 2
 LEASE_SECONDS = 10.0

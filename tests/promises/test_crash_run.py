@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
+import pytest
+
 from holdfast import Attempt, Job, State
 from tests.promises.stage import LEASE_SECONDS, Entry, Stage, both_stores, random_seed
 from tests.support.processes import Process, pause, wait_until
@@ -17,6 +19,7 @@ CONCURRENCY = 4
 MAX_ATTEMPTS = 8
 
 
+@pytest.mark.slow
 @both_stores
 async def test_20_kills_of_workers_lose_no_job_and_finish_none_twice(stage: Stage) -> None:
     random = Random(random_seed())
