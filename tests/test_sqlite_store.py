@@ -151,7 +151,7 @@ def test_a_database_in_memory_is_refused(path: str) -> None:
 
 
 def test_an_unknown_durability_is_refused(path: str) -> None:
-    with pytest.raises(ConfigurationError, match="NORMAL, FULL, EXTRA, not 'OFF'"):
+    with pytest.raises(ConfigurationError, match="NORMAL, FULL, not 'OFF'"):
         SqliteStore(path, Seam(), synchronous="OFF")
 
 

@@ -24,7 +24,6 @@ _BUSY_TIMEOUT = "PRAGMA busy_timeout = 15000"
 _SYNCHRONOUS = {
     "NORMAL": "PRAGMA synchronous = NORMAL",
     "FULL": "PRAGMA synchronous = FULL",
-    "EXTRA": "PRAGMA synchronous = EXTRA",
 }
 _WAL_TRIES_MAX = 100
 
