@@ -1,13 +1,14 @@
 # make run    set up, and send a few jobs through Holdfast (ONCE=1: end after them)
 # make test   set up, and run all checks and tests (FAST=1: below two minutes; ARGS="-k name": some)
+# make soak   the long run: 5 million finished jobs, and workers killed for 10 minutes (JOBS=, SECONDS_EACH=)
 # make check  style, types, import contracts, tidiness
 # make lock   write requirements/*.txt anew
 
 export PYTHON ?= python3
-export FAST ONCE
+export FAST ONCE JOBS SECONDS_EACH
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format lock clean
+.PHONY: help run test soak check format lock clean
 
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
@@ -21,6 +22,9 @@ run: $(RUNTIME)
 
 test: $(DEV)
 	@scripts/test $(ARGS)
+
+soak: $(DEV)
+	@scripts/soak $(ARGS)
 
 check: $(DEV)
 	@scripts/check

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.domain.job import Claimed, Settlement
 from holdfast.domain.limits import DELAY_SECONDS_MAX, RELEASES_MAX, SNOOZES_MAX
 from holdfast.domain.outcomes import (
+    Crashed,
     Expired,
     Failed,
     Outcome,
@@ -66,6 +67,7 @@ codes = st.sampled_from(["A", "B"])
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeeded, st.just(b"null")),
     st.builds(Failed, codes, st.text(), st.booleans(), st.none() | st.floats()),
+    st.builds(Crashed, codes, st.text()),
     st.builds(Snoozed, st.floats(), st.text()),
     st.just(Released()),
     st.just(Expired()),
@@ -232,6 +234,22 @@ def test_one_release_too_many_keeps_its_attempt(attempt: int, state: State) -> N
     assert not settlement.attempt_back
     assert not settlement.released
     assert settlement.outcome == "released"
+
+
+@pytest.mark.parametrize(("attempt", "state"), [(4, State.QUEUED), (5, State.DEAD)])
+def test_a_crash_uses_an_attempt_and_is_told_from_a_failure(attempt: int, state: State) -> None:
+    settlement = settle(Crashed("CRASHED", "killed by SIGSEGV"), claimed(attempt=attempt))
+    assert settlement.state is state
+    assert (settlement.error_code, settlement.error_text) == ("CRASHED", "killed by SIGSEGV")
+    assert settlement.crashed
+    assert settlement.outcome == "crashed"
+    assert not settlement.attempt_back
+
+
+def test_a_crash_is_retried_as_the_policy_says() -> None:
+    failed, crashed = settle(Failed("A", "")), settle(Crashed("A", ""))
+    assert crashed.delay_seconds == failed.delay_seconds == 2
+    assert not failed.crashed
 
 
 def test_a_job_that_expired_is_canceled_without_having_started() -> None:

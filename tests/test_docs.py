@@ -3,6 +3,8 @@
 The blocks of a page run one after the other in one namespace, in an empty directory. `await` may
 stand anywhere. Test functions in a block are called as a test runner would. A block that can't run
 says so, with a reason: ```python no-run: needs a mail server
+
+A page that asks for SHOP_DATABASE_URL gets a migrated PostgreSQL database, which is Django's, too.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ import ast
 import asyncio
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import pytest
+
+from holdfast import Holdfast
+from tests.support import django_settings
+from tests.support.postgres import Databases
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -30,7 +36,8 @@ def blocks(page: Path) -> Iterator[tuple[str, CodeType]]:
         line = text.count("\n", 0, match.start("code"))
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         source = "\n" * line + match["code"]
-        yield match["mark"], compile(source, str(page.relative_to(ROOT)), "exec", flags)
+        name = str(page.relative_to(ROOT))
+        yield match["mark"], compile(source, name, "exec", flags, dont_inherit=True)
 
 
 def run(code: CodeType, namespace: dict[str, Any], runner: asyncio.Runner) -> None:
@@ -45,26 +52,40 @@ def _finish(value: Any, runner: asyncio.Runner) -> None:
         runner.run(value)
 
 
+@pytest.fixture
+def shop_url(
+    postgres_databases: Callable[[str], Databases], migrated_template: Callable[[str], str]
+) -> Iterator[str]:
+    databases = postgres_databases("pg15")
+    name = databases.create(migrated_template("pg15"))
+    url = databases.url(name)
+    with django_settings.database(url, "default"):
+        yield url
+    databases.drop(name)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_DATABASE_URL", raising=False)
+    if "SHOP_DATABASE_URL" in page.read_text(encoding="utf-8"):
+        monkeypatch.setenv("SHOP_DATABASE_URL", request.getfixturevalue("shop_url"))
     namespace: dict[str, Any] = {"__name__": page.stem}
+    apps: set[Holdfast] = set()
     with asyncio.Runner() as runner:
         for mark, code in blocks(page):
             if not mark.startswith("no-run: "):
                 assert mark == "", f"{page.name}: a block is marked {mark!r}"
                 run(code, namespace, runner)
-        _close_all(namespace, runner)
+                apps.update(app for app in namespace.values() if isinstance(app, Holdfast))
+        _close_all(apps, runner)
 
 
-def _close_all(namespace: dict[str, Any], runner: asyncio.Runner) -> None:
+def _close_all(apps: Iterable[Holdfast], runner: asyncio.Runner) -> None:
     """Close what examples leave open for the sake of shortness."""
-    from holdfast import Holdfast
-
-    for app in [value for value in namespace.values() if isinstance(value, Holdfast)]:
+    for app in apps:
         app.close_sync()
         runner.run(app.close())
 

@@ -26,6 +26,7 @@ from holdfast import (
     WrongState,
 )
 from holdfast.domain.limits import SNOOZES_MAX
+from tests.support.processes import pause
 from tests.support.running import QUICK, execute, seen_events, signal, working
 
 LOSE = """UPDATE jobs SET state = 'canceled', fence = fence + 1, lease_owner = NULL,
@@ -425,36 +426,111 @@ async def test_a_thread_that_gives_up_at_its_timeout_has_timed_out(local_hf: Hol
     assert (await run_one(local_hf, gives_up, timeout_seconds=0.05)).error_code == "TIMEOUT"
 
 
-async def test_a_thread_that_ignores_its_timeout_keeps_its_slot_until_it_ends(
-    local_url: str,
+class Deaf:
+    """Handlers that don't listen to being told to stop, until `go`."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.told = 0
+
+    async def in_a_task(self) -> None:
+        while not self.go.is_set():
+            try:
+                await pause(0.01)
+            except asyncio.CancelledError:
+                self.told += 1
+        raise RuntimeError("nobody hears this")
+
+    def in_a_thread(self) -> None:
+        self.go.wait(20)
+        raise RuntimeError("nobody hears this")
+
+
+@pytest.mark.parametrize("kind", ["in_a_task", "in_a_thread"])
+async def test_a_handler_that_ignores_its_timeout_keeps_its_slot_until_it_ends(
+    local_url: str, kind: str
 ) -> None:
-    go = threading.Event()
+    deaf, go = Deaf(), asyncio.Event()
     async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
 
-        @hf.job(timeout_seconds=0.05, retry=Retry.none)
-        def deaf() -> None:
-            go.wait(20)
-            raise RuntimeError("nobody hears this")
+        @hf.job
+        async def holding() -> None:
+            await go.wait()
 
         @hf.job
         async def quick() -> None: ...
 
-        job = await deaf.enqueue()
+        handler = hf.job(timeout_seconds=0.05, retry=Retry.none)(getattr(deaf, kind))
+        job = await handler.enqueue()
+        await holding.enqueue()
         try:
-            async with seen_events() as seen, working(hf, concurrency=1):
-                with pytest.raises(JobFailed, match="TIMEOUT"):
+            async with seen_events() as seen, working(hf, concurrency=2):
+                with pytest.raises(JobFailed, match=r"TIMEOUT: .* within 0\.05 s more"):
                     await hf.result(job.id, timeout_seconds=10)
                 behind = await quick.enqueue()
-                done, _ = await asyncio.wait(
-                    {asyncio.create_task(hf.result(behind.id, timeout_seconds=10))}, timeout=0.2
-                )
-                assert not done
-                assert len(seen.named("start")) == 1
+                waiting = asyncio.create_task(hf.result(behind.id, timeout_seconds=10))
+                assert not (await asyncio.wait({waiting}, timeout=0.2))[0]
+                assert len(seen.named("start")) == 2
+                assert len(seen.named("hung")) == 1
+                deaf.go.set()
+                await waiting
                 go.set()
-                await hf.result(behind.id, timeout_seconds=10)
         finally:
-            go.set()
+            deaf.go.set()
         assert (await hf.get(job.id)).error_code == "TIMEOUT"
+        assert seen.named("lost") == []
+
+
+async def test_a_handler_that_swallows_its_cancellation_and_ends_in_time_has_its_say(
+    local_hf: Holdfast,
+) -> None:
+    async def swallows() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "went on"
+        return "was not stopped"
+
+    assert (await run_one(local_hf, swallows, timeout_seconds=0.05)).result == "went on"
+
+
+@pytest.mark.parametrize("kind", ["in_a_task", "in_a_thread"])
+async def test_a_canceled_handler_that_does_not_stop_is_told_of_and_writes_nothing(
+    local_url: str, kind: str
+) -> None:
+    deaf = Deaf()
+    async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
+        job = await hf.job(getattr(deaf, kind)).enqueue()
+        try:
+            async with seen_events() as seen, working(hf, concurrency=2):
+                await seen.first("start")
+                canceled = await hf.cancel(job.id)
+                await seen.first("hung")
+                deaf.go.set()
+        finally:
+            deaf.go.set()
+        assert await hf.get(job.id) == canceled
+        assert len(seen.named("lost")) == 1
+
+
+async def test_a_completed_job_stays_succeeded_though_its_handler_hangs(local_url: str) -> None:
+    deaf = Deaf()
+
+    async def complete(ctx: Context) -> None:
+        async with ctx.completing():
+            ctx.set_result("done")
+        await deaf.in_a_task()
+
+    async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
+        job = await hf.job(timeout_seconds=0.05)(complete).enqueue()
+        try:
+            async with seen_events() as seen, working(hf, concurrency=2):
+                await seen.first("hung")
+                assert await hf.result(job.id, timeout_seconds=10) == "done"
+                deaf.go.set()
+        finally:
+            deaf.go.set()
+        assert (await hf.get(job.id)).state is State.SUCCEEDED
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

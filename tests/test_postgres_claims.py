@@ -135,13 +135,14 @@ async def test_a_claim_that_goes_on_does_not_walk_over_what_an_old_transaction_k
 async def pages_read_by_next_claim(url: str, last: UUID) -> dict[str, int]:
     """Count the pages that the two ways to claim one more job read."""
     connection = await asyncpg.connect(url)
-    run_at = await connection.fetchval("SELECT run_at FROM holdfast.jobs WHERE id = $1", last)
+    run_at = await connection.fetchval("SELECT run_at FROM holdfast.history WHERE id = $1", last)
     values: dict[str, object] = {
         "queues": None,
         "except_queues": [],
         "last_queue": "",
         "worker": "worker",
         "lease_seconds": 30.0,
+        "alone": False,
         "names": ["resize"],
         "limit": 1,
         "lane_queues": ["images"],

@@ -1,14 +1,16 @@
 """The hot statements stay on their indexes on a million rows, whatever the statistics say.
 
 Each is explained as it runs: prepared, with a generic plan. 200 queues of two priorities hold
-300,000 due jobs, behind 100,000 of a better priority that are not due yet, among 600,000 ended
-ones. `stale` statistics were gathered while the table was empty.
+300,000 due jobs, behind 100,000 of a better priority that are not due yet; 46,000 ended in place,
+and 550,000 are in the history, spread over ten days and the rest. `stale` statistics were gathered
+while the tables were empty.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,25 +20,43 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from holdfast.domain.job import Filter
+from holdfast.domain.limits import PAGE_LOOK_MAX
+from holdfast.domain.retention import Retention, parse_rules
+from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.pages import IN_ORDER, PLANNED, page_values
+from holdfast.stores.postgres.settles import retention_values
 from holdfast.stores.postgres.store import STATEMENTS
 from tests.conftest import SERVERS
 from tests.support.postgres import Databases
 
 ROWS = 1_000_000
 LANES = 600
+RUNNING = SUSPECTS = ROWS * 2 // 1000
 QUEUES = [f"queue {number}" for number in range(200)]
 
-FILL = f"""
+DAYS = 10
+
+# Of each thousand jobs 400 wait (100 of them are not due, 2 are suspects), 2 run, 48 have ended in
+# place, and 550 are in the history.
+NUMBERED = f"""
+CREATE TEMPORARY TABLE numbered AS
+SELECT
+    i, (i::bigint * 7919) % 1000 AS kind,
+    (lpad(to_hex(i), 12, '0') || '-7000-8000-000000000000')::uuid AS id,
+    CASE WHEN i % 500 = 7 THEN 'rare' END AS tenant
+FROM generate_series(1, {ROWS}) AS i
+"""
+FILL = """
 INSERT INTO holdfast.jobs (
     id, name, queue, priority, arguments, max_attempts, attempt, fence, state, run_at,
-    lease_owner, lease_expires_at, finished_at, tenant
+    lease_owner, lease_expires_at, finished_at, tenant, suspect
 )
 SELECT
-    (lpad(to_hex(i), 12, '0') || '-7000-8000-000000000000')::uuid, 'resize', 'queue ' || i % 200,
-    CASE WHEN kind < 100 THEN -10 ELSE i / 200 % 2 END,
-    '{{"image": "a.png"}}', 5, CASE WHEN kind < 400 THEN 0 ELSE 1 END,
+    id, 'resize', 'queue ' || i % 200, CASE WHEN kind < 100 THEN -10 ELSE i / 200 % 2 END,
+    '{"image": "a.png"}', 5, CASE WHEN kind < 400 THEN 0 ELSE 1 END,
     CASE WHEN kind < 400 THEN 0 ELSE 1 END,
     CASE WHEN kind < 400 THEN 'queued' WHEN kind < 402 THEN 'running'
          WHEN kind < 404 THEN 'dead' ELSE 'succeeded' END,
@@ -44,33 +64,99 @@ SELECT
     CASE WHEN kind BETWEEN 400 AND 401 THEN 'worker' END,
     CASE kind WHEN 400 THEN now() - interval '1 s' WHEN 401 THEN now() + interval '1 day' END,
     CASE WHEN kind >= 402 THEN now() END,
-    CASE WHEN i % 1000 = 7 THEN 'rare' END
-FROM (
-    SELECT i, (i::bigint * 7919) % 1000 AS kind FROM generate_series(1, {ROWS}) AS i
-) AS numbered
+    tenant, kind IN (398, 399)
+FROM numbered
+WHERE kind < 450
+"""
+FILL_HISTORY = f"""
+INSERT INTO holdfast.history (
+    id, fence, run_at, created_at, finished_at, kept_until, attempt, max_attempts, snoozes,
+    releases, crashes, priority, state, queue, name, arguments, tenant, tags
+)
+SELECT
+    id, 1, now(), now(), now(),
+    now() + make_interval(secs => i % 100) + make_interval(days => i % ({DAYS} + 1) - 1),
+    1, 5, 0, 0, 0, 0, CASE WHEN kind < 452 THEN 'dead' ELSE 'succeeded' END,
+    'queue ' || i % 200, 'resize', '{{"image": "a.png"}}', tenant, '{{}}'
+FROM numbered
+WHERE kind >= 450
+"""
+ADD_DAYS = f"""
+SELECT holdfast.add_history_day((now() AT TIME ZONE 'UTC')::date + number, 0)
+FROM generate_series(0, {DAYS - 2}) AS number
+"""
+NO_AUTOVACUUM = """
+DO $$
+DECLARE
+    each regclass;
+BEGIN
+    FOR each IN
+        SELECT oid FROM pg_class
+        WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'r'
+    LOOP
+        EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = false)', each);
+    END LOOP;
+END
+$$
 """
 
 
 class Plan(NamedTuple):
-    """What a statement read of the table of jobs."""
+    """What a statement read of the live jobs and of the history."""
 
     rows: int
+    history_rows: int
     indexes: set[str]
     seq_scans: int
 
     @classmethod
     def read(cls, root: dict[str, Any]) -> Plan:
-        nodes = [node for node in _nodes(root) if node["Node Type"].endswith("Scan")]
-        rows = sum(_rows(node) for node in nodes if node.get("Relation Name") == "jobs")
-        seq_scans = sum(
-            node["Node Type"] == "Seq Scan" and node["Relation Name"] == "jobs" for node in nodes
+        nodes = [
+            node
+            for node in _nodes(root)
+            if node["Node Type"].endswith("Scan") and node["Actual Loops"]
+        ]
+        of_jobs = [node for node in nodes if node.get("Relation Name") == "jobs"]
+        of_history = [node for node in nodes if _is_history(node.get("Relation Name", ""))]
+        return cls(
+            rows=sum(map(_rows, of_jobs)),
+            history_rows=sum(map(_rows, of_history)),
+            indexes={_index(node) for node in nodes} & INDEXES,
+            seq_scans=sum(node["Node Type"] == "Seq Scan" for node in of_jobs + of_history),
         )
-        indexes = {
-            node["Index Name"]
-            for node in nodes
-            if node.get("Index Name", "").startswith("jobs") and node["Actual Loops"]
-        }
-        return cls(rows, indexes, seq_scans)
+
+
+INDEXES = {
+    "jobs_pkey",
+    "jobs_ready",
+    "jobs_leases",
+    "jobs_expiring",
+    "jobs_suspects",
+    "jobs_leftovers",
+    "jobs_unsuccessful",
+    "jobs_tenant",
+    "jobs_correlation",
+    "history_pkey",
+    "history_unsuccessful",
+    "history_tenant",
+    "history_correlation",
+    "history_kept_until",
+}
+
+
+def _is_history(name: str) -> bool:
+    return re.fullmatch(r"history_(\d{8}|rest)", name) is not None
+
+
+def _index(node: dict[str, Any]) -> str:
+    """Name the index, for a partition by the name of the whole."""
+    name = re.sub(r"^history_(\d{8}|rest)_", "history_", node.get("Index Name", ""))
+    names = {
+        "history_id_idx": "history_unsuccessful",
+        "history_tenant_id_idx": "history_tenant",
+        "history_correlation_id_id_idx": "history_correlation",
+    }
+    return names.get(name, name)
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -88,7 +174,7 @@ def _literal(value: object) -> str:
     if isinstance(value, list):
         items = ["NULL" if item is None else json.dumps(str(item)) for item in value]
         value = "{" + ",".join(items) + "}"
-    if value is None or isinstance(value, (int, float)):
+    if value is None or isinstance(value, bool | int | float):
         return "NULL" if value is None else str(value)
     return "'" + str(value).replace("'", "''") + "'"
 
@@ -98,15 +184,17 @@ async def _fill(url: str) -> None:
     await store.migrate()
     await store.close()
     connection = await asyncpg.connect(url, command_timeout=120)
-    await connection.execute("ALTER TABLE holdfast.jobs SET (autovacuum_enabled = false)")
-    await connection.execute("ANALYZE holdfast.jobs")
-    await connection.execute(FILL)
+    await connection.execute(ADD_DAYS)
+    await connection.execute(NO_AUTOVACUUM)
+    await connection.execute("ANALYZE holdfast.jobs, holdfast.history")
+    for step in (NUMBERED, FILL, FILL_HISTORY):
+        await connection.execute(step)
     await connection.close()
 
 
 async def _analyze(url: str) -> None:
     connection = await asyncpg.connect(url, command_timeout=120)
-    await connection.execute("ANALYZE holdfast.jobs")
+    await connection.execute("ANALYZE holdfast.jobs, holdfast.history")
     await connection.close()
 
 
@@ -127,17 +215,35 @@ def million_jobs(
     databases = postgres_databases(server)
     folder = tmp_path_factory.getbasetemp()
     folder = folder if worker_id == "master" else folder.parent
-    path = folder / f"million jobs, {server}, {statistics}"
+    stale, fresh = (folder / f"million jobs, {server}, {each}" for each in ("stale", "fresh"))
+    name = _made_once(stale, lambda: _make_stale(databases))
+    if statistics == "stale":
+        return databases.url(name), stale
+    return databases.url(_made_once(fresh, lambda: _make_fresh(databases, name, stale))), fresh
+
+
+def _made_once(path: Path, make: Callable[[], str]) -> str:
     with locked(path) as note:
         note.seek(0)
         name = note.read()
         if not name:
-            name = databases.create()
-            databases.run(_fill(databases.url(name)))
-            if statistics == "fresh":
-                databases.run(_analyze(databases.url(name)))
+            name = make()
             note.write(name)
-    return databases.url(name), path
+    return name
+
+
+def _make_stale(databases: Databases) -> str:
+    name = databases.create()
+    databases.run(_fill(databases.url(name)))
+    return name
+
+
+def _make_fresh(databases: Databases, stale: str, path: Path) -> str:
+    # A database that is in use can't be copied.
+    with locked(path):
+        name = databases.create(stale)
+    databases.run(_analyze(databases.url(name)))
+    return name
 
 
 @contextmanager
@@ -145,6 +251,9 @@ def locked(path: Path) -> Iterator[TextIO]:
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
+
+
+GENERIC = "SET LOCAL plan_cache_mode = force_generic_plan"
 
 
 class Explainer:
@@ -155,19 +264,20 @@ class Explainer:
         """Explain a statement with the generic plan that the store runs it with."""
         statement = STATEMENTS[name]
         arguments = ", ".join(_literal(value) for value in statement.arguments(values))
-        await self._connection.execute(f"PREPARE {name} AS {statement.sql}")
+        await self._connection.execute(f"DEALLOCATE ALL; PREPARE {name} AS {statement.sql}")
         call = f"{name}({arguments})" if arguments else name
         return await self._explain(f"EXECUTE {call}")
 
-    async def explain_planned(self, name: str, /, **values: object) -> Plan:
+    async def explain_planned(self, name: str, settings: str, /, **values: object) -> Plan:
         """Explain a statement with a plan for these values."""
         statement = STATEMENTS[name]
-        return await self._explain(statement.sql, *statement.arguments(values))
+        return await self._explain(statement.sql, *statement.arguments(values), settings=settings)
 
-    async def _explain(self, sql: str, *arguments: object) -> Plan:
+    async def _explain(self, sql: str, *arguments: object, settings: str = GENERIC) -> Plan:
         transaction = self._connection.transaction()
         await transaction.start()
         try:
+            await self._connection.execute(settings)
             answer = await self._connection.fetchval(
                 f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments
             )
@@ -175,9 +285,9 @@ class Explainer:
             await transaction.rollback()
         return Plan.read(json.loads(answer)[0]["Plan"])
 
-    async def ids(self, state: str, count: int) -> list[UUID]:
+    async def ids(self, state: str, count: int, table: str = "jobs") -> list[UUID]:
         rows = await self._connection.fetch(
-            "SELECT id FROM holdfast.jobs WHERE state = $1 ORDER BY id LIMIT $2", state, count
+            f"SELECT id FROM holdfast.{table} WHERE state = $1 ORDER BY id LIMIT $2", state, count
         )
         return [row["id"] for row in rows]
 
@@ -187,15 +297,27 @@ async def database(million_jobs: tuple[str, Path]) -> AsyncIterator[Explainer]:
     url, path = million_jobs
     with locked(path):
         connection = await asyncpg.connect(url, command_timeout=60)
-        await connection.execute("SET jit = off; SET plan_cache_mode = force_generic_plan")
+        await connection.execute("SET jit = off")
         yield Explainer(connection)
         await connection.close()
 
 
-def assert_bounded(plan: Plan, indexes: set[str], rows_max: int) -> None:
+def assert_bounded(plan: Plan, indexes: set[str], rows_max: int, history_rows_max: int = 0) -> None:
     assert plan.seq_scans == 0
     assert plan.indexes == indexes
     assert plan.rows <= rows_max
+    assert plan.history_rows <= history_rows_max
+
+
+RETENTION = retention_values(Retention(7 * 86400.0, parse_rules("*:dead=90d, images:*=1d")))
+RECLAIM: dict[str, object] = {
+    "dead_worker": None,
+    "outcome": "lost",
+    "error_code": "LEASE_LOST",
+    "reason": "stopped renewing its lease",
+    "crashes_in_company_max": 2,
+    **RETENTION,
+}
 
 
 @pytest.mark.parametrize("queues", [None, QUEUES[:10], QUEUES[:1]], ids=["any", "ten", "one"])
@@ -209,6 +331,7 @@ async def test_a_claim_reads_its_lanes_and_no_more_jobs_than_it_takes(
         except_queues=[],
         worker="worker",
         lease_seconds=30,
+        alone=False,
         last_queue="",
         names=["resize"],
         limit=limit,
@@ -222,6 +345,7 @@ async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(database: E
         "claim_onwards",
         worker="worker",
         lease_seconds=30,
+        alone=False,
         lane_queues=QUEUES,
         lane_priorities=[0] * len(QUEUES),
         lane_run_at=["2020-01-01T00:00:00Z"] * len(QUEUES),
@@ -240,12 +364,17 @@ async def test_a_sweep_reads_one_job_of_each_lane(database: Explainer) -> None:
 async def test_settling_successes_reads_only_their_rows(database: Explainer) -> None:
     ids = await database.ids("running", 500)
     plan = await database.explain(
-        "settle_succeeded", ids=ids, fences=[1] * len(ids), results=["null"] * len(ids)
+        "settle_succeeded",
+        ids=ids,
+        fences=[1] * len(ids),
+        results=["null"] * len(ids),
+        **RETENTION,
     )
     assert_bounded(plan, {"jobs_pkey"}, len(ids))
 
 
-async def test_settling_failures_reads_only_their_rows(database: Explainer) -> None:
+@pytest.mark.parametrize("state", ["queued", "dead"])
+async def test_settling_failures_reads_only_their_rows(database: Explainer, state: str) -> None:
     ids = await database.ids("running", 500)
     zeros = [0] * len(ids)
     plan = await database.explain(
@@ -255,12 +384,14 @@ async def test_settling_failures_reads_only_their_rows(database: Explainer) -> N
         outcomes=["failed"] * len(ids),
         error_codes=["ERROR"] * len(ids),
         error_texts=["text"] * len(ids),
-        states=["queued"] * len(ids),
+        states=[state] * len(ids),
+        crashed=zeros,
         attempts_back=zeros,
         snoozed=zeros,
         released=zeros,
         delay_seconds=zeros,
         results=[None] * len(ids),
+        **RETENTION,
     )
     assert_bounded(plan, {"jobs_pkey"}, 2 * len(ids))
 
@@ -272,20 +403,59 @@ async def test_renewing_reads_only_the_leases(database: Explainer) -> None:
 
 
 async def test_reclaiming_reads_no_more_jobs_than_it_takes(database: Explainer) -> None:
-    plan = await database.explain("reclaim", limit=100)
+    plan = await database.explain("reclaim", limit=100, **RECLAIM)
     assert_bounded(plan, {"jobs_leases", "jobs_pkey"}, 2 * 100)
 
 
 async def test_reclaiming_looks_at_the_waiting_jobs_with_an_expiry_only(
     database: Explainer,
 ) -> None:
-    plan = await database.explain("reclaim", limit=5000)
+    plan = await database.explain("reclaim", limit=5000, **RECLAIM)
     assert_bounded(plan, {"jobs_leases", "jobs_expiring", "jobs_pkey"}, 2 * 1000)
+
+
+async def test_taking_back_what_a_dead_worker_held_reads_only_the_leases(
+    database: Explainer,
+) -> None:
+    held = {**RECLAIM, "dead_worker": "worker"}
+    plan = await database.explain("reclaim_worker", limit=100, **held)
+    assert_bounded(plan, {"jobs_leases", "jobs_pkey"}, 2 * 100)
+    nothing = {**RECLAIM, "dead_worker": "nobody"}
+    plan = await database.explain("reclaim_worker", limit=100, **nothing)
+    assert plan.seq_scans == 0
+    assert plan.rows <= RUNNING
+
+
+@pytest.mark.parametrize("state", ["running", "queued"])
+async def test_taking_back_one_job_reads_its_row(database: Explainer, state: str) -> None:
+    [job_id] = await database.ids(state, 1)
+    plan = await database.explain("reclaim_one", job_id=job_id, **RECLAIM)
+    assert_bounded(plan, {"jobs_pkey"}, 4)
+
+
+async def test_a_claim_of_a_suspect_reads_suspects_only(database: Explainer) -> None:
+    plan = await database.explain(
+        "claim_suspect",
+        worker="worker",
+        lease_seconds=30,
+        names=["resize"],
+        queues=None,
+        except_queues=[],
+    )
+    assert_bounded(plan, {"jobs_suspects", "jobs_pkey"}, SUSPECTS + 1)
+
+
+@pytest.mark.parametrize("queues", [None, QUEUES[:1]], ids=["any", "one"])
+async def test_counting_suspects_reads_suspects_only(
+    database: Explainer, queues: list[str] | None
+) -> None:
+    plan = await database.explain("suspects", names=["resize"], queues=queues)
+    assert_bounded(plan, {"jobs_suspects"}, SUSPECTS)
 
 
 async def test_canceling_reads_only_the_named_jobs(database: Explainer) -> None:
     ids = await database.ids("queued", 100)
-    plan = await database.explain("cancel", ids=ids)
+    plan = await database.explain("cancel", ids=ids, **RETENTION)
     assert_bounded(plan, {"jobs_pkey"}, 2 * len(ids))
 
 
@@ -307,35 +477,112 @@ async def test_asking_for_unknown_names_reads_a_bounded_number(
     assert_bounded(plan, {"jobs_ready"}, 2 * LANES + 2000)
 
 
-@pytest.mark.parametrize("name", ["claim_by_id", "progress", "retry", "requeue", "get"])
+@pytest.mark.parametrize("name", ["claim_by_id", "progress", "retry", "standing"])
 async def test_what_names_one_job_reads_one_row(database: Explainer, name: str) -> None:
     [job_id] = await database.ids("running" if name == "progress" else "queued", 1)
     plan = await database.explain(
-        name,
-        job_id=job_id,
-        worker="worker",
-        lease_seconds=30,
-        progress="{}",
-        fence=1,
-        new_id=UUID(int=1),
+        name, job_id=job_id, worker="worker", lease_seconds=30, progress="{}", fence=1
     )
     assert_bounded(plan, {"jobs_pkey"}, 1)
 
 
-@pytest.mark.parametrize(
-    ("filters", "index"),
-    [
-        ({}, "jobs_pkey"),
-        ({"after": UUID("00000007-a120-7000-8000-000000000000")}, "jobs_pkey"),
-        ({"states": ["failed", "dead"]}, "jobs_unsuccessful"),
-        ({"states": ["dead"]}, "jobs_unsuccessful"),
-        ({"tenant": "rare"}, "jobs_tenant"),
-    ],
-    ids=["all", "after", "unsuccessful", "dead", "tenant"],
-)
-async def test_a_page_reads_no_more_jobs_than_it_shows(
-    database: Explainer, filters: dict[str, object], index: str
+@pytest.mark.parametrize("name", ["get", "requeue"])
+async def test_what_names_one_job_live_or_ended_reads_one_row(
+    database: Explainer, name: str
 ) -> None:
-    blank = dict.fromkeys(("after", "queue", "name", "tenant", "tag", "correlation_id"))
-    values: dict[str, object] = {**blank, "states": [], "limit": 51, **filters}
-    assert_bounded(await database.explain_planned("page", **values), {index}, 51)
+    [live] = await database.ids("queued", 1)
+    # Only what has ended in place can be requeued from there.
+    both = {"jobs_pkey" if name == "get" else "jobs_leftovers", "history_pkey"}
+    plan = await database.explain(name, job_id=live, new_id=UUID(int=1))
+    assert_bounded(plan, both, 1)
+    [ended] = await database.ids("succeeded", 1, "history")
+    plan = await database.explain(name, job_id=ended, new_id=UUID(int=1))
+    assert_bounded(plan, both, 0, 1)
+
+
+@pytest.mark.parametrize("name", ["ended_ids", "fences"])
+async def test_looking_for_ids_in_the_history_reads_only_their_rows(
+    database: Explainer, name: str
+) -> None:
+    ids = await database.ids("succeeded", 100, "history")
+    plan = await database.explain(name, ids=ids)
+    assert plan.seq_scans == 0
+    assert plan.history_rows <= len(ids)
+
+
+NEWEST, MIDDLE = None, UUID("00000007-a120-7000-8000-000000000000")
+FOLLOWING = 2 * (DAYS + 1)  # the first of each partition, and of each that a filter leaves out
+
+
+@pytest.mark.parametrize(
+    ("filter", "after", "indexes"),
+    [
+        (Filter(), NEWEST, {"jobs_pkey", "history_pkey"}),
+        (Filter(), MIDDLE, {"jobs_pkey", "history_pkey"}),
+        (
+            Filter(states=(State.FAILED, State.DEAD)),
+            NEWEST,
+            {"jobs_unsuccessful", "history_unsuccessful"},
+        ),
+        (Filter(states=(State.DEAD,)), MIDDLE, {"jobs_unsuccessful", "history_unsuccessful"}),
+        (Filter(states=(State.SUCCEEDED,)), MIDDLE, {"jobs_leftovers", "history_pkey"}),
+        (Filter(states=(State.QUEUED,)), MIDDLE, {"jobs_pkey"}),
+        (Filter(tenant="rare"), NEWEST, {"jobs_tenant", "history_tenant"}),
+        (Filter(correlation_id="any"), NEWEST, {"jobs_correlation", "history_correlation"}),
+    ],
+    ids=["all", "after", "unsuccessful", "dead", "succeeded", "queued", "tenant", "correlation"],
+)
+async def test_a_page_reads_hardly_more_jobs_than_it_shows(
+    database: Explainer, filter: Filter, after: UUID | None, indexes: set[str]
+) -> None:
+    plan = await database.explain_planned("page", IN_ORDER, **page_values(filter, 50, after))
+    assert_bounded(plan, indexes, 2 * 51, 2 * 51 + FOLLOWING)
+
+
+async def test_a_list_of_the_running_reads_only_the_leases(database: Explainer) -> None:
+    values = page_values(Filter(states=(State.RUNNING,)), 50, NEWEST)
+    plan = await database.explain_planned("page", PLANNED, **values)
+    assert_bounded(plan, {"jobs_leases"}, RUNNING)
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        Filter(queue="nobody's"),
+        Filter(name="nobody's"),
+        Filter(tag="rare"),
+        Filter(states=(State.DEAD, State.QUEUED), queue="nobody's"),
+        Filter(states=(State.DEAD,), queue="nobody's"),
+        Filter(states=(State.SUCCEEDED,), queue="nobody's"),
+        Filter(states=(State.RUNNING,), queue="nobody's"),
+        Filter(tenant="rare", queue="nobody's"),
+    ],
+    ids=str,
+)
+async def test_a_search_in_vain_looks_at_a_bounded_number_of_jobs(
+    database: Explainer, filter: Filter
+) -> None:
+    settings = PLANNED if filter.states == (State.RUNNING,) else IN_ORDER
+    values = page_values(filter, 50, NEWEST)
+    plan = await database.explain_planned("page", settings, **values)
+    assert plan.seq_scans == 0
+    assert plan.rows + plan.history_rows <= PAGE_LOOK_MAX + FOLLOWING
+
+
+async def test_counts_read_nothing_of_the_history(database: Explainer) -> None:
+    plan = await database.explain_planned("counts", PLANNED, tenant=None)
+    assert plan.history_rows == 0
+
+
+async def test_moving_what_ended_in_place_reads_no_more_jobs_than_it_moves(
+    database: Explainer,
+) -> None:
+    plan = await database.explain("move_leftovers", limit=1000, **RETENTION)
+    assert_bounded(plan, {"jobs_leftovers", "jobs_pkey"}, 2 * 1000)
+
+
+async def test_forgetting_history_reads_no_more_jobs_than_it_forgets(database: Explainer) -> None:
+    plan = await database.explain("forget_history", limit=1000)
+    assert plan.seq_scans == 0
+    assert plan.indexes == {"history_kept_until"}
+    assert plan.history_rows <= 2 * 1000

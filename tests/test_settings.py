@@ -58,6 +58,8 @@ def test_without_any_address_the_jobs_are_kept_in_the_working_directory(
         ({"concurrency": None}, "concurrency must be a int"),
         ({"renew_seconds": 16}, "at most half of lease_seconds"),
         ({"sqlite_synchronous": "OFF"}, "FULL or NORMAL"),
+        ({"history_kept_rules": "images"}, "is not a rule like"),
+        ({"history_kept_seconds": 1e9}, "longer than ten years"),
     ],
     ids=str,
 )
@@ -82,4 +84,4 @@ def _shown(value: object) -> str:
 
 
 def _grouped(value: object) -> str:
-    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value) or "none"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import Context, Holdfast, Job, Permanent, Retry, Snooze, State, WrongState
+from holdfast import Context, Filter, Holdfast, Job, Permanent, Retry, Snooze, State, WrongState
 from holdfast.definition import JobFunction
 from holdfast.testing.simulation import Simulation
 from tests.support.services import fast
@@ -31,12 +32,30 @@ LEASE_SECONDS = 10.0
 class Account:
     """What the handlers saw, outside the database."""
 
+    database: sqlite3.Connection
     starts: dict[UUID, list[int]] = field(default_factory=lambda: defaultdict(list))
     expected: dict[UUID, set[State]] = field(default_factory=dict)
+    inside: dict[str, dict[UUID, bool]] = field(default_factory=lambda: defaultdict(dict))
+    alone: dict[UUID, bool] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
 
-    def note(self, ctx: Context) -> None:
-        assert 1 <= ctx.attempt <= ctx.max_attempts
+    @contextmanager
+    def note(self, ctx: Context, process: str) -> Iterator[None]:
+        """Write down the start, and who else runs in the process until the end."""
         self.starts[ctx.job_id].append(ctx.fence)
+        (alone,) = self.database.execute(
+            "SELECT alone FROM jobs WHERE id = ? AND fence = ?", [str(ctx.job_id), ctx.fence]
+        ).fetchone() or [False]
+        inside = self.inside[process]
+        if inside and (alone or any(inside.values())):
+            self.broken.append(f"{ctx.name} in company of {inside}: alone={alone}")
+        if not 1 <= ctx.attempt <= ctx.max_attempts:
+            self.broken.append(f"attempt {ctx.attempt} of {ctx.name}")
+        self.alone[ctx.job_id] = inside[ctx.job_id] = bool(alone)
+        try:
+            yield
+        finally:
+            inside.pop(ctx.job_id, None)
 
 
 Functions = dict[str, JobFunction[Any]]
@@ -55,48 +74,58 @@ def make_app(
     )
     patient = Retry.exponential(max_attempts=20, base=1, cap=8)
 
+    def noted(ctx: Context) -> AbstractContextManager[None]:
+        return account.note(ctx, process)
+
     @hf.job(retry=patient)
     async def quick(ctx: Context) -> int:
-        account.note(ctx)
-        return ctx.fence
+        with noted(ctx):
+            return ctx.fence
 
     @hf.job(retry=patient)
     async def slow(ctx: Context, seconds: float) -> int:
-        account.note(ctx)
-        await simulation.pass_time(seconds)
-        await ctx.progress({"slept": seconds})
-        return ctx.fence
+        with noted(ctx):
+            await simulation.pass_time(seconds)
+            await ctx.progress({"slept": seconds})
+            return ctx.fence
 
     @hf.job(retry=patient)
     def threaded(ctx: Context) -> int:
-        account.note(ctx)
-        return ctx.fence
+        with noted(ctx):
+            return ctx.fence
 
     @hf.job(retry=patient)
     async def flaky(ctx: Context) -> int:
-        account.note(ctx)
-        if ctx.attempt < 3:
-            raise RuntimeError("not yet")
-        return ctx.fence
+        with noted(ctx):
+            if ctx.attempt < 3:
+                raise RuntimeError("not yet")
+            return ctx.fence
 
     @hf.job(retry=patient)
     async def broken(ctx: Context) -> None:
-        account.note(ctx)
-        raise Permanent("never", code="BROKEN")
+        with noted(ctx):
+            raise Permanent("never", code="BROKEN")
 
     @hf.job(retry=Retry.schedule([1, 1]))
     async def hopeless(ctx: Context) -> None:
-        account.note(ctx)
-        raise RuntimeError("never")
+        with noted(ctx):
+            raise RuntimeError("never")
 
     @hf.job(retry=patient)
     async def sleepy(ctx: Context) -> int:
-        account.note(ctx)
-        if len(account.starts[ctx.job_id]) < 3:
-            raise Snooze(5)
-        return ctx.fence
+        with noted(ctx):
+            if len(account.starts[ctx.job_id]) < 3:
+                raise Snooze(5)
+            return ctx.fence
 
-    functions = (quick, slow, threaded, flaky, broken, hopeless, sleepy)
+    @hf.job(retry=Retry.schedule([1, 1]))
+    async def poison(ctx: Context) -> None:
+        with noted(ctx):
+            await simulation.pass_time(simulation.random.random())
+            simulation.kill(process)
+            await asyncio.Event().wait()
+
+    functions = (quick, slow, threaded, flaky, broken, hopeless, sleepy, poison)
     return hf, {function.name: function for function in functions}
 
 
@@ -104,6 +133,7 @@ async def enqueue_all(
     hf: Holdfast, job: Functions, simulation: Simulation, account: Account
 ) -> list[Job]:
     draw = simulation.random.random
+    poisons = simulation.random.choice(((), (), (1,), (3,)))
     calls = [
         *(job["quick"].call() for _ in range(2)),
         *(job["slow"].call(seconds=draw() * 20) for _ in range(2)),
@@ -112,44 +142,74 @@ async def enqueue_all(
         job["broken"].call(),
         job["hopeless"].call(),
         job["sleepy"].call(),
+        *(job["poison"].options(max_attempts=attempts).call() for attempts in poisons),
         job["quick"].options(delay_seconds=30).call(),
     ]
     jobs = await hf.enqueue_many(calls)
-    ends = {"broken": {State.FAILED, State.DEAD}, "hopeless": {State.DEAD}}
+    ends = {"broken": {State.FAILED}, "hopeless": {State.DEAD}, "poison": {State.DEAD}}
     for enqueued in jobs:
         account.expected[enqueued.id] = ends.get(enqueued.name, {State.SUCCEEDED})
     return jobs
 
 
-async def chaos(simulation: Simulation, path: Path, account: Account) -> None:
+class Workers:
+    """Worker processes on the simulated machine, each replaced when it was killed."""
+
+    def __init__(self, simulation: Simulation, path: Path, account: Account) -> None:
+        self._simulation = simulation
+        self._path = path
+        self._account = account
+        self._boots = 0
+        self.names = [self._start() for _ in range(WORKERS)]
+
+    def _start(self) -> str:
+        self._boots += 1
+        process = f"worker-{self._boots}"
+        hf, _ = make_app(self._simulation, process, self._path, self._account)
+        concurrency = self._simulation.random.choice((1, 4))
+        self._simulation.start(process, lambda: hf.run_worker(concurrency=concurrency))
+        return process
+
+    async def keep_alive(self, client: Holdfast) -> None:
+        """As a supervisor does; sometimes it takes back what the dead had, and sometimes not."""
+        while True:
+            await self._simulation.pass_time(1)
+            for place, process in enumerate(self.names):
+                if process in self._simulation.killed:
+                    self.names[place] = self._start()
+                    if self._simulation.random.random() < 0.5:
+                        await take_back(client, process)
+
+
+async def take_back(client: Holdfast, process: str) -> None:
+    running = (await client.page(Filter(states=(State.RUNNING,)))).jobs
+    owners = {job.lease_owner for job in running if job.lease_owner is not None}
+    for owner in sorted(owners):
+        if owner.startswith(f"{process}:"):
+            await client._take_back(owner, "was killed")
+
+
+async def chaos(simulation: Simulation, workers: Workers) -> None:
     """Kill, stop and continue worker processes at moments drawn from the seed."""
     draw = simulation.random
-
-    def start(process: str) -> None:
-        hf, _ = make_app(simulation, process, path, account)
-        simulation.start(process, lambda: hf.run_worker(concurrency=draw.choice((1, 4))))
-
-    workers = [f"worker-{number}" for number in range(WORKERS)]
-    for worker in workers:
-        start(worker)
-    for boot in range(3):
+    for _ in range(3):
         await simulation.pass_time(draw.random() * 12)
-        place = draw.randrange(WORKERS)
+        process = draw.choice(workers.names)
         if draw.random() < 0.6:
-            simulation.kill(workers[place])
-            workers[place] = f"worker-{place}-{boot}"
-            start(workers[place])
+            simulation.kill(process)
         else:
-            simulation.stop(workers[place])
+            simulation.stop(process)
             await simulation.pass_time(draw.random() * 3 * LEASE_SECONDS)
-            simulation.go_on(workers[place])
+            simulation.go_on(process)
 
 
 async def schedule(simulation: Simulation, path: Path, account: Account) -> list[Job]:
     client, functions = make_app(simulation, "client", path, account)
     jobs = await enqueue_all(client, functions, simulation, account)
     canceled = simulation.random.choice(jobs)
-    disturbing = asyncio.ensure_future(chaos(simulation, path, account))
+    workers = Workers(simulation, path, account)
+    keeping = asyncio.ensure_future(workers.keep_alive(client))
+    disturbing = asyncio.ensure_future(chaos(simulation, workers))
     await simulation.pass_time(simulation.random.random() * 20)
     with suppress(WrongState):
         await client.cancel(canceled.id)
@@ -159,15 +219,20 @@ async def schedule(simulation: Simulation, path: Path, account: Account) -> list
         for job in jobs:
             while not (await client.get(job.id)).state.ended:
                 await simulation.pass_time(1)
+    keeping.cancel()
     return [await client.get(job.id) for job in jobs]
 
 
 def check(jobs: list[Job], account: Account) -> None:
+    assert account.broken == []
     for job in jobs:
         starts = account.starts[job.id]
         assert job.state in account.expected[job.id], job
         assert starts == sorted(set(starts)), f"the fences of {job.name} did not rise: {starts}"
-        assert len(starts) <= job.max_attempts + job.snoozes + job.releases
+        # The last attempt is given back once, if it crashed in company.
+        assert len(starts) <= job.max_attempts + job.snoozes + job.releases + 1
+        if job.error_code in ("LEASE_LOST", "CRASHED") and starts[-1] == job.fence - 1:
+            assert account.alone[job.id], f"{job.name} died in company"
         if job.state is State.SUCCEEDED:
             # The result is the fence of the attempt that wrote it, and settling raised it by one:
             # so it was the last lease, and nothing was written after it.
@@ -196,9 +261,10 @@ def test_promises_2_3_and_6_hold_under_every_schedule(batch: int, template: Path
     for seed in range(batch * SCHEDULES // BATCHES, (batch + 1) * SCHEDULES // BATCHES):
         path = template.with_name(f"{seed}.db")
         shutil.copy(template, path)
-        account = Account()
-        with Simulation(seed) as simulation:
-            jobs = simulation.run(schedule(simulation, path, account))
+        with closing(sqlite3.connect(path)) as database:
+            account = Account(database)
+            with Simulation(seed) as simulation:
+                jobs = simulation.run(schedule(simulation, path, account))
         try:
             check(jobs, account)
         except AssertionError as error:
@@ -211,8 +277,8 @@ def test_a_schedule_can_be_replayed(template: Path) -> None:
     def play() -> tuple[list[Job], int]:
         path = template.with_name("replay.db")
         shutil.copy(template, path)
-        with Simulation(7) as simulation:
-            jobs = simulation.run(schedule(simulation, path, Account()))
+        with closing(sqlite3.connect(path)) as database, Simulation(7) as simulation:
+            jobs = simulation.run(schedule(simulation, path, Account(database)))
             return jobs, simulation.loop.steps
 
     (first, first_steps), (second, second_steps) = play(), play()

@@ -1,9 +1,8 @@
-"""What is SQLite's own: the file, group commit, locks, migrations, plans."""
+"""What is SQLite's own: the file, group commit, locks."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -23,9 +22,7 @@ from holdfast.domain.job import Filter
 from holdfast.seam import Lane, Seam
 from holdfast.stores import migrations
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.statements import load, read_sql
-from holdfast.testing import VirtualTime
-from holdfast.testing.conformance.harness import claim, enqueue, new_job, recorded, success
+from holdfast.testing.conformance.harness import enqueue, new_job, recorded
 
 NEWEST = migrations.steps("sqlite")[-1].version
 OPENER = """
@@ -373,110 +370,3 @@ async def test_a_store_that_is_not_open_says_so(path: str) -> None:
     await store.close()
     with pytest.raises(StoreUnavailable, match="not open"):
         await store.counts()
-
-
-FILL = """
-WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :rows)
-INSERT INTO jobs (id, name, queue, priority, arguments, max_attempts, run_at, created_at, state,
-    finished_at)
-SELECT printf('00000000-0000-7000-%04x-%012x', :series, n), :name, 'queue ' || (n % :queues),
-    :priority, '{}', 5, :run_at, 0, :state, CASE :state WHEN 'queued' THEN NULL ELSE 0 END
-FROM numbers
-"""
-FAR = 2**52
-
-
-def fill(path: str, **changes: object) -> None:
-    rows = {"rows": 50_000, "queues": 1, "priority": 0, "name": "job", "run_at": FAR}
-    with sqlite3.connect(path) as connection:
-        connection.execute(FILL, {**rows, "series": 1, "state": "queued", **changes})
-    connection.close()
-
-
-class Counting(VirtualTime):
-    """Counts the thousands of steps of SQLite's machine: the same number on every computer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.thousands = 0
-
-    def connect_sqlite(self, path: str) -> sqlite3.Connection:
-        connection = super().connect_sqlite(path)
-        connection.set_progress_handler(self._count, 1000)
-        return connection
-
-    def _count(self) -> int:
-        self.thousands += 1
-        return 0
-
-
-@pytest.mark.parametrize(
-    "backlog",
-    [
-        {"priority": -5},
-        {"run_at": FAR},
-        {"queues": 200},
-        {"state": "succeeded"},
-        {"state": "dead"},
-    ],
-    ids=["better but not due", "not due", "not due in 200 queues", "succeeded", "dead"],
-)
-async def test_what_waits_or_has_ended_does_not_slow_the_verbs_of_a_worker(
-    path: str, backlog: dict[str, object]
-) -> None:
-    seam = Counting()
-    store = await opened(path, seam)
-    fill(path, **backlog)
-    await store.enqueue([new_job(priority=9) for _ in range(10)])
-    seam.thousands = 0
-    jobs = await claim(store, 10)
-    assert len(jobs) == 10
-    await store.renew([job.lease for job in jobs], 30.0)
-    assert await store.awaited(["job"], None, 5)
-    await store.settle([success(job) for job in jobs])
-    assert not await store.awaited(["job"], None, 5)
-    assert await store.unknown_names(["job"], None) == []
-    assert await store.reclaim(100) == []
-    assert seam.thousands < 60
-    await store.close()
-
-
-async def test_jobs_that_nobody_here_knows_are_passed_over_in_the_index(path: str) -> None:
-    seam = Counting()
-    store = await opened(path, seam)
-    fill(path, name="unknown", run_at=0)
-    await enqueue(store)
-    seam.thousands = 0
-    assert len(await claim(store, 10)) == 1
-    assert seam.thousands < 600
-    await store.close()
-
-
-@pytest.mark.parametrize("analysed", ["never", "while empty", "when full"])
-async def test_no_statement_of_the_hot_path_scans_the_jobs(path: str, analysed: str) -> None:
-    await (await opened(path)).close()
-    connection = sqlite3.connect(path)
-    if analysed == "while empty":
-        connection.execute("ANALYZE")
-    connection.close()
-    fill(path)
-    fill(path, series=2, state="succeeded")
-    connection = sqlite3.connect(path)
-    if analysed == "when full":
-        connection.execute("ANALYZE")
-    statements = {
-        **load(read_sql("sqlite", "writes.sql"), numbered=False),
-        **load(read_sql("sqlite", "reads.sql"), numbered=False),
-    }
-    for name in ("insert_jobs", "counts", "page", "page_of_unsuccessful"):
-        del statements[name]
-    scans = {}
-    for name, statement in statements.items():
-        values = dict.fromkeys(statement.parameters, "[]")
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", values).fetchall()
-        found = [row[3] for row in plan if re.match(r"SCAN (jobs|attempts)\b", row[3])]
-        if found:
-            scans[name] = found
-    connection.close()
-    # Running jobs are few; they are read whole to find one by its name.
-    assert scans == {"awaited": ["SCAN jobs USING INDEX jobs_leased"]}

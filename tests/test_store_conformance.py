@@ -12,12 +12,14 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualTime
 from holdfast.testing.conformance import Harness, StoreConformance
+from holdfast.testing.conformance.harness import A_WEEK
 from tests.conftest import SERVERS
 from tests.support.postgres import Databases
 
@@ -31,9 +33,24 @@ SHIFTED = {
         "finished_at",
         "lease_expires_at",
     ],
+    "history": [
+        "run_at",
+        "expires_at",
+        "created_at",
+        "started_at",
+        "finished_at",
+        "kept_until",
+    ],
     "attempts": ["started_at", "ended_at"],
     "idempotency_keys": ["expires_at"],
 }
+COUNT_ANEW = """
+WITH old AS (DELETE FROM holdfast.history_counts)
+INSERT INTO holdfast.history_counts (kept_day, tenant, queue, state, jobs)
+SELECT (kept_until AT TIME ZONE 'UTC')::date, coalesce(tenant, ''), queue, state, count(*)
+FROM holdfast.history
+GROUP BY 1, 2, 3, 4
+"""
 
 
 class SqliteHarness:
@@ -43,8 +60,8 @@ class SqliteHarness:
         self._path = path
         self._time = VirtualTime()
 
-    async def open_store(self) -> Store:
-        store = SqliteStore(str(self._path), self._time, synchronous="NORMAL")
+    async def open_store(self, retention: Retention = A_WEEK) -> Store:
+        store = SqliteStore(str(self._path), self._time, synchronous="NORMAL", retention=retention)
         await store.open()
         return store
 
@@ -58,18 +75,30 @@ class SqliteHarness:
             else value
             for name, value in columns.items()
         }
-        assignments = ", ".join(f"{name} = :{name}" for name in values)
         connection = sqlite3.connect(self._path)
         try:
             with connection:
-                connection.execute(
-                    f"UPDATE jobs SET {assignments} WHERE id = :id", {**values, "id": str(job_id)}
-                )
+                if not self._update(connection, "jobs", job_id, values):
+                    kept = {name: values[name] for name in values if not name.startswith("lease_")}
+                    self._update(connection, "history", job_id, kept)
             return True
         except sqlite3.IntegrityError:
             return False
         finally:
             connection.close()
+
+    def _update(
+        self,
+        connection: sqlite3.Connection,
+        table: str,
+        job_id: UUID,
+        values: Mapping[str, object],
+    ) -> bool:
+        assignments = ", ".join(f"{name} = :{name}" for name in values)
+        told = connection.execute(
+            f"UPDATE {table} SET {assignments} WHERE id = :id", {**values, "id": str(job_id)}
+        )
+        return told.rowcount == 1
 
 
 class PostgresHarness:
@@ -78,16 +107,17 @@ class PostgresHarness:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    async def open_store(self) -> Store:
-        store = PostgresStore(self._url, Seam())
+    async def open_store(self, retention: Retention = A_WEEK) -> Store:
+        store = PostgresStore(self._url, Seam(), retention=retention)
         await store.open()
         return store
 
     async def clear(self) -> None:
         connection = await asyncpg.connect(self._url)
         try:
-            tables = ", ".join(f"holdfast.{table}" for table in SHIFTED)
-            await connection.execute(f"TRUNCATE {tables}")
+            # Quicker than to truncate all partitions of the history.
+            for table in (*SHIFTED, "history_counts"):
+                await connection.execute(f"DELETE FROM holdfast.{table}")
         finally:
             await connection.close()
 
@@ -101,21 +131,35 @@ class PostgresHarness:
                 await connection.execute(
                     f"UPDATE holdfast.{table} SET {moves}", timedelta(seconds=seconds)
                 )
+            # Which are kept by the day, and their jobs have changed theirs.
+            await connection.execute(COUNT_ANEW)
         finally:
             await connection.close()
 
     async def write(self, job_id: UUID, columns: Mapping[str, object]) -> bool:
-        assignments = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, 2))
         connection = await asyncpg.connect(self._url)
         try:
-            await connection.execute(
-                f"UPDATE holdfast.jobs SET {assignments} WHERE id = $1", job_id, *columns.values()
-            )
+            if not await self._update(connection, "jobs", job_id, columns):
+                kept = {name: columns[name] for name in columns if not name.startswith("lease_")}
+                await self._update(connection, "history", job_id, kept)
             return True
         except asyncpg.CheckViolationError:
             return False
         finally:
             await connection.close()
+
+    async def _update(
+        self,
+        connection: asyncpg.Connection,
+        table: str,
+        job_id: UUID,
+        columns: Mapping[str, object],
+    ) -> bool:
+        assignments = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, 2))
+        told: str = await connection.execute(
+            f"UPDATE holdfast.{table} SET {assignments} WHERE id = $1", job_id, *columns.values()
+        )
+        return told == "UPDATE 1"
 
 
 @pytest.fixture(scope="module", params=["sqlite", *SERVERS])

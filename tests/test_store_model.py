@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tempfile
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,15 +16,26 @@ from uuid import UUID
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
 
-from holdfast.domain.job import Claimed, Filter, Lease, Settlement
+from holdfast.domain.job import Claimed, Filter, Lease, Reclaimed, Settlement
+from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
+from holdfast.domain.retention import Retention, parse_rules
 from holdfast.domain.states import State
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualTime
+from holdfast.testing.conformance.crashing import crash
 from holdfast.testing.conformance.harness import (
     LEASE_SECONDS,
     claim,
+    claim_suspect,
     failure,
     new_job,
     release,
@@ -30,7 +44,11 @@ from holdfast.testing.conformance.harness import (
 )
 
 T = TypeVar("T")
-seconds = st.integers(0, 60)
+# Mostly due at once: what crashes and what ends takes many claims.
+seconds = st.sampled_from([0, 0, 0, 7, 40])
+expiries = st.sampled_from([None, None, None, 20])
+workers = st.sampled_from(["a", "b"])
+RETENTION = Retention(100, parse_rules("*:dead=40s"))
 
 
 @dataclass
@@ -44,12 +62,40 @@ class ModelJob:
     fence: int = 0
     snoozes: int = 0
     releases: int = 0
+    crashes: int = 0
+    suspect: bool = False
+    alone: bool = False
+    worker: str | None = None
     lease_expires_at: datetime | None = None
+    kept_until: datetime | None = None
 
-    def move(self, state: State) -> None:
+    def move(self, state: State, now: datetime) -> None:
         self.state = state
         self.fence += 1
-        self.lease_expires_at = None
+        self.lease_expires_at = self.worker = None
+        if state.ended:
+            kept_seconds = RETENTION.kept_seconds_of("default", state)
+            self.kept_until = now + timedelta(seconds=kept_seconds)
+
+    def lease(self, now: datetime, worker: str, alone: bool) -> None:
+        self.move(State.RUNNING, now)
+        self.attempt += 1
+        self.alone = alone
+        self.worker = worker
+        self.lease_expires_at = now + timedelta(seconds=LEASE_SECONDS)
+
+    def crash(self, now: datetime) -> None:
+        self.crashes += 1
+        last = self.attempt >= self.max_attempts
+        if last and self.alone:
+            self.move(State.DEAD, now)
+            return
+        self.suspect |= (
+            self.crashes >= CRASHES_IN_COMPANY_MAX or self.attempt + 1 >= self.max_attempts
+        )
+        self.attempt -= last
+        self.run_at = now
+        self.move(State.QUEUED, now)
 
     def holds(self, lease: Lease) -> bool:
         return self.state is State.RUNNING and self.fence == lease.fence
@@ -59,9 +105,10 @@ def _end(job: Claimed, kind: str, delay: int) -> Settlement:
     match kind:
         case "success":
             return success(job)
-        case "failure":
+        case "failure" | "crash":
             last = job.attempt >= job.max_attempts
-            return failure(job, State.DEAD if last else State.QUEUED, delay)
+            state = State.DEAD if last else State.QUEUED
+            return crash(job, state) if kind == "crash" else failure(job, state, delay)
         case "snooze":
             return snooze(job, delay)
         case _:
@@ -77,8 +124,8 @@ class StoreAndModel(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.time = VirtualTime()
         self.runner = asyncio.Runner()
-        path = str(Path(self.folder.name) / "jobs.db")
-        self.store = SqliteStore(path, self.time, synchronous="NORMAL")
+        self.path = str(Path(self.folder.name) / "jobs.db")
+        self.store = SqliteStore(self.path, self.time, synchronous="NORMAL", retention=RETENTION)
         self.do(self.store.open())
         self.model: dict[UUID, ModelJob] = {}
 
@@ -93,12 +140,16 @@ class StoreAndModel(RuleBasedStateMachine):
     def after(self, delay: float) -> datetime:
         return self.time.now() + timedelta(seconds=delay)
 
+    @initialize(target=ids)
+    def begin(self) -> Any:
+        return multiple(*(self.enqueue(0, max_attempts, 0, None) for max_attempts in (1, 2, 5)))
+
     @rule(
         target=ids,
         priority=st.integers(0, 2),
-        max_attempts=st.integers(1, 3),
+        max_attempts=st.integers(1, 5),
         delay=seconds,
-        expires_in=st.none() | seconds,
+        expires_in=expiries,
     )
     def enqueue(self, priority: int, max_attempts: int, delay: int, expires_in: int | None) -> UUID:
         job = new_job(
@@ -112,97 +163,139 @@ class StoreAndModel(RuleBasedStateMachine):
         self.model[job.id] = ModelJob(priority, max_attempts, self.after(delay), expires_at)
         return job.id
 
-    @rule(target=claims, limit=st.integers(1, 4))
-    def claim(self, limit: int) -> Any:
+    def due(self, *, suspect: bool) -> list[UUID]:
         now = self.time.now()
-        due = sorted(
+        found = sorted(
             (job.priority, job.run_at, job_id)
             for job_id, job in self.model.items()
-            if job.state is State.QUEUED and job.run_at <= now
-        )[:limit]
-        claimed = self.do(claim(self.store, limit))
-        assert [job.id for job in claimed] == [job_id for _, _, job_id in due]
+            if job.state is State.QUEUED and job.run_at <= now and job.suspect == suspect
+        )
+        return [job_id for _, _, job_id in found]
+
+    def leased(self, claimed: Claimed, worker: str, alone: bool) -> None:
+        job, now = self.model[claimed.id], self.time.now()
+        job.lease(now, worker, alone)
+        assert (claimed.fence, claimed.attempt) == (job.fence, job.attempt)
+        assert claimed.expired == (job.expires_at is not None and job.expires_at <= now)
+
+    @rule(target=claims, limit=st.integers(1, 4), worker=workers, alone=st.booleans())
+    def claim(self, limit: int, worker: str, alone: bool) -> Any:
+        expected = self.due(suspect=False)[:limit]
+        claimed = self.do(claim(self.store, limit, worker=worker, alone=alone))
+        assert [job.id for job in claimed] == expected
         for each in claimed:
-            job = self.model[each.id]
-            job.move(State.RUNNING)
-            job.attempt += 1
-            job.lease_expires_at = self.after(LEASE_SECONDS)
-            assert (each.fence, each.attempt) == (job.fence, job.attempt)
-            assert each.expired == (job.expires_at is not None and job.expires_at <= now)
+            self.leased(each, worker, alone)
         return multiple(*claimed)
+
+    @rule(target=claims, worker=workers)
+    def claim_suspect(self, worker: str) -> Any:
+        expected = self.due(suspect=True)
+        assert self.do(self.store.suspects(["job"], None)) == len(expected)
+        claimed = self.do(claim_suspect(self.store, worker=worker))
+        assert (claimed and [claimed.id]) == (expected[:1] or None)
+        if claimed is None:
+            return multiple()
+        self.leased(claimed, worker, alone=True)
+        return claimed
 
     @rule(
         held=claims,
-        kind=st.sampled_from(["success", "failure", "snooze", "release"]),
+        kind=st.sampled_from(["success", "failure", "crash", "snooze", "release"]),
         delay=seconds,
     )
     def settle(self, held: Claimed, kind: str, delay: int) -> None:
-        job = self.model[held.id]
+        job = self.model.get(held.id)
         end = _end(held, kind, delay)
         lost = self.do(self.store.settle([end]))
-        assert (lost == []) == job.holds(held.lease)
-        if not lost:
-            job.move(end.state)
+        assert (lost == []) == (job is not None and job.holds(held.lease))
+        if job is not None and not lost:
+            job.move(end.state, self.time.now())
             job.attempt -= end.attempt_back
             job.snoozes += end.snoozed
             job.releases += end.released
+            job.crashes += end.crashed
             if end.state is State.QUEUED:
                 job.run_at = self.after(end.delay_seconds)
 
     @rule(held=claims)
     def renew(self, held: Claimed) -> None:
-        job = self.model[held.id]
+        job = self.model.get(held.id)
         lost = self.do(self.store.renew([held.lease], LEASE_SECONDS))
-        assert (lost == []) == job.holds(held.lease)
-        if not lost:
+        assert (lost == []) == (job is not None and job.holds(held.lease))
+        if job is not None and not lost:
             job.lease_expires_at = self.after(LEASE_SECONDS)
 
     @rule(job_id=ids)
     def cancel(self, job_id: UUID) -> None:
-        job = self.model[job_id]
+        job = self.model.get(job_id)
         canceled = self.do(self.store.cancel([job_id]))
-        assert [one.was_running for one in canceled] == (
-            [] if job.state.ended else [job.state is State.RUNNING]
-        )
-        if canceled:
-            job.move(State.CANCELED)
+        if job is None or job.state.ended:
+            assert canceled == []
+        else:
+            assert [one.was_running for one in canceled] == [job.state is State.RUNNING]
+            job.move(State.CANCELED, self.time.now())
 
     @rule(job_id=ids)
     def retry(self, job_id: UUID) -> None:
-        job = self.model[job_id]
+        job = self.model.get(job_id)
         retried = self.do(self.store.retry(job_id))
-        assert retried == (job.state is State.QUEUED)
-        if retried:
+        assert retried == (job is not None and job.state is State.QUEUED)
+        if job is not None and retried:
             job.run_at = self.time.now()
 
     @rule(target=ids, job_id=ids)
     def requeue(self, job_id: UUID) -> Any:
-        job, new = self.model[job_id], new_job()
+        job, new = self.model.get(job_id), new_job()
         requeued = self.do(self.store.requeue(job_id, new.id))
-        assert requeued == job.state.ended
-        if not requeued:
+        assert requeued == (job is not None and job.state.ended)
+        if job is None or not requeued:
             return multiple()
         self.model[new.id] = ModelJob(job.priority, job.max_attempts, self.time.now(), None)
         return new.id
 
-    @rule()
-    def reclaim(self) -> None:
+    def compare(self, reclaimed: Sequence[Reclaimed], expected: dict[UUID, ModelJob]) -> None:
+        assert {one.job_id: (one.state, one.suspect, one.fence) for one in reclaimed} == {
+            job_id: (job.state, job.suspect and not job.state.ended, job.fence)
+            for job_id, job in expected.items()
+        }
+
+    @rule(waited=st.booleans())
+    def reclaim(self, waited: bool) -> None:
+        self.time.advance(LEASE_SECONDS + 1 if waited else 0)
         now = self.time.now()
         expected = {}
         for job_id, job in self.model.items():
             if job.lease_expires_at is not None and job.lease_expires_at < now:
-                dead = job.attempt >= job.max_attempts
-                job.run_at = job.run_at if dead else now
-                job.move(State.DEAD if dead else State.QUEUED)
-                expected[job_id] = job.state
+                job.crash(now)
+                expected[job_id] = job
             elif job.state is State.QUEUED and job.expires_at and job.expires_at <= now:
-                job.move(State.CANCELED)
-                expected[job_id] = job.state
-        reclaimed = self.do(self.store.reclaim(100))
-        assert {one.job_id: one.state for one in reclaimed} == expected
+                job.suspect = False
+                job.move(State.CANCELED, now)
+                expected[job_id] = job
+        self.compare(self.do(self.store.reclaim(100)), expected)
 
-    @rule(seconds=st.integers(1, 45))
-    def wait(self, seconds: int) -> None:
+    @rule(worker=workers, alone=st.booleans(), suspect=st.booleans())
+    def die(self, worker: str, alone: bool, suspect: bool) -> None:
+        """A worker dies right after a claim, which series of single steps seldom come to."""
+        if suspect:
+            self.claim_suspect(worker)
+        else:
+            self.claim(4, worker, alone)
+        held = {job_id: job for job_id, job in self.model.items() if job.worker == worker}
+        for job in held.values():
+            job.crash(self.time.now())
+        self.compare(self.do(self.store.reclaim(100, worker, "died")), held)
+
+    @rule()
+    def tidy(self) -> None:
+        now = self.time.now()
+        for job_id, job in list(self.model.items()):
+            if job.kept_until is not None and job.kept_until <= now:
+                del self.model[job_id]
+        assert self.do(self.store.tidy(1000)) < 1000
+
+    @rule(seconds=st.sampled_from([1, 10, LEASE_SECONDS + 1, 45]))
+    def wait(self, seconds: float) -> None:
         self.time.advance(seconds)
 
     @invariant()
@@ -215,6 +308,7 @@ class StoreAndModel(RuleBasedStateMachine):
                 job.fence,
                 job.snoozes,
                 job.releases,
+                job.crashes,
                 job.run_at,
                 job.lease_expires_at,
             )
@@ -226,11 +320,26 @@ class StoreAndModel(RuleBasedStateMachine):
                 job.fence,
                 job.snoozes,
                 job.releases,
+                job.crashes,
                 job.run_at,
                 job.lease_expires_at,
             )
             for job_id, job in self.model.items()
         }
+
+    @invariant()
+    def the_live_and_the_ended_have_tables_of_their_own(self) -> None:
+        with closing(sqlite3.connect(self.path)) as connection:
+            live = {UUID(row[0]) for row in connection.execute("SELECT id FROM jobs")}
+            ended = {UUID(row[0]) for row in connection.execute("SELECT id FROM history")}
+        assert live == {job_id for job_id, job in self.model.items() if not job.state.ended}
+        assert ended == {job_id for job_id, job in self.model.items() if job.state.ended}
+
+    @invariant()
+    def both_count_the_same(self) -> None:
+        counts = self.do(self.store.counts())
+        states = Counter(job.state for job in self.model.values())
+        assert {count.state: count.jobs for count in counts} == dict(states)
 
 
 TestStoreAndModel = StoreAndModel.TestCase

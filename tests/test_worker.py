@@ -630,10 +630,10 @@ async def test_one_outcome_that_the_database_refuses_harms_no_other(
         return text
 
     if store_url.startswith("sqlite"):
-        refusal = """CREATE TRIGGER refusal BEFORE UPDATE ON jobs WHEN new.result = '"bad"'
+        refusal = """CREATE TRIGGER refusal BEFORE INSERT ON history WHEN new.result = '"bad"'
             BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"""
     else:
-        refusal = """ALTER TABLE jobs ADD CONSTRAINT refusal CHECK (result::text <> '"bad"')"""
+        refusal = """ALTER TABLE history ADD CONSTRAINT refusal CHECK (result::text <> '"bad"')"""
     await execute(store_url, refusal)
     texts = ["good"] * 6 + ["bad"] + ["good"] * 6
     jobs = await hf.enqueue_many([answer.call(text) for text in texts])
@@ -655,12 +655,10 @@ async def test_a_job_of_which_the_database_refuses_every_end_is_let_go(
     async def fine() -> None: ...
 
     if store_url.startswith("sqlite"):
-        refusal = """CREATE TRIGGER refusal BEFORE UPDATE ON jobs
-            WHEN new.name = 'cursed' AND new.finished_at IS NOT NULL
+        refusal = """CREATE TRIGGER refusal BEFORE INSERT ON history WHEN new.name = 'cursed'
             BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"""
     else:
-        refusal = """ALTER TABLE jobs ADD CONSTRAINT refusal
-            CHECK (name <> 'cursed' OR finished_at IS NULL)"""
+        refusal = "ALTER TABLE history ADD CONSTRAINT refusal CHECK (name <> 'cursed')"
     await execute(store_url, refusal)
     async with seen_events() as seen, working(hf):
         job = await cursed.enqueue()
@@ -760,7 +758,7 @@ class LostAnswer(Seam):
 
             def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
                 cursor = super().execute(sql, *parameters)
-                settling = sql.startswith("UPDATE jobs") and "'succeeded'" in sql
+                settling = "INSERT INTO history" in sql
                 self.settles = self.settles or settling
                 if sql == "COMMIT" and self.settles and not seam.lost:
                     seam.lost += 1

@@ -23,6 +23,7 @@ from holdfast.domain.errors import (
     StoreRefused,
     StoreUnavailable,
     Transient,
+    WorkerHung,
     WrongState,
 )
 from holdfast.domain.job import Attempt, Filter, Job, Page
@@ -59,6 +60,7 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "Transient",
+    "WorkerHung",
     "WorkerReport",
     "WrongState",
 ]

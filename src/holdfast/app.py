@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from logging import WARNING
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -27,21 +28,28 @@ from holdfast.domain.errors import (
     JobFailed,
     JobNotFound,
     ResultTimeout,
+    StoreUnavailable,
     WrongState,
 )
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Attempt, Count, Filter, Job, NewJob, Page
-from holdfast.domain.limits import ENQUEUE_BATCH_MAX, PAGE_ROWS_MAX
+from holdfast.domain.limits import ENQUEUE_BATCH_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX
 from holdfast.domain.states import State
+from holdfast.maintenance.reclaiming import take_back
+from holdfast.observability import logs
 from holdfast.observability.logs import shown_url
 from holdfast.seam import Seam, SideLoop
 from holdfast.settings import DEFAULT_URL, read_settings
+from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
 from holdfast.stores.opening import make_store
 from holdfast.stores.protocol import Store
 from holdfast.worker import resources
 from holdfast.worker.backoff import Backoff
+from holdfast.worker.children.pool import make_children
+from holdfast.worker.processes import Birth, Launch, find_launch
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.slots import Slots, parse_queues
+from holdfast.worker.supervisor import Supervisor
 from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -121,13 +129,21 @@ class Holdfast:
         self._resources[name] = function
         return function
 
-    async def enqueue_many(self, calls: Sequence[Call]) -> list[Job]:
-        """Enqueue all of them or none, in one transaction."""
-        return await self._enqueue(self._new_jobs(calls))
+    async def enqueue_many(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
+        """Enqueue all or none: in a transaction of its own, or in that of the given connection."""
+        jobs = self._new_jobs(calls)
+        if connection is None:
+            return await self._enqueue(jobs)
+        foreign = recognise_async(connection, "enqueue_sync or enqueue_many_sync")
+        return await self._enqueue_through(foreign, jobs)
 
-    def enqueue_many_sync(self, calls: Sequence[Call]) -> list[Job]:
+    def enqueue_many_sync(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
         """`enqueue_many` for code without an event loop."""
-        return self._run_sync(self._enqueue(self._new_jobs(calls)))
+        jobs = self._new_jobs(calls)
+        if connection is None:
+            return self._run_sync(self._enqueue(jobs))
+        foreign = recognise_sync(connection, "await enqueue(...) or await enqueue_many(...)")
+        return run_now(self._enqueue_through(foreign, jobs))
 
     async def get(self, job_id: UUID) -> Job:
         _check_id(job_id)
@@ -159,10 +175,22 @@ class Holdfast:
     async def page(
         self, filter: Filter | None = None, limit: int = 50, after: UUID | None = None
     ) -> Page:
-        """Jobs that match, newest first, going on behind the id `after`."""
+        """Jobs that match, newest first, going on behind the id `after`.
+
+        A search for something rare looks at a bounded number of jobs: then the page has less than
+        `limit`, and its `after` says where to go on.
+        """
         if not 1 <= limit <= PAGE_ROWS_MAX:
             raise ConfigurationError(f"limit must be 1 to {PAGE_ROWS_MAX}, not {limit}")
-        return await (await self._store()).page(filter or Filter(), limit, after)
+        store = await self._store()
+        found: list[Job] = []
+        for _ in range(PAGE_STEPS_MAX):
+            page = await store.page(filter or Filter(), limit - len(found), after)
+            found += page.jobs
+            after = page.after
+            if after is None or len(found) == limit:
+                break
+        return Page(found, after)
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return await (await self._store()).counts(tenant)
@@ -216,15 +244,60 @@ class Holdfast:
         The signals are left alone if somebody else (a web server, say) handles them. Either way
         what runs is finished within `grace_seconds` or released; the second signal hurries.
         """
-        if not self._definitions:
-            raise ConfigurationError("there are no jobs: define one with @hf.job first")
-        slots = self._slots(concurrency, _queue_caps(queues))
-        horizon_seconds = self.settings.lease_seconds if until_empty else None
-        return await self._run_worker(slots, horizon_seconds)
+        return await self._run_worker(self._slots(concurrency, queues), self._horizon(until_empty))
 
     async def run_due(self, concurrency: int | None = None) -> WorkerReport:
         """Run what is due now, and what becomes due meanwhile, and come back: for tests."""
         return await self._run_worker(self._slots(concurrency, None), 0.0)
+
+    async def run_launched(
+        self,
+        launch: Launch,
+        birth: Birth | None,
+        *,
+        concurrency: int | None = None,
+        queues: Queues | None = None,
+        until_empty: bool = False,
+    ) -> WorkerReport:
+        """`run_worker` for a process that is nothing but a worker: `holdfast worker`."""
+        slots = self._slots(1 if birth and birth.suspects_only else concurrency, queues)
+        return await self._run_worker(slots, self._horizon(until_empty), launch, birth)
+
+    async def run_processes(
+        self,
+        launch: Launch,
+        processes: int,
+        *,
+        concurrency: int | None = None,
+        queues: str | None = None,
+        until_empty: bool = False,
+    ) -> bool:
+        """Run several such processes until SIGTERM or SIGINT; answer whether all ended well."""
+        slots = self._slots(concurrency, queues)  # what can't be right is told before they start
+        options = ["--concurrency", str(slots.concurrency)]
+        options += ["--queues", queues] if queues else []
+        options += ["--until-empty"] if until_empty else []
+        supervisor = Supervisor(
+            launch=launch.with_options(*options),
+            count=processes,
+            until_empty=until_empty,
+            grace_seconds=self.settings.grace_seconds,
+            seam=self._seam,
+            take_back=self._take_back,
+        )
+        return await supervisor.run()
+
+    async def _take_back(self, worker_id: str, reason: str) -> None:
+        """Free what a worker had that died, on a connection for this moment."""
+        try:
+            store = await self._open()
+        except StoreUnavailable as error:
+            logs.event(WARNING, "sweep_failed", str(error))
+            return
+        try:
+            await take_back(store, worker_id, reason)
+        finally:
+            await store.close()
 
     @asynccontextmanager
     async def borrowed(self, url: str, seam: Seam) -> AsyncIterator[None]:
@@ -238,12 +311,30 @@ class Holdfast:
             await self.close()
             self._url, self._seam, self._stores, self._sync_loop = own
 
-    def _slots(self, concurrency: int | None, queues: dict[str, int | None] | None) -> Slots:
-        return Slots(self.settings.concurrency if concurrency is None else concurrency, queues)
+    def _slots(self, concurrency: int | None, queues: Queues | None) -> Slots:
+        if not self._definitions:
+            raise ConfigurationError("there are no jobs: define one with @hf.job first")
+        limit = self.settings.concurrency if concurrency is None else concurrency
+        return Slots(limit, _queue_caps(queues))
 
-    async def _run_worker(self, slots: Slots, horizon_seconds: float | None) -> WorkerReport:
-        async with resources.opened(self._resources) as made:
+    def _horizon(self, until_empty: bool) -> float | None:
+        return self.settings.lease_seconds if until_empty else None
+
+    def _find_launch(self) -> Launch | None:
+        return find_launch(self, [each.function for each in self._definitions.values()])
+
+    async def _run_worker(
+        self,
+        slots: Slots,
+        horizon_seconds: float | None,
+        launch: Launch | None = None,
+        birth: Birth | None = None,
+    ) -> WorkerReport:
+        making = make_children(self, self._url, self._definitions, self.settings, self._seam)
+        async with making as children, resources.opened(self._resources) as made:
             worker = Worker(
+                birth=birth,
+                find_launch=lambda: launch or self._find_launch(),
                 store=await self._store(),
                 make_keepers_store=lambda: make_store(self._url, self._seam, self.settings),
                 definitions=self._definitions,
@@ -251,10 +342,18 @@ class Holdfast:
                 settings=self.settings,
                 seam=self._seam,
                 slots=slots,
+                children=children,
                 horizon_seconds=horizon_seconds,
             )
             async with worker.signals() if self._seam.signals_are_free() else nullcontext():
                 return await worker.run()
+
+    def lend_to_child(
+        self, url: str
+    ) -> tuple[Mapping[str, Definition], Mapping[str, resources.ResourceFunction]]:
+        """Give out what a child process runs, which stands on the database of its worker."""
+        self._url = url
+        return self._definitions, self._resources
 
     async def close(self) -> None:
         """Close what this event loop opened; the object can be used again afterwards."""
@@ -334,6 +433,25 @@ class Holdfast:
             job.enqueued(now) if receipt.created else await self.get(receipt.id)
             for job, receipt in zip(jobs, receipts, strict=True)
         ]
+
+    async def _enqueue_through(self, foreign: Foreign, jobs: Sequence[NewJob]) -> list[Job]:
+        """Enqueue in a transaction of the caller's, where what it did before can be seen."""
+        # It need not be open: the connection is the caller's.
+        store = make_store(self._url, self._seam, self.settings)
+        now = self._seam.now()
+
+        async def enqueue(driver: Driver) -> list[Job]:
+            await driver.join()
+            enrolled = store.enrol(driver)
+            found = []
+            for job, receipt in zip(jobs, await enrolled.enqueue(jobs), strict=True):
+                known = None if receipt.created else await enrolled.get(receipt.id)
+                if known is None and not receipt.created:
+                    raise JobNotFound(receipt.id)
+                found.append(known or job.enqueued(now))
+            return found
+
+        return await foreign.run(enqueue) if jobs else []
 
     def _run_sync(self, work: Coroutine[Any, Any, R]) -> R:
         with self._sync_lock:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Protocol
 from uuid import UUID
 
+from holdfast.completing import Completing, CompletingStore
 from holdfast.domain import codec
-from holdfast.domain.errors import LeaseLost
+from holdfast.domain.errors import ConfigurationError, LeaseLost
 from holdfast.domain.job import Claimed, Lease, Settlement
-from holdfast.domain.states import State
 
 
 class ContextStore(Protocol):
-    """What a context needs of a store."""
+    """What a context needs of a store; for `completing` also what a CompletingStore has."""
 
     async def progress(self, lease: Lease, progress: bytes) -> bool: ...
-
-    def completing(self) -> AbstractAsyncContextManager[Any]: ...
 
 
 current_context: ContextVar[Context | None] = ContextVar("holdfast_context", default=None)
@@ -31,11 +29,9 @@ class Context:
     """One attempt of one job, as its handler sees it."""
 
     __slots__ = (
-        "_completed",
-        "_is_completing",
+        "_completing",
         "_job",
         "_loop",
-        "_result",
         "_result_bytes_max",
         "_stop",
         "_store",
@@ -54,10 +50,8 @@ class Context:
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._stop: threading.Event | None = None
-        self._completed: Settlement | None = None
-        self._is_completing = False
+        self._completing: Completing | None = None
         self.noticed_stop = False
-        self._result: Any = None
         self._result_bytes_max = result_bytes_max
         self.resources = resources
 
@@ -110,9 +104,12 @@ class Context:
 
     async def progress(self, value: Any) -> None:
         """Record how far the job is; any JSON value. LeaseLost if the job is no longer ours."""
-        lease = self._job.lease
-        if not await self._store.progress(lease, codec.encode_progress(value)):
-            raise LeaseLost(lease.job_id, lease.fence)
+        if not await self.record_progress(codec.encode_progress(value)):
+            raise LeaseLost(self._job.id, self._job.fence)
+
+    async def record_progress(self, data: bytes) -> bool:
+        """Record it as it is; answer whether the job is still ours."""
+        return await self._store.progress(self._job.lease, data)
 
     def progress_sync(self, value: Any) -> None:
         """`progress` for handlers that run in a thread."""
@@ -120,43 +117,45 @@ class Context:
             raise RuntimeError("progress_sync would wait for itself here: await ctx.progress(...)")
         asyncio.run_coroutine_threadsafe(self.progress(value), self._loop).result()
 
-    @asynccontextmanager
-    async def completing(self) -> AsyncIterator[Any]:
+    def completing(self, connection: Any = None) -> AbstractAsyncContextManager[Any]:
         """Write in the transaction that ends the job: all of it happens exactly once, or nothing.
 
-        The block gets a connection to the job's own database. At its end the job is settled as
-        succeeded and both are committed together; LeaseLost, and nothing is written, if the job
-        is no longer ours. An error inside the block rolls back, and counts as the handler's. What
-        the handler returns afterwards is not recorded: see `set_result`.
+        The block gets a connection to the job's own database, or works on `connection`: one of the
+        caller's own to that database, which is in no transaction block yet. At its end the job is
+        settled as succeeded and both are committed together; LeaseLost, and nothing is written, if
+        the job is no longer ours. An error inside the block rolls back, and counts as the
+        handler's. What the handler returns afterwards is not recorded: see `set_result`.
         """
-        job = self._job
-        try:
-            async with self._store.completing() as completion:
-                yield completion.connection
-                result = codec.encode_result(self._result, bytes_max=self._result_bytes_max)
-                settlement = Settlement(
-                    job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result
-                )
-                self._is_completing = True
-                if not await completion.settle(settlement):
-                    raise LeaseLost(job.id, job.fence)
-            self._completed = settlement
-        finally:
-            self._is_completing = False
+        return self._completer().block(connection)
+
+    def completing_sync(self, connection: Any = None) -> AbstractContextManager[Any]:
+        """`completing` for handlers that run in a thread."""
+        return self._completer().block_sync(connection)
 
     def set_result(self, value: Any) -> None:
         """Say what `completing` records as the job's result."""
-        self._result = value
+        self._completer().result = value
 
     @property
     def completed(self) -> Settlement | None:
         """The settlement that `completing` has committed."""
-        return self._completed
+        return None if self._completing is None else self._completing.settled
 
     @property
     def settles_itself(self) -> bool:
         """Is `completing` just committing the job's success, or has it done so?"""
-        return self._is_completing or self._completed is not None
+        return self._completing is not None and (
+            self._completing.is_settling or self._completing.settled is not None
+        )
+
+    def _completer(self) -> Completing:
+        if self._completing is None:
+            if not isinstance(self._store, CompletingStore):
+                raise ConfigurationError("ctx.completing is not available in child processes")
+            self._completing = Completing(
+                self._job, self._store, self._result_bytes_max, self._loop
+            )
+        return self._completing
 
     def enable_stop(self) -> None:
         """Get ready to be told to stop: only handlers in threads need it."""

@@ -24,6 +24,7 @@ from holdfast.domain.job import Job, NewJob
 from holdfast.domain.limits import (
     ATTEMPTS_MAX,
     DELAY_SECONDS_MAX,
+    INTEGER_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     TAGS_MAX,
@@ -47,6 +48,8 @@ class JobOptions(TypedDict, total=False):
     priority: int
     retry: Retry | Callable[[], Retry]
     timeout_seconds: float
+    executor: str  # "process": in a child process, which can be killed
+    memory_bytes_max: int  # for executor="process"
     permanent: Sequence[type[BaseException] | str]  # exception types and error codes
     transient: Sequence[type[BaseException] | str]
     expires_in_seconds: float
@@ -63,6 +66,8 @@ class Definition:
     signature: Signature
     retry: Retry
     timeout_seconds: float | None = None
+    executor: str | None = None
+    memory_bytes_max: int | None = None
     permanent: tuple[type[BaseException] | str, ...] = ()
     transient: tuple[type[BaseException] | str, ...] = ()
 
@@ -128,6 +133,7 @@ class Call:
         name = self.definition.name
         return NewJob(
             id=chosen.id or job_id,
+            id_is_chosen=chosen.id is not None,
             name=name,
             arguments=self.arguments,
             queue=chosen.queue,
@@ -152,6 +158,7 @@ class JobFunction(Generic[P]):
     app: Holdfast
     definition: Definition
     defaults: Options = field(default_factory=Options)
+    connection: Any = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -174,8 +181,13 @@ class JobFunction(Generic[P]):
         tags: Sequence[str] | None = None,
         idempotency_key: str | None = None,
         id: UUID | None = None,
+        connection: Any = None,
     ) -> JobFunction[P]:
-        """The same function, enqueued with these options."""
+        """The same function, enqueued with these options.
+
+        `connection` is one of the caller's own: the job is recorded in its open transaction, and
+        committed with that or not at all.
+        """
         given = {
             "queue": queue,
             "priority": priority,
@@ -192,10 +204,19 @@ class JobFunction(Generic[P]):
         changed: dict[str, Any] = {
             name: value for name, value in given.items() if value is not None
         }
-        return replace(self, defaults=replace(self.defaults, **changed))
+        return replace(
+            self,
+            defaults=replace(self.defaults, **changed),
+            connection=self.connection if connection is None else connection,
+        )
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Check the arguments and hold them, for `hf.enqueue_many`."""
+        if self.connection is not None:
+            raise BadArguments("a call has no connection: hf.enqueue_many(calls, connection=...)")
+        return self._call(*args, **kwargs)
+
+    def _call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         arguments = self.definition.signature.bind(
             args, kwargs, bytes_max=self.app.settings.payload_bytes_max
         )
@@ -203,12 +224,14 @@ class JobFunction(Generic[P]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Record the job; when this returns, it will not be lost."""
-        (job,) = await self.app.enqueue_many([self.call(*args, **kwargs)])
+        calls = [self._call(*args, **kwargs)]
+        (job,) = await self.app.enqueue_many(calls, connection=self.connection)
         return job
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """`enqueue` for code without an event loop."""
-        (job,) = self.app.enqueue_many_sync([self.call(*args, **kwargs)])
+        calls = [self._call(*args, **kwargs)]
+        (job,) = self.app.enqueue_many_sync(calls, connection=self.connection)
         return job
 
 
@@ -236,17 +259,39 @@ def define(
     if timeout_seconds is not None:
         _check_range("timeout_seconds", timeout_seconds, TIMEOUT_SECONDS_MIN, DELAY_SECONDS_MAX)
     name = given.pop("name", None) or getattr(function, "__name__", type(function).__name__)
+    signature = Signature.of(function, name)
+    executor, memory_bytes_max = _executor(given, signature)
     definition = Definition(
         name=name,
         aliases=_listed("aliases", given, str),
         function=function,
-        signature=Signature.of(function, name),
+        signature=signature,
         retry=_make_retry(given.pop("retry", None), default_max_attempts),
         timeout_seconds=timeout_seconds,
+        executor=executor,
+        memory_bytes_max=memory_bytes_max,
         permanent=_listed("permanent", given, str, type),
         transient=_listed("transient", given, str, type),
     )
     return definition, Options(**given)
+
+
+def _executor(given: dict[str, Any], signature: Signature) -> tuple[str | None, int | None]:
+    """Take `executor` and `memory_bytes_max` out of the options, if they fit together."""
+    executor = given.pop("executor", None)
+    memory_bytes_max = given.pop("memory_bytes_max", None)
+    if executor not in (None, "process"):
+        raise ConfigurationError(f'executor must be "process" or left out, not {executor!r}')
+    if executor == "process" and signature.is_async:
+        raise ConfigurationError(
+            f"{signature.name}: an async function runs on the worker's event loop; only a plain"
+            ' one can have executor="process"'
+        )
+    if memory_bytes_max is not None:
+        if executor is None:
+            raise ConfigurationError('memory_bytes_max needs executor="process"')
+        _check_range("memory_bytes_max", memory_bytes_max, 1, INTEGER_MAX, int)
+    return executor, memory_bytes_max
 
 
 def _listed(name: str, given: dict[str, Any], *kinds: type) -> tuple[Any, ...]:

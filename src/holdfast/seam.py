@@ -15,7 +15,7 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -50,8 +50,24 @@ class Threads(Protocol):
         """Take no more calls; does not wait for those that are under way."""
 
 
+class Process(Protocol):
+    """A child process that runs, or has ended with a code: minus the signal that killed it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
+    def send_signal(self, signal: int) -> None: ...
+
+
 class Seam:
     """The real machine."""
+
+    starts_processes = True  # where not, handlers of executor="process" run in threads
 
     def __init__(self) -> None:
         self.random = random.Random()
@@ -62,14 +78,36 @@ class Seam:
     def monotonic(self) -> float:
         return time.monotonic()
 
-    def identity(self) -> str:
-        """Name this boot of this process: two deploys of one name are two workers."""
-        return f"{socket.gethostname()[:80]}:{os.getpid()}:{self.random.getrandbits(32):08x}"
+    def identity(self, process_id: int | None = None, token: str | None = None) -> str:
+        """Name this boot of this process: two deploys of one name are two workers.
+
+        Whoever starts a worker process gives it the token, and so knows its name.
+        """
+        host = socket.gethostname()[:80]
+        return f"{host}:{process_id or os.getpid()}:{token or self.token()}"
+
+    def token(self) -> str:
+        return f"{self.random.getrandbits(32):08x}"
 
     def signals_are_free(self) -> bool:
         """May a worker handle SIGTERM, or does somebody else (a web server, say) do so?"""
         on_main_thread = threading.current_thread() is threading.main_thread()
         return on_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+    async def start_process(
+        self, command: Sequence[str], *, pass_fds: Sequence[int] = ()
+    ) -> Process:
+        """Start a process in a session of its own: Ctrl-C reaches it through us, and once."""
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=tuple(pass_fds),
+        )
+
+    def exit(self, code: int) -> None:
+        """End the process here and now, whatever its other threads do."""
+        os._exit(code)
 
     def lane(self, name: str, work: Callable[[list[T]], None]) -> Lane[T]:
         return _ThreadLane(name, work)

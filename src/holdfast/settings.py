@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.domain import limits
 from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.retention import Retention, parse_rules
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 DAY_SECONDS = 86400.0
@@ -29,6 +30,11 @@ class Settings:
     concurrency: int = 20
     max_attempts: int = 5
     keys_kept_seconds: float = 7 * DAY_SECONDS
+    history_kept_seconds: float = 7 * DAY_SECONDS
+    history_kept_rules: str = ""  # like '*:dead=90d, images:succeeded=12h'
+    child_jobs_max: int = 1000
+    child_bytes_max: int = 512 * 1024 * 1024
+    alone_processes: int = 4
     payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX
     result_bytes_max: int = limits.RESULT_BYTES_MAX
     pool_size: int = 4
@@ -43,6 +49,9 @@ class Settings:
             if not least <= value or math.isinf(value):
                 bound = "more than 0" if least else "0 or more"
                 raise ConfigurationError(f"{field.name} must be {bound}, not {value}")
+        parse_rules(self.history_kept_rules)
+        if self.history_kept_seconds > limits.HISTORY_SECONDS_MAX:
+            raise ConfigurationError("history_kept_seconds is longer than ten years")
         if self.sqlite_synchronous not in ("FULL", "NORMAL"):
             raise ConfigurationError(
                 f"sqlite_synchronous must be FULL or NORMAL, not {self.sqlite_synchronous!r}"
@@ -56,6 +65,10 @@ class Settings:
     @property
     def renewal_seconds(self) -> float:
         return self.renew_seconds or self.lease_seconds / 3
+
+    @property
+    def retention(self) -> Retention:
+        return Retention(self.history_kept_seconds, parse_rules(self.history_kept_rules))
 
 
 def read_settings(

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 POSTGRES_SQL = "stores/sql/postgres/jobs.sql"
 POSTGRES_SCHEMA = "stores/sql/postgres/migrations/0001_jobs.sql"
+POSTGRES_HISTORY = "stores/sql/postgres/migrations/0002_history.sql"
 SQLITE_SQL = "stores/sql/sqlite/writes.sql"
 SQLITE_SCHEMA = "stores/sql/sqlite/migrations/0001_jobs.sql"
+SQLITE_HISTORY = "stores/sql/sqlite/migrations/0002_history.sql"
 
 ONE = "test_01_acknowledged_enqueue_is_never_lost.py"
 TWO = "test_02_one_live_lease_and_a_rising_fence.py"
@@ -18,12 +20,18 @@ THREE = "test_03_an_old_fence_changes_nothing.py"
 FOUR = "test_04_completing_writes_happen_exactly_once.py"
 FIVE = "test_05_a_dead_workers_job_starts_again.py"
 SIX = "test_06_a_job_starts_at_most_max_attempts_times.py"
+SIX_CHILDREN = "test_06_poison_children.py"
+SIX_POISON = "test_06_poison.py"
 SEVEN = "test_07_ended_rows_never_change.py"
 EIGHT = "test_08_nothing_starts_before_it_is_due.py"
 NINE = "test_09_wake_ups_cost_latency_only.py"
 TEN = "test_10_same_key_same_job.py"
 TWELVE = "test_12_one_bad_record_harms_no_other.py"
+TWELVE_REFUSED = "test_12_a_refused_end.py"
 THIRTEEN = "test_13_no_silent_death.py"
+THIRTEEN_HANGS = "test_13_hangs.py"
+THIRTEEN_STRAIN = "test_13_database_strain.py"
+THIRTEEN_BLOCKED = "test_13_blocked.py"
 FOURTEEN = "test_14_a_signal_ends_a_worker_cleanly.py"
 FIFTEEN = "test_15_both_stores_behave_the_same.py"
 CANCEL = "test_cancel_reaches_a_running_handler.py"
@@ -77,14 +85,14 @@ MUTANTS = [
         POSTGRES_SQL,
         """\
         WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-            AND run_at <= now() AND name = ANY (:names::text[])
+            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
         ORDER BY run_at, id
         LIMIT :limit
         FOR UPDATE SKIP LOCKED
 """,
         """\
         WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-            AND run_at <= now() AND name = ANY (:names::text[])
+            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
         ORDER BY run_at, id
         LIMIT :limit
 """,
@@ -94,8 +102,8 @@ MUTANTS = [
     Mutant(
         "02 a cancel resets the fence",
         SQLITE_SQL,
-        "state = 'canceled', fence = fence + 1, lease_owner = NULL",
-        "state = 'canceled', fence = fence, lease_owner = NULL",
+        "crashes + json_extract(value, '$[9]'), fence + 1, run_at",
+        "crashes + json_extract(value, '$[9]'), 0, run_at",
         TWO,
         "test_no_retry_snooze_release_crash_cancel_or_requeue_resets_a_fence[sqlite]",
     ),
@@ -117,17 +125,9 @@ MUTANTS = [
     ),
     Mutant(
         "03 SQLite records any success of a running job",
-        SQLITE_SQL,
-        """\
-        json_extract(value, '$[2]') AS result
-    FROM json_each(:settlements)
-) AS settled
-WHERE jobs.id = settled.id AND jobs.fence = settled.fence AND""",
-        """\
-        json_extract(value, '$[2]') AS result
-    FROM json_each(:settlements)
-) AS settled
-WHERE jobs.id = settled.id AND""",
+        "stores/sqlite/leasing.py",
+        "        place = held.pop((one.job_id, one.fence), None)\n",
+        "        place = next((row for key, row in held.items() if key[0] == one.job_id), None)\n",
         THREE,
         "test_a_ghost_that_finishes_leaves_no_trace[sqlite]",
     ),
@@ -136,15 +136,13 @@ WHERE jobs.id = settled.id AND""",
         POSTGRES_SQL,
         """\
         AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
-    RETURNING id
-)
-SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM settled
+    RETURNING
+        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
 """,
         """\
         AND fence >= (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
-    RETURNING id
-)
-SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM settled
+    RETURNING
+        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
 """,
         THREE,
         "test_a_ghost_that_finishes_leaves_no_trace[pg15]",
@@ -160,12 +158,8 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
     Mutant(
         "03 a reclaim keeps the fence",
         SQLITE_SQL,
-        """\
-    fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
-    run_at = CASE WHEN attempt >= max_attempts""",
-        """\
-    fence = fence, lease_owner = NULL, lease_expires_at = NULL,
-    run_at = CASE WHEN attempt >= max_attempts""",
+        "state = 'queued', fence = jobs.fence + 1,",
+        "state = 'queued', fence = jobs.fence,",
         THREE,
         "test_renew_progress_and_settle_with_an_old_fence_change_nothing[sqlite]",
     ),
@@ -200,19 +194,28 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
     ),
     Mutant(
         "04 SQLite commits what a ghost wrote",
-        "stores/sqlite/completing.py",
-        "        return not leasing.settle(transaction, [settlement])\n",
-        "        leasing.settle(transaction, [settlement])\n        return True\n",
+        "stores/sqlite/foreign.py",
+        "            return not leasing.settle(transaction, [settlement])\n",
+        "            leasing.settle(transaction, [settlement])\n            return True\n",
         FOUR,
         "test_a_ghost_pays_nothing[sqlite]",
     ),
     Mutant(
         "04 PostgreSQL commits what a ghost wrote",
-        "stores/postgres/completing.py",
-        "        return written is None\n",
-        "        return True\n",
+        "stores/postgres/foreign.py",
+        "            return not await self._settler.settle(self._connection, [settlement])\n",
+        "            await self._settler.settle(self._connection, [settlement])\n"
+        "            return True\n",
         FOUR,
         "test_a_ghost_pays_nothing[pg15]",
+    ),
+    Mutant(
+        "04 a handler's own connection commits without the end of the job",
+        "completing.py",
+        "            return await self._store.enrol(driver).settle(settlement)\n",
+        "            return True\n",
+        FOUR,
+        "test_a_kill_before_or_after_the_commit_pays_once[-1-pg15]",
     ),
     Mutant(
         "05 nobody takes back what a dead worker held",
@@ -235,34 +238,75 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         "test_a_job_that_kills_its_worker_ends_dead_after_max_attempts[sqlite]",
     ),
     Mutant(
+        "06 suspects run where everybody runs",
+        "worker/worker.py",
+        "        self._suspects.found(count)\n",
+        "        self._claimer.run_suspects()\n",
+        SIX,
+        "test_a_worker_outlives_a_job_that_kills_every_process[sqlite]",
+    ),
+    Mutant(
+        "06 SQLite lets a job die of a crash in company",
+        "stores/sqlite/interventions.py",
+        "State.DEAD if last and job.alone else",
+        "State.DEAD if last else",
+        SIX_POISON,
+        "test_200_jobs_survive_the_poison_among_them[1-sqlite]",
+        wait_seconds=20,
+    ),
+    Mutant(
         "06 more is claimed than can start",
         "worker/claimer.py",
-        "limit=min(limit, CLAIM_BATCH_MAX)",
-        "limit=CLAIM_BATCH_MAX",
+        "min(limit, CLAIM_BATCH_MAX), queues",
+        "CLAIM_BATCH_MAX, queues",
         SIX,
         "test_jobs_behind_the_one_that_was_killed_lose_nothing[sqlite]",
     ),
     Mutant(
-        "07 SQLite lets an ended row change",
+        "06 the death of a child process costs no attempt",
+        "worker/children/pool.py",
+        "return _crashed(child, definition, reason, count_oom_kills() > oom_kills)",
+        "return Released()",
+        SIX_CHILDREN,
+        "test_a_poison_in_a_child_process_ends_as_dead_and_harms_no_other[sqlite]",
+    ),
+    Mutant(
+        "07 SQLite lets a row that ended in place change",
         SQLITE_SCHEMA,
         "    OR (old.state <> 'queued' AND old.state <> 'running')\n",
         "",
         SEVEN,
-        "test_the_database_itself_refuses_to_change_an_ended_row[sqlite]",
+        "test_the_database_itself_refuses_to_change_a_row_that_ended_in_place[sqlite]",
     ),
     Mutant(
-        "07 PostgreSQL lets an ended row change",
+        "07 PostgreSQL lets a row that ended in place change",
         POSTGRES_SCHEMA,
         "    OR OLD.state NOT IN ('queued', 'running')\n",
         "",
+        SEVEN,
+        "test_the_database_itself_refuses_to_change_a_row_that_ended_in_place[pg15]",
+    ),
+    Mutant(
+        "07 SQLite lets the history change",
+        SQLITE_HISTORY,
+        "BEFORE UPDATE ON history\n",
+        "BEFORE UPDATE ON history\nWHEN 0\n",
+        SEVEN,
+        "test_the_database_itself_refuses_to_change_an_ended_row[sqlite]",
+    ),
+    Mutant(
+        "07 PostgreSQL lets the history change",
+        POSTGRES_HISTORY,
+        "BEFORE UPDATE ON holdfast.history FOR EACH ROW\n",
+        "BEFORE UPDATE ON holdfast.history FOR EACH ROW WHEN (false)\n",
         SEVEN,
         "test_the_database_itself_refuses_to_change_an_ended_row[pg15]",
     ),
     Mutant(
         "07 a requeue does not name the old job",
         POSTGRES_SQL,
-        "        tags, id\n    FROM holdfast.jobs",
-        "        tags, NULL\n    FROM holdfast.jobs",
+        "        tags, id\n    FROM (",
+        "        tags, NULL\n    FROM (",
         SEVEN,
         "test_a_requeue_is_a_new_job_that_names_the_old_one_and_has_no_key[pg15]",
     ),
@@ -351,6 +395,30 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         "test_a_worker_resumes_after_a_restart_of_postgresql",
     ),
     Mutant(
+        "13 a blocked process lives on",
+        "worker/watchdog.py",
+        "        self._seam.exit(BLOCKED_CODE)\n",
+        "",
+        THIRTEEN_BLOCKED,
+        "test_a_blocked_process_settles_its_jobs_and_ends[sqlite]",
+    ),
+    Mutant(
+        "13 the neighbours of a blocked handler are left to their leases",
+        "worker/watchdog.py",
+        "                settlements.append(self._settlement(run, run in guilty))\n",
+        "                settlements += [self._settlement(run, True)] if run in guilty else []\n",
+        THIRTEEN_BLOCKED,
+        "test_a_blocked_process_settles_its_jobs_and_ends[sqlite]",
+    ),
+    Mutant(
+        "13 a worker without a slot lives on",
+        "worker/runner.py",
+        "len(self._hung) == self._slots.concurrency",
+        "len(self._hung) > self._slots.concurrency",
+        THIRTEEN_BLOCKED,
+        "test_a_worker_without_a_slot_that_is_not_hung_ends_with_an_error[sqlite]",
+    ),
+    Mutant(
         "13 a failure looks like a success",
         "cli/session.py",
         "FAILED_CODE = 1",
@@ -383,18 +451,66 @@ SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}'
         "test_a_second_signal_hurries[sqlite-INT]",
     ),
     Mutant(
-        "14 a handler that does not listen keeps the process",
-        "cli/session.py",
-        "        if not asyncio.all_tasks(runner.get_loop()):\n            runner.close()",
-        "        runner.close()",
+        "12 a job that can't end keeps others from being taken back",
+        "stores/postgres/reclaims.py",
+        "        rows = await _one_by_one(fetch, values)\n",
+        "        raise\n",
+        TWELVE_REFUSED,
+        "test_a_job_that_the_database_lets_not_end_keeps_no_other_from_ending[pg15]",
+    ),
+    Mutant(
+        "13 a renewal that had to wait counts from when it was asked for",
+        POSTGRES_SQL,
+        "SET lease_expires_at = clock_timestamp() +",
+        "SET lease_expires_at = now() +",
+        THIRTEEN_STRAIN,
+        "test_statements_that_wait_longer_than_a_lease_lose_none[pg15]",
+    ),
+    Mutant(
+        "13 a handler on the loop that does not stop is waited for",
+        "worker/executor.py",
+        "asyncio.get_running_loop().call_later(seconds, self._end_patience, run)",
+        "pass",
+        THIRTEEN_HANGS,
+        "test_a_handler_that_hangs_past_its_timeout_loses_its_lease[sqlite-in_loop]",
+    ),
+    Mutant(
+        "13 a child process that does not stop is waited for",
+        "worker/children/pool.py",
+        """\
+                    hung, seconds = True, None
+                    child.kill()
+""",
+        """\
+                    hung, seconds = True, None
+""",
+        THIRTEEN_HANGS,
+        "test_a_handler_that_hangs_past_its_timeout_loses_its_lease[sqlite-in_child]",
+    ),
+    Mutant(
+        "13 a handler that does not stop keeps its program from ending",
+        "worker/runner.py",
+        "                asyncio.tasks._unregister_task(run.task)\n",
+        "                pass\n",
+        THIRTEEN_HANGS,
+        "test_a_handler_that_swallows_its_cancellation_can_not_keep_a_program_from_ending[2]",
+    ),
+    Mutant(
+        "14 a handler that does not listen keeps its job",
+        "worker/runner.py",
+        """\
+            if run.settlement is None:
+                self._settle(run, Released())
+""",
+        "",
         FOURTEEN,
         "test_a_handler_that_does_not_listen_is_released_and_left_behind[sqlite]",
     ),
     Mutant(
         "15 the stores use other words",
-        SQLITE_SQL,
-        "'the job was canceled while it waited'",
-        "'canceled'",
+        "stores/sqlite/interventions.py",
+        "while it {'ran' if running else 'waited'}",
+        "while it {'ran' if running else 'slept'}",
         FIFTEEN,
         "test_one_scenario_leaves_the_same_record_on_every_store[pg15]",
     ),

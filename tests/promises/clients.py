@@ -8,13 +8,16 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
+from itertools import count
 from random import Random
 from uuid import UUID
 
-from holdfast import Job
+from holdfast import Job, StoreUnavailable
 from tests.promises.app import hf, jobs
 from tests.promises.handlers import folder
-from tests.support.processes import wait_until
+from tests.support.processes import LOOK_SECONDS, pause, wait_until
+
+BATCH_JOBS = 10
 
 
 def say(line: str) -> None:
@@ -51,6 +54,17 @@ async def enqueue_at_once() -> None:
 async def enqueue_from_plain_code() -> None:
     while True:
         acknowledge([jobs.quick.enqueue_sync(1)])
+
+
+async def enqueue_through_failures() -> None:
+    """Enqueue batches, each with a correlation id of its own, and go on after errors."""
+    for number in count():
+        batch = jobs.quick.options(correlation_id=f"{os.getpid()}-{number}")
+        try:
+            acknowledge(await hf.enqueue_many([batch.call(each) for each in range(BATCH_JOBS)]))
+        except StoreUnavailable as error:
+            os.write(2, f"{error}\n".encode())
+        await pause(LOOK_SECONDS)
 
 
 async def enqueue_and_die() -> None:

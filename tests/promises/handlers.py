@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import faulthandler
 import json
 import os
+import resource
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +116,68 @@ async def crash(ctx: Context) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _overflow() -> None:
+    """Recurse in C until the stack is full."""
+    sys.setrecursionlimit(2**31 - 1)
+    nested: list[Any] = []
+    for _ in range(1_000_000):
+        nested = [nested]
+    repr(nested)
+
+
+POISONS: dict[str, Callable[[], object]] = {
+    "exit": lambda: os._exit(3),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda: ctypes.string_at(0),
+    "stack overflow": _overflow,
+}
+
+
+async def poison(ctx: Context, how: str) -> None:
+    """Kill the process, when its neighbours have started."""
+    note(ctx, "start")
+    await pause(0.05)
+    faulthandler.disable()
+    POISONS[how]()
+
+
+def exhaust_memory(ctx: Context) -> None:
+    """Ask for more than the process may have; what the process itself had is left as it was."""
+    note(ctx, "start")
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (2**32, limits[1]))
+    try:
+        bytearray(2**33)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+async def recurse(ctx: Context) -> None:
+    note(ctx, "start")
+
+    def deeper() -> None:
+        deeper()
+
+    deeper()
+
+
+async def block_for_ever(ctx: Context) -> None:
+    """Block the event loop, with a timeout that nobody can enforce from within it."""
+    note(ctx, "start")
+    threading.Event().wait()
+
+
+def hang_for_ever(ctx: Context) -> None:
+    note(ctx, "start")
+    threading.Event().wait()
+
+
+async def leave_a_thread_behind(ctx: Context) -> None:
+    """Wait in a thread of asyncio's own, which the interpreter waits for at its end."""
+    note(ctx, "start")
+    await asyncio.to_thread(threading.Event().wait)
+
+
 async def unsteady(ctx: Context, failures: int) -> int:
     note(ctx, "start")
     if ctx.attempt <= failures:
@@ -211,6 +278,12 @@ class Jobs:
         self.stubborn = hf.job(stubborn)
         self.linger = hf.job(retry=SOON)(linger)
         self.crash = hf.job(retry=SOON)(crash)
+        self.poison = hf.job(retry=SOON)(poison)
+        self.exhaust_memory = hf.job(retry=Retry.none())(exhaust_memory)
+        self.recurse = hf.job(retry=Retry.none())(recurse)
+        self.block_for_ever = hf.job(retry=SOON, timeout_seconds=0.3)(block_for_ever)
+        self.hang_for_ever = hf.job(retry=SOON, timeout_seconds=0.3)(hang_for_ever)
+        self.leave_a_thread_behind = hf.job(leave_a_thread_behind)
         self.unsteady = hf.job(retry=SOON)(unsteady)
         self.snoozing = hf.job(snoozing)
         self.reporting = hf.job(reporting)

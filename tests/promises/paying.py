@@ -6,13 +6,15 @@ import asyncio
 import os
 import signal
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from holdfast import Context, Holdfast, Retry
 from tests.promises.handlers import is_open, note
 from tests.support.processes import LOOK_SECONDS
 
 hf = Holdfast()
+URL = os.environ.get("HOLDFAST_DATABASE_URL", "sqlite:///unused.db")
 SOON = Retry.schedule([0.01] * 9)
 
 
@@ -20,23 +22,74 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@hf.job(retry=SOON)
-async def pay(ctx: Context, dies: str = "") -> None:
-    """Pay, and say `dies` to be killed at a moment of the first attempt."""
+@contextmanager
+def watched(ctx: Context, dies: str) -> Iterator[None]:
+    """Around the block of a handler: its first attempt is killed after the commit."""
     note(ctx, "start")
-    first = ctx.attempt == 1
-    async with ctx.completing() as connection:
-        await connection.execute(
-            "INSERT INTO payments VALUES ($1, $2)", str(ctx.job_id), ctx.attempt
-        )
-        ctx.set_result({"attempt": ctx.attempt})
-        if first and dies == "before":
-            die()
-        if first and dies == "error":
-            raise RuntimeError("not enough money")
-    if first and dies == "after":
+    ctx.set_result({"attempt": ctx.attempt})
+    yield
+    if ctx.attempt == 1 and dies == "after":
         die()
     note(ctx, "finish")
+
+
+def end_block(ctx: Context, dies: str) -> None:
+    """At the end of the block: the first attempt is killed, or fails."""
+    if ctx.attempt == 1 and dies == "before":
+        die()
+    if ctx.attempt == 1 and dies == "error":
+        raise RuntimeError("not enough money")
+
+
+@hf.job(retry=SOON)
+async def pay(ctx: Context, dies: str = "") -> None:
+    with watched(ctx, dies):
+        async with ctx.completing() as connection:
+            await connection.execute(
+                "INSERT INTO payments VALUES ($1, $2)", str(ctx.job_id), ctx.attempt
+            )
+            end_block(ctx, dies)
+
+
+@hf.job(retry=SOON)
+def pay_sync(ctx: Context, dies: str = "") -> None:
+    with watched(ctx, dies), ctx.completing_sync() as connection:
+        connection.execute("INSERT INTO payments VALUES ($1, $2)", str(ctx.job_id), ctx.attempt)
+        end_block(ctx, dies)
+
+
+# The libraries are imported by those that use them: a worker that dies in another handler starts
+# in half the time.
+
+
+@hf.job(retry=SOON)
+def pay_sqlalchemy(ctx: Context, dies: str = "") -> None:
+    from sqlalchemy import NullPool, create_engine, text
+    from sqlalchemy.orm import Session
+
+    engine = create_engine(URL.replace("sql://", "sql+psycopg://"), poolclass=NullPool)
+    insert = text("INSERT INTO payments VALUES (:job, :attempt)")
+    with (
+        watched(ctx, dies),
+        Session(engine) as session,
+        ctx.completing_sync(connection=session),
+    ):
+        session.execute(insert, {"job": str(ctx.job_id), "attempt": ctx.attempt})
+        end_block(ctx, dies)
+
+
+@hf.job(retry=SOON)
+def pay_django(ctx: Context, dies: str = "") -> None:
+    from tests.support import django_settings
+
+    with (
+        watched(ctx, dies),
+        django_settings.database(URL) as connection,
+        ctx.completing_sync(connection=connection),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("INSERT INTO payments VALUES (%s, %s)", [str(ctx.job_id), ctx.attempt])
+        end_block(ctx, dies)
 
 
 @hf.job(retry=SOON)

@@ -133,8 +133,9 @@ class Stage:
             await connection.close()
 
     async def record(self, job_id: UUID) -> list[tuple[Any, ...]]:
-        """All that the database holds of a job: its row and its attempts."""
+        """All that the database holds of a job: its row, live or ended, and its attempts."""
         rows = await self.fetch(f"SELECT * FROM jobs WHERE id = '{job_id}'")
+        rows += await self.fetch(f"SELECT * FROM history WHERE id = '{job_id}'")
         return rows + await self.fetch(
             f"SELECT * FROM attempts WHERE job_id = '{job_id}' ORDER BY fence"
         )

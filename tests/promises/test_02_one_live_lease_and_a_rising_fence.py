@@ -31,7 +31,7 @@ async def test_two_workers_run_each_of_500_jobs_exactly_once(stage: Stage) -> No
     assert Counter(entry["job"] for entry in stage.ledger("start")) == expected
     assert Counter(entry["job"] for entry in stage.ledger("finish")) == expected
     assert await stage.fetch(
-        "SELECT state, attempt, fence, count(*) FROM jobs GROUP BY 1, 2, 3"
+        "SELECT state, attempt, fence, count(*) FROM history GROUP BY 1, 2, 3"
     ) == [("succeeded", 1, 2, 500)]
 
 

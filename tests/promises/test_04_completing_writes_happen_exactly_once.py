@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import signal
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
 
 import pytest
 
 from holdfast import Job, State
 from tests.promises import paying
-from tests.promises.stage import Stage
+from tests.promises.stage import Stage, both_stores
 from tests.promises.test_03_an_old_fence_changes_nothing import freeze
+from tests.support.proxy import Proxy
 
 APP = "paying:hf"
+OWN_FORMS = ["pay", "pay_sync"]
+FORMS = [*OWN_FORMS, "pay_sqlalchemy", "pay_django"]
 
 
 @pytest.fixture
@@ -30,26 +35,52 @@ async def payments(stage: Stage, job: Job) -> list[int]:
     return [attempt for (attempt,) in rows]
 
 
-async def enqueue(stage: Stage, function: str, **arguments: str) -> Job:
+async def enqueue(stage: Stage, function: str, job_id: UUID | None = None, **arguments: str) -> Job:
     """Enqueue into the stage's database a job of the module that its workers run."""
     async with paying.hf.borrowed(stage.url, stage.hf._seam):
-        job: Job = await getattr(paying, function).enqueue(**arguments)
+        job: Job = await getattr(paying, function).options(id=job_id).enqueue(**arguments)
     return job
 
 
+@both_stores
 @pytest.mark.parametrize(("dies", "attempt"), [("", 1), ("before", 2), ("after", 1), ("error", 2)])
 async def test_a_kill_before_or_after_the_commit_pays_once(
     paying_stage: Stage, dies: str, attempt: int
 ) -> None:
-    job = await enqueue(paying_stage, "pay", dies=dies)
-    worker = paying_stage.worker(app=APP)
+    stage = paying_stage
+    # Each kill costs the start of a worker: with the libraries it happens on PostgreSQL alone.
+    forms = OWN_FORMS if stage.is_sqlite and dies in ("before", "after") else FORMS
+    jobs = [await enqueue(stage, form, dies=dies) for form in forms]
     if dies in ("before", "after"):
-        await worker.ended()
-        paying_stage.worker(app=APP)
-    (ended,) = await paying_stage.ended(job)
-    assert ended.state is State.SUCCEEDED
-    assert ended.result == {"attempt": attempt}
-    assert await payments(paying_stage, job) == [attempt]
+        for _ in jobs:
+            await stage.worker(app=APP, concurrency=1).ended()
+    stage.worker(app=APP)
+    for ended in await stage.ended(*jobs):
+        assert (ended.name, ended.state) == (ended.name, State.SUCCEEDED)
+        assert ended.result == {"attempt": attempt}
+        assert await payments(stage, ended) == [attempt]
+
+
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+@pytest.mark.parametrize(("before", "attempt"), [(True, 2), (False, 1)], ids=["before", "after"])
+async def test_a_connection_that_is_cut_at_the_commit_pays_once(
+    paying_stage: Stage, before: bool, attempt: int
+) -> None:
+    """Before the server hears of the commit, or when it has committed and its answer is lost."""
+    stage = paying_stage
+    address = urlsplit(stage.url)
+    assert address.port is not None
+    with Proxy(address.port) as proxy:
+        url = proxy.url(address.path[1:])
+        stage.worker(app=APP, environment={"HOLDFAST_DATABASE_URL": url})
+        for form in FORMS:
+            job_id = uuid4()
+            cut = proxy.cut_at_commit(str(job_id).encode(), before=before)
+            (ended,) = await stage.ended(await enqueue(stage, form, job_id))
+            assert cut.done.is_set()
+            assert (form, ended.state) == (form, State.SUCCEEDED)
+            assert ended.result == {"attempt": attempt}
+            assert await payments(stage, ended) == [attempt]
 
 
 async def test_a_ghost_pays_nothing(paying_stage: Stage) -> None:

@@ -10,17 +10,33 @@ from tests.support.processes import Process
 
 @both_stores
 async def test_a_job_that_kills_its_worker_ends_dead_after_max_attempts(stage: Stage) -> None:
+    """One job at a time, so that it is alone in its process from the first."""
     job = await stage.jobs.crash.options(max_attempts=2).enqueue()
     workers: list[Process] = []
     while not (await stage.hf.get(job.id)).state.ended:
         assert len(workers) < 4, "a job without an end"
-        workers.append(stage.worker("--until-empty", lease_seconds=0.6))
+        workers.append(stage.worker("--until-empty", concurrency=1, lease_seconds=0.6))
         await workers[-1].ended()
     ended = await stage.hf.get(job.id)
     assert [worker.code for worker in workers] == [-9, -9, 0]
     assert (ended.state, ended.attempts, ended.error_code) == (State.DEAD, 2, "LEASE_LOST")
     assert [entry["attempt"] for entry in stage.ledger("start")] == [1, 2]
     assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["lost", "lost"]
+
+
+@both_stores
+async def test_a_worker_outlives_a_job_that_kills_every_process(stage: Stage) -> None:
+    """The last attempt runs alone in a process of its own, and only that one dies."""
+    job = await stage.jobs.crash.options(max_attempts=2).enqueue()
+    killed = stage.worker("--until-empty", lease_seconds=0.6)
+    assert await killed.ended() == -9
+    heir = stage.worker("--until-empty", lease_seconds=0.6)
+    assert await heir.ended() == 0
+    ended = await stage.hf.get(job.id)
+    assert (ended.state, ended.attempts, ended.crashes) == (State.DEAD, 2, 2)
+    assert ended.error_code == "CRASHED"
+    assert [entry["attempt"] for entry in stage.ledger("start")] == [1, 2]
+    assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["lost", "crashed"]
 
 
 @both_stores

@@ -97,11 +97,11 @@ async def test_a_result_that_the_database_refuses_fails_its_own_job_only(stage: 
 
 
 REFUSE_IN_SQLITE = """
-CREATE TRIGGER refuse BEFORE UPDATE ON jobs
+CREATE TRIGGER refuse BEFORE INSERT ON history
 WHEN new.state = 'succeeded' AND new.correlation_id = 'refuse'
 BEGIN SELECT RAISE(ABORT, 'refused'); END
 """
 REFUSE_IN_POSTGRES = """
-ALTER TABLE jobs ADD CONSTRAINT refuse
+ALTER TABLE history ADD CONSTRAINT refuse
 CHECK (state <> 'succeeded' OR correlation_id IS DISTINCT FROM 'refuse')
 """

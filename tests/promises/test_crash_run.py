@@ -34,10 +34,10 @@ async def test_20_kills_of_workers_lose_no_job_and_finish_none_twice(stage: Stag
     for job in jobs:
         ended = await stage.hf.get(job.id)
         attempts = await stage.hf.attempts(job.id)
+        assert ended.state is (State.DEAD if ended.name == "crash" else State.SUCCEEDED)
         check_ends(ended, attempts, finishes[str(job.id)])
         check_starts(ended, starts[str(job.id)])
         check_losses(attempts, killed_at)
-        assert ended.name != "crash" or ended.state is State.DEAD
 
 
 def start(stage: Stage, concurrency: int = CONCURRENCY) -> Process:
@@ -75,24 +75,30 @@ def works(stage: Stage, worker: Process) -> bool:
 def check_ends(job: Job, attempts: Sequence[Attempt], finishes: Sequence[Entry]) -> None:
     """Each claim raised the fence by one, and so did each end of a lease: nothing ended twice."""
     succeeded = job.state is State.SUCCEEDED
-    assert job.state in (State.SUCCEEDED, State.DEAD)
-    assert [attempt.outcome for attempt in attempts] == ["lost"] * (job.attempts - succeeded)
-    assert job.fence == 2 * job.attempts
+    assert {attempt.outcome for attempt in attempts} <= {"lost", "crashed"}
+    assert len(attempts) == job.crashes
+    assert job.fence == 2 * (job.crashes + job.releases + succeeded)
     if succeeded:
         assert [entry["fence"] for entry in finishes].count(job.fence - 1) == 1
     else:
-        assert (job.attempts, job.error_code) == (job.max_attempts, "LEASE_LOST")
+        assert job.attempts == job.max_attempts
+        assert job.error_code in ("CRASHED", "LEASE_LOST")
 
 
 def check_starts(job: Job, starts: Sequence[Entry]) -> None:
+    """The last attempt is given back once, if it crashed in company."""
     fences = [entry["fence"] for entry in starts]
-    assert len(starts) <= job.attempts <= job.max_attempts
     assert fences == sorted(set(fences))
-    assert [entry["attempt"] for entry in starts] == [(fence + 1) // 2 for fence in fences]
+    assert all(entry["attempt"] <= job.max_attempts for entry in starts)
+    assert len(starts) <= job.max_attempts + job.releases + 1
 
 
 def check_losses(attempts: Sequence[Attempt], killed_at: dict[int, float]) -> None:
+    """A worker that a job has killed in its own process is told of by whoever started it."""
     for attempt in attempts:
         assert attempt.worker is not None
         pid = int(attempt.worker.split(":")[1])
-        assert attempt.ended_at.timestamp() - killed_at[pid] < LEASE_SECONDS + 6
+        if pid in killed_at:
+            assert attempt.ended_at.timestamp() - killed_at[pid] < LEASE_SECONDS + 6
+        else:
+            assert attempt.attempt > 1

@@ -20,6 +20,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -29,7 +30,7 @@ import asyncpg
 
 T = TypeVar("T")
 
-READY = "database system is ready to accept connections"
+READY = "database system is ready to accept"  # a standby accepts read-only connections
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 20.0
 SETTINGS = {
@@ -39,6 +40,7 @@ SETTINGS = {
     "autovacuum_naptime": "10s",
     "log_min_messages": "warning",
     "lc_messages": "C",
+    "dynamic_shared_memory_type": "mmap",  # in its directory, which is removed with it
 }
 MEMORY_BYTES_MIN = 8 * 1024**3
 FORGETFUL = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
@@ -70,13 +72,17 @@ def wheel_binaries() -> Path | None:
 class Server:
     """One PostgreSQL server, with a directory and a port of its own, that can be started again."""
 
-    def __init__(self, name: str, binaries: Path, *, durable: bool = False) -> None:
+    def __init__(
+        self, name: str, binaries: Path, *, durable: bool = False, **settings: str
+    ) -> None:
         self.name = name
         self.port = _free_port()
         place = "/tmp" if durable else _quick_place()
         self.directory = Path(tempfile.mkdtemp(prefix=f"hf-{name}-", dir=place))
+        self.data = self.directory / "data"
         self._owner = _owner()
-        self._settings = SETTINGS if durable else SETTINGS | FORGETFUL
+        self._durable = durable
+        self._settings = SETTINGS | ({} if durable else FORGETFUL) | settings
         self._log: deque[str] = deque(maxlen=200)
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -94,12 +100,22 @@ class Server:
             raise ServerFailed(f"{self.name} is not running")
         return self._process.pid
 
-    def initialize(self) -> subprocess.Popen[str]:
+    def initialize(self, *options: str) -> subprocess.Popen[str]:
         """Begin to write the data directory; the answer is the process to wait for."""
         return self._spawn(
             "initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8",
-            "--locale=C", f"--pgdata={self.directory / 'data'}",
+            "--locale=C", f"--pgdata={self.data}", *options,
         )  # fmt: skip
+
+    def follower(self, name: str) -> Server:
+        """Make a standby of this server, which streams what it writes; start it to begin."""
+        standby = Server(name, self._binaries, durable=self._durable)
+        copying = standby._spawn(
+            "pg_basebackup", "--host=127.0.0.1", f"--port={self.port}", "--username=postgres",
+            "--checkpoint=fast", "--no-sync", "--write-recovery-conf", f"--pgdata={standby.data}",
+        )  # fmt: skip
+        finish(standby, copying)
+        return standby
 
     def begin(self) -> threading.Event:
         """Start the server; the answer is set when it accepts connections, or has ended."""
@@ -109,7 +125,7 @@ class Server:
             "unix_socket_directories": str(self.directory),
         }
         flags = [f"--{key}={value}" for key, value in settings.items()]
-        self._process = self._spawn("postgres", "-D", str(self.directory / "data"), *flags)
+        self._process = self._spawn("postgres", "-D", str(self.data), *flags)
         self._log.clear()
         up = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(self._process, up), daemon=True)
@@ -127,6 +143,18 @@ class Server:
     def crash(self) -> None:
         """End the server without a checkpoint: it recovers from its log at the next start."""
         self.stop(signal.SIGQUIT)
+
+    def kill(self) -> None:
+        """End all its processes at once, as a power cut does."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        # What it would have given back: the segment of memory that guards its directory.
+        segment = (self.data / "postmaster.pid").read_text().split("\n")[6].split()[-1]
+        os.kill(self.pid, signal.SIGSTOP)
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        self.stop(signal.SIGKILL)
+        subprocess.run(["ipcrm", "--shmem-id", segment], capture_output=True, check=False)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End the server, and every connection to it."""
@@ -185,12 +213,17 @@ def start_all(servers: Sequence[Server]) -> None:
     # The main thread spawns them all: a server is told to end when its parent thread does.
     writing = [(server, server.initialize()) for server in servers]
     for server, process in writing:
-        output, _ = process.communicate(timeout=START_SECONDS_MAX)
-        if process.returncode:
-            raise ServerFailed(f"{server.name}: initdb failed:\n{output}")
+        finish(server, process)
     starting = [(server, server.begin()) for server in servers]
     for server, up in starting:
         server.await_ready(up)
+
+
+def finish(server: Server, process: subprocess.Popen[str]) -> None:
+    """Wait for a program that works on a server's directory."""
+    output, _ = process.communicate(timeout=START_SECONDS_MAX)
+    if process.returncode:
+        raise ServerFailed(f"{server.name}: {process.args!r} failed:\n{output}")
 
 
 class Databases:

@@ -120,7 +120,10 @@ def _when(job: Job) -> datetime:
 def _facts(job: Job) -> list[tuple[str, Any]]:
     last_start = job.started_at
     end = job.finished_at
-    took = duration((end - last_start).total_seconds()) if end and last_start else None
+    # One that was canceled while it waited has a start too, that of an earlier attempt.
+    took = None
+    if end and last_start and job.state is not State.CANCELED:
+        took = duration((end - last_start).total_seconds())
     return [
         ("id", job.id),
         ("queue", job.queue),
@@ -132,6 +135,7 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("attempts", f"{job.attempts} of {job.max_attempts}"),
         ("snoozes", job.snoozes or None),
         ("releases", job.releases or None),
+        ("crashes", job.crashes or None),
         ("fence", job.fence),
         ("created", _exact(job.created_at)),
         ("due", _exact(job.run_at)),
@@ -153,16 +157,24 @@ def _print_value(out: Console, title: str, value: Any) -> None:
 
 def _print_error(out: Console, job: Job) -> None:
     out.print(Text("\nerror", "bold"))
-    out.print(Text(one_line(job.error_code or ""), "red"))
-    for line in (job.error_text or "").splitlines():
+    first, *others = _error(job.error_code, job.error_text).splitlines() or [""]
+    out.print(Text(one_line(first), "red"))
+    for line in others:
         out.print(Text(one_line(line)))
+
+
+def _error(code: str | None, text: str | None) -> str:
+    """Code and text; the text of an exception begins with its type, which often is the code."""
+    if not text or not code:
+        return text or code or ""
+    return text if text.startswith(code) else f"{code}: {text}"
 
 
 def _print_attempts(out: Console, attempts: Sequence[Attempt]) -> None:
     out.print(Text("\nattempts that did not succeed", "bold"))
     rows = []
     for attempt in attempts:
-        error = f"{attempt.error_code or ''} {attempt.error_text or ''}".split("\n")[0]
+        error = _error(attempt.error_code, attempt.error_text).split("\n")[0]
         began = attempt.started_at
         took = duration((attempt.ended_at - began).total_seconds()) if began else ""
         ended = _exact(attempt.ended_at) or ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ from holdfast.cli.migrate import migrate
 from holdfast.cli.session import Group, Session, say
 from holdfast.cli.worker import worker
 from holdfast.domain.errors import HoldfastError
+
+EXIT_SECONDS_MAX = 2.0
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,7 +79,15 @@ def _explain(error: Exception) -> int:
 
 
 def main() -> None:
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    # Handlers that never end may have left threads behind that the interpreter would wait for.
+    threading.Thread(target=_exit_late, args=(code,), daemon=True).start()
+    sys.exit(code)
+
+
+def _exit_late(code: int) -> None:
+    threading.Event().wait(EXIT_SECONDS_MAX)
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -70,6 +71,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     finally:
         # To close it is to wait for every task, and a handler may never end, though cancelled.
         if not asyncio.all_tasks(runner.get_loop()):
+            # Nor is there a limit to the threads that `asyncio.to_thread` may have left behind.
+            runner.get_loop().set_default_executor(ThreadPoolExecutor(1))
             runner.close()
 
 

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import importlib
+import os
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.cli.session import Command, run
 from holdfast.cli.target import load_app
 from holdfast.observability import logs
+from holdfast.worker.processes import Birth, Launch
+
+T = TypeVar("T")
 
 LEVELS = ("debug", "info", "warning", "error")
+LOOK_AT_PARENT_SECONDS = 1.0
 
 
 @click.command(cls=Command)
 @click.argument("app", metavar="MODULE:NAME")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Jobs to run at the same time.")
+@click.option("--processes", type=click.IntRange(min=1), help="Workers to run and keep alive.")
 @click.option("--queues", metavar="A,B:10", help="Only these queues; B runs at most 10 at a time.")
 @click.option("--until-empty", is_flag=True, help="End when no job is running or due.")
 @click.option(
@@ -25,24 +38,78 @@ LEVELS = ("debug", "info", "warning", "error")
     help="auto: readable in a terminal, JSON lines elsewhere.",
 )
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info")
-def worker(app: str, log_format: logs.Format | None, log_level: str, **choices: Any) -> None:
+@click.option("--birth", hidden=True)
+def worker(
+    app: str,
+    processes: int | None,
+    log_format: logs.Format | None,
+    log_level: str,
+    birth: str | None,
+    **choices: Any,
+) -> None:
     """Run the jobs of a Holdfast object until SIGTERM or Ctrl-C.
 
     The first signal lets the running jobs finish within the grace time and hands back what can't.
+    With --processes, a worker that dies is started again.
 
     \b
     Examples:
       holdfast worker app:hf
-      holdfast worker app:hf --concurrency 50 --queues mail,images:4
+      holdfast worker app:hf --processes 4 --concurrency 50 --queues mail,images:4
       holdfast worker app:hf --until-empty
     """
-    found = load_app(app)
+    born = msgspec.json.decode(birth, type=Birth) if birth else None
+    found = _load(app, born)
     # Logging that the user's module has set up stays, unless a format was asked for.
     if log_format or not logs.configured():
         logs.configure(log_format or "auto", log_level)
-    run(_work(found, choices))
+    launch = _launch(app, born, log_format, log_level)
+    if processes is None:
+        run(_work(found, launch, born, choices))
+    elif not run(found.run_processes(launch, processes, **choices)):
+        raise click.ClickException("a worker process did not end well; the log says which")
 
 
-async def _work(app: Holdfast, choices: dict[str, Any]) -> None:
+def _load(app: str, born: Birth | None) -> Holdfast:
+    if born is None:
+        return load_app(app)
+    _show_title(born.title)
+    sys.path += [folder for folder in born.path if folder not in sys.path]
+    found = load_app(app)
+    for module in born.modules:
+        importlib.import_module(module)
+    return found
+
+
+def _show_title(title: str) -> None:
+    """Let `top` and `ps` show the process by this name, on systems that have a place for it."""
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(title, encoding="utf-8")
+
+
+def _launch(app: str, born: Birth | None, log_format: str | None, log_level: str) -> Launch:
+    """How this process can start others of its kind."""
+    options = ["--log-level", log_level]
+    options += ["--log-format", log_format] if log_format else []
+    if born is None:
+        return Launch(app, options)
+    return Launch(app, options, born.modules, born.path)
+
+
+async def _work(app: Holdfast, launch: Launch, born: Birth | None, choices: dict[str, Any]) -> None:
     async with app:
-        await app.run_worker(**choices)
+        working = app.run_launched(launch, born, **choices)
+        await (_until_orphaned(working, born.parent) if born else working)
+
+
+async def _until_orphaned(work: Coroutine[Any, Any, T], parent: int) -> None:
+    """Stop, as by SIGTERM, when the process that started this one is gone."""
+    working = asyncio.ensure_future(work)
+    while os.getppid() == parent and not working.done():
+        await asyncio.wait([working], timeout=LOOK_AT_PARENT_SECONDS)
+    if working.done():
+        await working
+        return
+    working.cancel()
+    with suppress(asyncio.CancelledError):
+        await working

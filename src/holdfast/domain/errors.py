@@ -12,6 +12,7 @@ HoldfastError
 ├── JobFailed                   `hf.result` of a job that did not succeed
 ├── ResultTimeout               `hf.result` gave up waiting (a TimeoutError, too)
 ├── LeaseLost                   a write with a fence that is no longer the job's
+├── WorkerHung                  no slot of the worker is left: its handlers don't stop
 ├── StoreError
 │   ├── StoreUnavailable        the database can't be reached now; trying again may help
 │   └── StoreRefused            the database refused a value; trying again will not help
@@ -96,6 +97,14 @@ class LeaseLost(HoldfastError):
         )
         self.job_id = job_id
         self.fence = fence
+
+
+class WorkerHung(HoldfastError):
+    def __init__(self, handlers: int) -> None:
+        super().__init__(
+            f"all {handlers} slots are taken by handlers that don't stop, though their jobs were"
+            " settled; the worker ends, to be started anew"
+        )
 
 
 class StoreError(HoldfastError):

@@ -18,6 +18,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     name: str
     arguments: bytes
+    id_is_chosen: bool = False  # by the caller: history may hold a job of this id already
     queue: str = "default"
     priority: int = 0
     max_attempts: int = 5
@@ -90,8 +91,9 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """How an attempt ends. The store writes it if the fence is still the job's, or not at all.
 
-    `attempt_back` gives the attempt back (a release or a snooze). `outcome` names the row that the
-    attempt leaves in the attempt history, or None where it leaves none.
+    `attempt_back` gives the attempt back (a release or a snooze); `crashed` says that the handler's
+    own child process died. `outcome` names the row that the attempt leaves in the attempt history,
+    or None where it leaves none.
     """
 
     job_id: UUID
@@ -104,6 +106,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     attempt_back: bool = False
     snoozed: bool = False
     released: bool = False
+    crashed: bool = False
     outcome: str | None = None
 
 
@@ -115,8 +118,16 @@ class Lost(NamedTuple):
     state: State | None
 
 
+class Standing(NamedTuple):
+    state: State
+    fence: int
+
+
 class Reclaimed(NamedTuple):
-    """A job whose lease ran out, or that expired while it waited, and what became of it."""
+    """A job whose lease ran out, or that expired while it waited, and what became of it.
+
+    A suspect is one that may have killed its process: it waits for a process of its own.
+    """
 
     job_id: UUID
     name: str
@@ -128,6 +139,7 @@ class Reclaimed(NamedTuple):
     state: State
     worker: str | None
     error_code: str | None
+    suspect: bool = False
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +161,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     snoozes: int = 0
     releases: int = 0
+    crashes: int = 0
     fence: int = 0
     lease_owner: str | None = None
     lease_expires_at: datetime | None = None

@@ -29,7 +29,15 @@ ENQUEUE_BATCH_MAX: Final = 10_000  # jobs in one call of enqueue_many
 CLAIM_BATCH_MAX: Final = 1000
 SETTLE_BATCH_MAX: Final = 1000
 RECLAIM_BATCH_MAX: Final = 500
+TIDY_ROWS_MAX: Final = 1000  # rows in one step of upkeep
 PAGE_ROWS_MAX: Final = 1000
+PAGE_LOOK_MAX: Final = 10_000  # rows that one step of a filtered list looks at
+PAGE_STEPS_MAX: Final = 20  # such steps in one call; the page says where to go on
+HISTORY_RULES_MAX: Final = 100  # rules of the setting `history_kept_rules`
+HISTORY_SECONDS_MAX: Final = 10 * 366 * 86400
+
+CRASHES_IN_COMPANY_MAX: Final = 2  # with so many crashes a job waits for its own process
+CHILD_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # between a worker and a child process
 
 REPR_CHARS_MAX: Final = 1000  # what a result keeps of an object that JSON can't hold
 PREVIEW_BYTES_MAX: Final = 1000  # what is kept of a result that is too large

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from holdfast.domain.job import Claimed, Settlement
 from holdfast.domain.limits import DELAY_SECONDS_MAX, RELEASES_MAX, SNOOZES_MAX
 from holdfast.domain.retry import Retry
@@ -30,6 +32,14 @@ class Snoozed:
 
 
 @dataclass(frozen=True, slots=True)
+class Crashed:
+    """The child process that ran the handler, and nothing else, died."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """The worker is stopping, or can't run the job: the next worker starts it afresh."""
 
@@ -39,7 +49,7 @@ class Expired:
     """The job was claimed after the time until which it was of use; it did not start."""
 
 
-Outcome = Succeeded | Failed | Snoozed | Released | Expired
+Outcome = Succeeded | Failed | Crashed | Snoozed | Released | Expired
 
 
 def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settlement:
@@ -49,6 +59,8 @@ def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settl
             return Settlement(job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result)
         case Failed():
             return _decide_failed(job, outcome, retry, chance)
+        case Crashed(code, text):
+            return _decide_crashed(job, Failed(code, text), retry, chance)
         case Snoozed():
             return _decide_snoozed(job, outcome, retry, chance)
         case Released():
@@ -85,6 +97,11 @@ def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) ->
         error_text=failed.text,
         outcome="failed",
     )
+
+
+def _decide_crashed(job: Claimed, failed: Failed, retry: Retry, chance: float) -> Settlement:
+    settlement = _decide_failed(job, failed, retry, chance)
+    return msgspec.structs.replace(settlement, crashed=True, outcome="crashed")
 
 
 def _decide_snoozed(job: Claimed, snoozed: Snoozed, retry: Retry, chance: float) -> Settlement:

@@ -1,5 +1,5 @@
-"""What every worker does at intervals for all: take back what ran out, forget old keys, and say
-which jobs nobody here can run. Each step is bounded and idempotent, so there is no leader."""
+"""What every worker does at intervals for all: take back what ran out, look for suspects, tidy up,
+and say which jobs nobody here can run. Each step is bounded and idempotent: there is no leader."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from collections.abc import Callable, Sequence
 from logging import WARNING
 
 from holdfast.domain.errors import StoreUnavailable
-from holdfast.domain.job import Reclaimed
-from holdfast.domain.limits import RECLAIM_BATCH_MAX
+from holdfast.domain.limits import RECLAIM_BATCH_MAX, TIDY_ROWS_MAX
+from holdfast.maintenance.reclaiming import take_back_some
 from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 
 LOOK_FOR_UNKNOWN_SECONDS = 30.0
-PRUNE_KEYS_SECONDS = 300.0
+TIDY_SECONDS = 300.0
 
 
 class Sweeper:
+    """`wake` is called when jobs are queued again, `suspects` with how many of them wait."""
+
     def __init__(
         self,
         store: Store,
@@ -28,6 +30,7 @@ class Sweeper:
         names: Sequence[str],
         queues: Sequence[str] | None,
         wake: Callable[[], None],
+        suspects: Callable[[int], None],
     ) -> None:
         self._store = store
         self._seam = seam
@@ -35,23 +38,25 @@ class Sweeper:
         self._names = names
         self._queues = queues
         self._wake = wake
+        self._suspects = suspects
         self._unknown: set[str] = set()
         self._booted_at = seam.monotonic()
         self._reclaim_at = self._booted_at
 
     async def run(self) -> None:
-        look_at = prune_at = self._seam.monotonic()
+        look_at = tidy_at = self._seam.monotonic()
         self._look_at_delay(self._booted_at)
         while True:
             now = self._seam.monotonic()
             try:
                 if await self._may_reclaim():
                     await self.reclaim()
+                await self._look_for_suspects()
                 if now >= look_at:
                     look_at = now + LOOK_FOR_UNKNOWN_SECONDS
                     await self._tell_unknown_names()
-                if now >= prune_at and await self._prune_keys():
-                    prune_at = now + PRUNE_KEYS_SECONDS
+                if now >= tidy_at and await self._tidy():
+                    tidy_at = now + TIDY_SECONDS
             except StoreUnavailable as error:
                 logs.event(WARNING, "sweep_failed", str(error))
                 self._let_others_renew()
@@ -74,21 +79,30 @@ class Sweeper:
         self._reclaim_at = self._seam.monotonic() + self._settings.renewal_seconds
 
     async def reclaim(self) -> None:
-        while reclaimed := await self._store.reclaim(RECLAIM_BATCH_MAX):
-            for job in reclaimed:
-                _log_reclaim(job)
+        while reclaimed := await take_back_some(self._store):
             self._wake()
             if len(reclaimed) < RECLAIM_BATCH_MAX:
                 return
 
-    async def _prune_keys(self) -> bool:
-        """Forget what fits between two sweeps; False if more is left."""
+    async def look_for_suspects(self) -> None:
+        """Look now; whoever asks for it can do nothing about a database that is away."""
+        try:
+            await self._look_for_suspects()
+        except StoreUnavailable as error:
+            logs.event(WARNING, "sweep_failed", str(error))
+
+    async def _look_for_suspects(self) -> None:
+        if waiting := await self._store.suspects(self._names, self._queues):
+            self._suspects(waiting)
+
+    async def _tidy(self) -> bool:
+        """Do what fits between two sweeps; False if more is left."""
         until = self._seam.monotonic() + self._settings.reclaim_seconds / 4
         while True:
             asked_at = self._seam.monotonic()
-            pruned = await self._store.prune_keys(RECLAIM_BATCH_MAX)
+            done = await self._store.tidy(TIDY_ROWS_MAX)
             self._look_at_delay(asked_at)
-            if pruned < RECLAIM_BATCH_MAX:
+            if done < TIDY_ROWS_MAX:
                 return True
             if self._seam.monotonic() >= until:
                 return False
@@ -103,20 +117,3 @@ class Sweeper:
                     "jobs of this name wait, but this worker has no handler for it",
                     name=name,
                 )
-
-
-def _log_reclaim(job: Reclaimed) -> None:
-    logs.event(
-        WARNING,
-        "reclaim",
-        job_id=job.job_id,
-        name=job.name,
-        queue=job.queue,
-        tenant=job.tenant,
-        attempt=job.attempt,
-        fence=job.fence,
-        state=job.state,
-        worker_id=job.worker,
-        error_code=job.error_code,
-        correlation_id=job.correlation_id,
-    )

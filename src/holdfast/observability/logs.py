@@ -47,6 +47,7 @@ class Fields(TypedDict, total=False):
     concurrency: int | None
     queues: str | None
     database: str | None
+    process_id: int | None
 
 
 ALLOWED: Final = tuple(Fields.__annotations__)
@@ -100,6 +101,16 @@ def configure(format: Format = "auto", level: int | str = logging.INFO) -> None:
     handler.setFormatter(_TextFormatter(_coloured(sys.stderr)) if readable else _JsonFormatter())
     root.addHandler(handler)
     root.setLevel(level.upper() if isinstance(level, str) else level)
+
+
+def configuration() -> tuple[Format, int] | None:
+    """What `configure` was told here, for a process that shall log alike; None if it was not."""
+    root = logging.getLogger()
+    for handler in root.handlers:
+        if isinstance(handler, _StderrHandler):
+            readable = isinstance(handler.formatter, _TextFormatter)
+            return "text" if readable else "json", root.level
+    return None
 
 
 def configured() -> bool:

@@ -24,11 +24,18 @@ def make_store(url: str, seam: Seam, settings: Settings) -> Store:
                     "an SQLite address has three slashes and a path: sqlite:///jobs.db, "
                     "or four for an absolute path: sqlite:////var/lib/jobs.db"
                 )
-            return SqliteStore(rest[1:], seam, synchronous=settings.sqlite_synchronous)
+            return SqliteStore(
+                rest[1:],
+                seam,
+                synchronous=settings.sqlite_synchronous,
+                retention=settings.retention,
+            )
         case "postgres" | "postgresql":
             from holdfast.stores.postgres import PostgresStore
 
-            return PostgresStore(url, seam, pool_size=settings.pool_size)
+            return PostgresStore(
+                url, seam, pool_size=settings.pool_size, retention=settings.retention
+            )
         case _:
             raise ConfigurationError(
                 f"there is no store for {scheme}://; there are sqlite:// and postgresql://"

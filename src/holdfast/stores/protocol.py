@@ -11,7 +11,7 @@ A store raises `StoreUnavailable` when trying again may help and `StoreRefused` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -28,13 +28,15 @@ from holdfast.domain.job import (
     Receipt,
     Reclaimed,
     Settlement,
+    Standing,
 )
+from holdfast.stores.foreign import Driver
 from holdfast.wakeups.protocol import Heard, Listener
 
 
 class Claim(NamedTuple):
     """A request for jobs: at most `limit`, of these names and queues only (None: all queues but
-    `except_queues`)."""
+    `except_queues`). `alone` says that each will be the only one in its process."""
 
     worker: str
     limit: int
@@ -42,6 +44,7 @@ class Claim(NamedTuple):
     names: Sequence[str]
     queues: Sequence[str] | None = None
     except_queues: Sequence[str] = ()
+    alone: bool = False
 
 
 class Canceled(NamedTuple):
@@ -51,13 +54,20 @@ class Canceled(NamedTuple):
     was_running: bool
 
 
-class Completion(Protocol):
-    """A transaction that a handler writes through. `settle` is its last statement; False means
-    that the lease is no longer held, and then nothing of it may be committed."""
+class Enrolled(Protocol):
+    """The verbs that work on a connection of the caller's, in its open transaction.
 
-    connection: Any
+    A driver's errors come translated, and leave a transaction that can go on where the database
+    allows it.
+    """
 
-    async def settle(self, settlement: Settlement) -> bool: ...
+    async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]: ...
+
+    async def get(self, job_id: UUID) -> Job | None: ...
+
+    async def settle(self, settlement: Settlement) -> bool:
+        """Write the end; False means that the lease is no longer held, and then nothing of this
+        transaction may be committed."""
 
 
 class Store(Protocol):
@@ -73,7 +83,14 @@ class Store(Protocol):
         """Record all of them or none, one receipt for each, in order; wake the workers."""
 
     async def claim(self, claim: Claim) -> Sequence[Claimed]:
-        """Lease due jobs: priority first (lower is better), then due time, then id."""
+        """Lease due jobs that are no suspects: priority first (lower is better), then due time,
+        then id."""
+
+    async def claim_suspect(self, claim: Claim) -> Claimed | None:
+        """Lease the first due suspect, to be run alone in its process."""
+
+    async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
+        """How many due suspects wait; a hundred stand for any number above."""
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
         """Lease this job if it is queued and due."""
@@ -87,16 +104,40 @@ class Store(Protocol):
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Lost]:
         """Write all that are still held, in one transaction; answer those that are not."""
 
-    def completing(self) -> AbstractAsyncContextManager[Completion]:
-        """A transaction that is committed at the end of the block, or rolled back by an error."""
+    def lend(self) -> AbstractAsyncContextManager[Any]:
+        """A connection of the store's, which `holdfast.stores.foreign` knows, for a transaction of
+        the borrower's."""
 
-    async def reclaim(self, limit: int) -> Sequence[Reclaimed]:
-        """Take back, in one bounded and idempotent step, what ran out: leases of dead workers
-        (queued again, or dead with LEASE_LOST at max_attempts) and waiting jobs past their expiry
-        (canceled with EXPIRED). Locked rows are skipped."""
+    def enrol(self, driver: Driver) -> Enrolled:
+        """Work on this connection; the store itself need not be open."""
 
-    async def prune_keys(self, limit: int) -> int:
-        """Forget idempotency keys that were kept long enough; answer how many."""
+    def holding(self) -> AbstractContextManager[None]:
+        """Mark this task or thread as one that may hold the store's only write lock."""
+
+    async def standing(self, job_id: UUID) -> Standing | None:
+        """Where the job stands, after waiting for a transaction that is about to settle it."""
+
+    async def reclaim(
+        self, limit: int, dead_worker: str | None = None, reason: str = ""
+    ) -> Sequence[Reclaimed]:
+        """Take back, in one bounded and idempotent step, what ran out: leases of dead workers and
+        waiting jobs past their expiry (canceled with EXPIRED). Locked rows are skipped.
+
+        With `dead_worker` take back the leases of that worker, which is known to have died for
+        this reason, whether they ran out or not; and nothing else.
+
+        A job that the database does not let end is passed over; StoreRefused says that there are
+        no others.
+
+        A lost lease is a crash. A job that was alone in its process ends as dead at max_attempts.
+        One that was in company may be innocent: it is queued again, with its attempt given back if
+        it was the last one. It becomes a suspect when the next crash may end it, or when it has
+        crashed CRASHES_IN_COMPANY_MAX times."""
+
+    async def tidy(self, limit: int) -> int:
+        """Do one bounded step of upkeep: forget history, attempts and idempotency keys that were
+        kept long enough, move ended jobs that still stand among the live ones, make room for new
+        history. Answer how many rows there were to do; less than `limit` means all was done."""
 
     async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
         """End these jobs if they are queued or running; tell the workers that hold them."""
@@ -113,7 +154,10 @@ class Store(Protocol):
         """The attempts that did not succeed, oldest first."""
 
     async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
-        """Jobs that match, newest first, going on behind `after`."""
+        """Jobs that match, live and ended, newest first, going on behind `after`.
+
+        One call looks at a bounded number of jobs, so a page may hold less than `limit`, or
+        nothing, and still say where to go on."""
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]: ...
 

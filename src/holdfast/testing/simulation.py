@@ -98,6 +98,8 @@ class Simulation:
 class SimulatedSeam(Seam):
     """The seam of one process of a simulation."""
 
+    starts_processes = False
+
     def __init__(self, simulation: Simulation, process: str) -> None:
         self._simulation = simulation
         self._process = process
@@ -109,8 +111,11 @@ class SimulatedSeam(Seam):
     def monotonic(self) -> float:
         return self._simulation.loop.time()
 
-    def identity(self) -> str:
-        return f"{self._process}:{self.random.getrandbits(32):08x}"
+    def identity(self, process_id: int | None = None, token: str | None = None) -> str:
+        return f"{self._process}:{token or self.token()}"
+
+    def exit(self, code: int) -> None:
+        self._simulation.kill(self._process)
 
     def signals_are_free(self) -> bool:
         return False

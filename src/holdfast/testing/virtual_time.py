@@ -10,8 +10,11 @@ from holdfast.seam import Seam
 class VirtualTime(Seam):
     """The real machine, except that jobs become due, expire and lose leases by this clock.
 
-    It is the clock of an SQLite store; PostgreSQL keeps its own.
+    It is the clock of an SQLite store; PostgreSQL keeps its own. No processes are started, which
+    would have another clock.
     """
+
+    starts_processes = False
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         super().__init__()

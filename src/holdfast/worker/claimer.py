@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from logging import WARNING
 
 from holdfast.domain.errors import StoreUnavailable
@@ -19,7 +19,11 @@ from holdfast.worker.slots import Slots
 
 class Claimer:
     """`start` gets what was claimed, `room` waits until more can start, `is_done` is asked when
-    nothing was claimed and nothing runs: True ends the claimer."""
+    nothing was claimed and nothing runs: True ends the claimer.
+
+    Told that suspects wait for this process, it takes turns: it runs as many of them as it has
+    slots, each when nothing else runs here, and then what others wait for.
+    """
 
     def __init__(
         self,
@@ -44,11 +48,18 @@ class Claimer:
         self._is_done = is_done
         self._awake = asyncio.Event()
         self._stopping = False
+        self._suspects_wait = False
+        self._suspects_run = 0
         self._trouble = Backoff(seam, 0.1, 5.0)
         self._turn = 0
         self._poll = Backoff(seam, settings.poll_seconds / 8, settings.poll_seconds)
 
     def wake(self) -> None:
+        self._awake.set()
+
+    def run_suspects(self) -> None:
+        """Suspects wait that this process has to run."""
+        self._suspects_wait = True
         self._awake.set()
 
     def stop(self) -> None:
@@ -61,7 +72,7 @@ class Claimer:
         while not self._stopping:
             self._awake.clear()
             try:
-                claimed, more = await self._claim()
+                claimed, more = await self._take_turn()
                 done = not claimed and not self._slots.used and await self._is_done()
             except StoreUnavailable as error:
                 logs.event(WARNING, "claim_failed", str(error), worker_id=self._worker_id)
@@ -78,15 +89,36 @@ class Claimer:
             else:
                 await self._rest(self._poll.next_seconds())
 
+    async def _take_turn(self) -> tuple[int, bool]:
+        """Claim once; answer how many jobs came, and whether there may be more."""
+        if self._suspects_wait and self._suspects_run < self._slots.concurrency:
+            return await self._claim_suspect()
+        self._suspects_run = 0
+        claimed, more = await self._claim()
+        return claimed, more or self._suspects_wait
+
+    async def _claim_suspect(self) -> tuple[int, bool]:
+        """Claim one suspect when nothing runs here, and claim nothing else until it has ended."""
+        await self._slots.wait_unused()
+        if self._stopping:
+            return 0, False
+        asked_at = self._seam.monotonic()
+        job = await self._store.claim_suspect(self._request(1, self._slots.queues))
+        self._suspects_wait = job is not None
+        jobs = await self._in_time(asked_at, [job] if job else [])
+        if jobs:
+            self._suspects_run += 1
+            self._start(jobs)
+            await self._slots.wait_unused()
+        return len(jobs), True
+
     async def _claim(self) -> tuple[int, bool]:
-        """Claim once for all queues; answer how many jobs came, and whether there may be more."""
+        """Claim once for all queues."""
         claimed = 0
         more = False
         for claim in self._claims():
             asked_at = self._seam.monotonic()
-            jobs = await self._store.claim(claim)
-            if self._seam.monotonic() - asked_at > self._settings.lease_seconds / 2:
-                jobs = await self._still_held(jobs)
+            jobs = await self._in_time(asked_at, await self._store.claim(claim))
             claimed += len(jobs)
             more = more or len(jobs) == claim.limit
             if jobs:
@@ -111,17 +143,27 @@ class Claimer:
 
     def _claim_of(self, queues: Sequence[str] | None, limit: int) -> Iterator[Claim]:
         if limit > 0 and self._names and not self._stopping:
-            yield Claim(
-                worker=self._worker_id,
-                limit=min(limit, CLAIM_BATCH_MAX),
-                lease_seconds=self._settings.lease_seconds,
-                names=self._names,
-                queues=queues,
-                except_queues=list(self._slots.caps) if queues is None else (),
+            yield self._request(
+                min(limit, CLAIM_BATCH_MAX), queues, self._slots.caps if queues is None else ()
             )
 
-    async def _still_held(self, jobs: Sequence[Claimed]) -> Sequence[Claimed]:
-        """The answer came late (a blocked loop, a stopped process): start only what is ours."""
+    def _request(
+        self, limit: int, queues: Sequence[str] | None, except_queues: Iterable[str] = ()
+    ) -> Claim:
+        return Claim(
+            worker=self._worker_id,
+            limit=limit,
+            lease_seconds=self._settings.lease_seconds,
+            names=self._names,
+            queues=queues,
+            except_queues=list(except_queues),
+            alone=self._slots.concurrency == 1,
+        )
+
+    async def _in_time(self, asked_at: float, jobs: Sequence[Claimed]) -> Sequence[Claimed]:
+        """If the answer came late (a blocked loop, a stopped process): what is still ours."""
+        if not jobs or self._seam.monotonic() - asked_at <= self._settings.lease_seconds / 2:
+            return jobs
         leases = [job.lease for job in jobs]
         while True:
             try:
@@ -141,3 +183,10 @@ class Claimer:
                 await self._awake.wait()
         except TimeoutError:
             pass
+
+
+class SuspectClaimer(Claimer):
+    """For a process that runs suspects and nothing else, and ends when none is due."""
+
+    async def _take_turn(self) -> tuple[int, bool]:
+        return await self._claim_suspect()

@@ -101,6 +101,32 @@ def log_error_after_completing(worker_id: str, job: Claimed, error_code: str) ->
     )
 
 
+def log_hung(worker_id: str, job: Claimed, seconds: float) -> None:
+    logs.event(
+        WARNING,
+        "hung",
+        f"the handler still runs {seconds:.1f} s after its start, though told to stop; its slot"
+        " stays taken",
+        job_id=job.id,
+        name=job.name,
+        queue=job.queue,
+        attempt=job.attempt,
+        fence=job.fence,
+        worker_id=worker_id,
+        duration_ms=round(seconds * 1000, 2),
+        correlation_id=job.correlation_id,
+    )
+
+
+def log_child_started(worker_id: str, process_id: int, what: str) -> None:
+    logs.event(INFO, "child_started", what, worker_id=worker_id, process_id=process_id)
+
+
+def log_child_died(worker_id: str, process_id: int, what: str, code: int) -> None:
+    level = WARNING if code else INFO
+    logs.event(level, "child_died", what, worker_id=worker_id, process_id=process_id)
+
+
 def log_signal(worker_id: str, name: str, hurry: bool, running: int) -> None:
     message = f"{name}: stopping now" if hurry else f"{name}: finishing what runs"
     logs.event(INFO, "shutdown", message, worker_id=worker_id, count=running)

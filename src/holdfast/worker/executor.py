@@ -12,30 +12,35 @@ from typing import Any
 from holdfast.context import current_context
 from holdfast.definition import Definition
 from holdfast.domain import codec
-from holdfast.domain.errors import (
-    BadArguments,
-    JobError,
-    JobTimeout,
-    LeaseLost,
-    Permanent,
-    RetryAfter,
-    Snooze,
-    Transient,
-)
-from holdfast.domain.limits import ERROR_CODE_CHARS_MAX, ERROR_TEXT_CHARS_MAX
-from holdfast.domain.outcomes import Expired, Failed, Outcome, Released, Snoozed, Succeeded
-from holdfast.seam import Threads
+from holdfast.domain.outcomes import Expired, Outcome, Released, Succeeded
+from holdfast.seam import Seam, Threads
 from holdfast.settings import Settings
+from holdfast.worker.children.pool import Children
+from holdfast.worker.classify import classify, timed_out
 from holdfast.worker.run import Run, Stop
 
 
 class Executor:
+    """`give_up` is called with the outcome of a handler that should have stopped and did not.
+
+    Its run then has a `leftover`, and what `execute` answers in the end no longer counts.
+    """
+
     def __init__(
-        self, definitions: Mapping[str, Definition], settings: Settings, threads: Threads
+        self,
+        definitions: Mapping[str, Definition],
+        settings: Settings,
+        seam: Seam,
+        threads: Threads,
+        children: Children | None,
+        give_up: Callable[[Run, Outcome | None], None],
     ) -> None:
         self._definitions = definitions
         self._settings = settings
+        self._seam = seam
         self._threads = threads
+        self._children = children
+        self._give_up = give_up
 
     async def execute(self, run: Run) -> Outcome | None:
         """Perform the attempt; None means that the lease is lost and nothing may be written."""
@@ -46,6 +51,8 @@ class Executor:
         if definition is None:
             return Released()
         try:
+            if definition.executor == "process" and self._children is not None:
+                return await self._children.perform(definition, run)
             values = definition.signature.load(job.arguments)
             value = await self._call(definition, run, values)
             if run.context.noticed_stop:
@@ -54,7 +61,7 @@ class Executor:
             result = codec.encode_result(value, bytes_max=self._settings.result_bytes_max)
         except BaseException as error:
             # Even SystemExit and the like belong to one job here, not to the worker.
-            return _classify(definition, run, _only_one(error))
+            return classify(definition, run, error)
         return None if run.stop is Stop.LOST else Succeeded(result)
 
     async def _call(self, definition: Definition, run: Run, values: dict[str, Any]) -> Any:
@@ -63,10 +70,12 @@ class Executor:
         else:
             call = partial(definition.function, **values)
         current_context.set(run.context)
+        run.told_to_stop = self._told_to_stop
         deadline = None
         if definition.timeout_seconds is not None:
-            loop = asyncio.get_running_loop()
-            deadline = loop.call_later(definition.timeout_seconds, run.tell_to_stop, Stop.TIMEOUT)
+            grace_seconds = self._settings.timeout_grace_seconds
+            now = self._seam.monotonic()
+            deadline = run.set_deadline(definition.timeout_seconds, grace_seconds, now)
         try:
             if definition.signature.is_async:
                 return await call()
@@ -74,26 +83,45 @@ class Executor:
             # A plain function around an async one gives a coroutine: nothing has run yet.
             return await value if inspect.isawaitable(value) else value
         finally:
+            run.told_to_stop = None
             if deadline is not None:
                 deadline.cancel()
 
     async def _call_in_thread(self, call: partial[Any], run: Run) -> Any:
-        """Run in a thread, which can't be cancelled: it is told, and then waited for a while."""
+        """Run in a thread, which can't be cancelled: it is told, and waited for."""
         run.context.enable_stop()
         context = contextvars.copy_context()
         future = self._threads.submit(partial(context.run, _call_for_future, call))
-        run.thread = asyncio.wrap_future(future)
-        try:
-            return await asyncio.shield(run.thread)
-        except asyncio.CancelledError:
-            if run.stop is Stop.TIMEOUT:
-                await asyncio.wait([run.thread], timeout=self._settings.timeout_grace_seconds)
-            elif run.stop is Stop.SHUTDOWN:
-                # The worker gives it a while, and then says that the lease is lost.
-                await asyncio.wait([run.thread])
-            if run.stop is not None and run.thread.done():
-                return run.thread.result()
-            raise
+        thread = asyncio.wrap_future(future)
+        was_lost = False
+        while not thread.done():
+            try:
+                await asyncio.wait([thread])
+            except asyncio.CancelledError:
+                # The worker ends: nobody waits for it any longer.
+                if run.stop is None or run.settlement is not None or was_lost:
+                    raise
+                was_lost = run.stop is Stop.LOST
+        return thread.result()
+
+    def _told_to_stop(self, run: Run) -> None:
+        """Give the handler a while. At its end, a worker that stops sees to that by itself."""
+        if run.stop is not Stop.SHUTDOWN and run.settlement is None:
+            seconds = self._settings.timeout_grace_seconds
+            asyncio.get_running_loop().call_later(seconds, self._end_patience, run)
+
+    def _end_patience(self, run: Run) -> None:
+        ended = run.told_to_stop is None
+        if ended or run.settlement is not None or run.leftover is not None:
+            return
+        if run.context.settles_itself and run.context.completed is None:
+            # It is just being committed, and only the database knows how that ends.
+            self._told_to_stop(run)
+            return
+        run.leftover = run.task
+        grace = f" and did not stop within {self._settings.timeout_grace_seconds:g} s more"
+        lost = run.stop is Stop.LOST
+        self._give_up(run, None if lost else timed_out(self._definitions[run.job.name], grace))
 
 
 def _call_for_future(call: Callable[[], Any]) -> Any:
@@ -102,86 +130,3 @@ def _call_for_future(call: Callable[[], Any]) -> Any:
     except (StopIteration, GeneratorExit) as error:
         # No future can carry them: the waiting task would never wake up, or be closed.
         raise RuntimeError(f"the handler raised {type(error).__name__}") from error
-
-
-def _only_one(error: BaseException) -> BaseException:
-    """Take out what a task group raised if it is one error: a Permanent stays a Permanent."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
-def _classify(definition: Definition, run: Run, error: BaseException) -> Outcome | None:
-    match error:
-        case _ if run.stop is Stop.LOST:
-            return None
-        case LeaseLost() if error.job_id == run.job.id:
-            return None
-        case Snooze(seconds=seconds):
-            return Snoozed(seconds, _cut(codec.error_text(error)))
-        case RetryAfter(seconds=seconds):
-            return _failed(error, permanent=False, retry_after_seconds=seconds)
-        case BadArguments():
-            return _failed(error, permanent=True)
-        case JobError():
-            return _failed(error, permanent=_is_permanent(definition, error))
-        case _ if run.stop is Stop.SHUTDOWN:
-            # Whatever a handler makes of being told to stop: a deploy is no failure.
-            return Released()
-        case _ if run.stop is Stop.TIMEOUT:
-            timeout = _timeout(definition, error)
-            return _failed(timeout, permanent=_listed(definition, timeout) is True)
-        case _:
-            return _failed(error, permanent=_is_permanent(definition, error))
-
-
-def _timeout(definition: Definition, error: BaseException) -> JobTimeout:
-    text = f"took longer than {definition.timeout_seconds:g} s"
-    if not isinstance(error, asyncio.CancelledError):
-        text = f"{text}; told to stop, it raised {codec.error_text(error)}"
-    return JobTimeout(text)
-
-
-def _is_permanent(definition: Definition, error: BaseException) -> bool:
-    """What the handler said wins; then the job's own lists; anything else is tried again."""
-    if isinstance(error, Permanent | Transient):
-        return isinstance(error, Permanent)
-    return _listed(definition, error) is True
-
-
-def _listed(definition: Definition, error: BaseException) -> bool | None:
-    """Do the job's lists call it permanent? Transient comes first; None if they don't name it."""
-    code = _code(error)
-    for listed, answer in ((definition.transient, False), (definition.permanent, True)):
-        for entry in listed:
-            if entry == code if isinstance(entry, str) else isinstance(error, entry):
-                return answer
-    return None
-
-
-def _failed(
-    error: BaseException, *, permanent: bool, retry_after_seconds: float | None = None
-) -> Failed:
-    return Failed(
-        code=_code(error),
-        text=_cut(codec.error_text(error)),
-        permanent=permanent,
-        retry_after_seconds=retry_after_seconds,
-    )
-
-
-def _code(error: BaseException) -> str:
-    """The error's own `code` if it is one, as on JobError, otherwise the name of its type."""
-    try:
-        code = getattr(error, "code", None)
-    except Exception:
-        code = None
-    if isinstance(error, BadArguments):
-        code = "BAD_ARGUMENTS"
-    if not isinstance(code, str) or not code:
-        code = type(error).__name__
-    return codec.storable_text(code, ERROR_CODE_CHARS_MAX)
-
-
-def _cut(text: str) -> str:
-    return codec.storable_text(text, ERROR_TEXT_CHARS_MAX)

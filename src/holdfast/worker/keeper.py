@@ -7,9 +7,10 @@ are alive: what blocks them must not stop it. It starts first and stops last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from logging import WARNING
+from typing import Any
 
 from holdfast.domain.errors import StoreError
 from holdfast.domain.job import Lease, Lost
@@ -24,7 +25,7 @@ class LeaseKeeper:
     """Holds leases from the claim until their settlement has been acknowledged.
 
     `hold` and `drop` are called on the worker's loop and read on the keeper's: each is one
-    operation on a dict, which needs no lock.
+    operation on a dict, which needs no lock. `watch` runs beside, as long as the keeper does.
     """
 
     def __init__(
@@ -34,11 +35,13 @@ class LeaseKeeper:
         settings: Settings,
         lost: Callable[[Sequence[Lost]], None],
         died: Callable[[BaseException], None],
+        watch: Callable[[Store], Coroutine[Any, Any, None]],
     ) -> None:
         self._make_store = make_store
         self._settings = settings
         self._lost = lost
         self._died = died
+        self._watch = watch
         self._held: dict[int, Lease] = {}  # by the id as a number, which hashes faster
         self._workers_loop = asyncio.get_running_loop()
         self._loop = seam.side_loop("holdfast-keeper")
@@ -80,10 +83,15 @@ class LeaseKeeper:
 
     async def _keep(self, store: Store) -> None:
         wait_seconds = self._settings.renewal_seconds
+        watching = asyncio.create_task(self._watch(store))
         try:
             while not await self._stopped_within(wait_seconds):
                 wait_seconds = await self._renew(store)
+                if watching.done():
+                    watching.result()
         finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
             await store.close()
 
     async def _stopped_within(self, seconds: float) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from enum import Enum, auto
+from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from holdfast.context import Context
@@ -13,22 +14,28 @@ from holdfast.domain.job import Claimed, Settlement
 class Stop(Enum):
     """Why a handler is told to stop before it ended by itself."""
 
-    LOST = auto()  # the lease is no longer ours: nothing that follows may be written
-    TIMEOUT = auto()
-    SHUTDOWN = auto()
+    LOST = "lost"  # the lease is no longer ours: nothing that follows may be written
+    TIMEOUT = "timeout"
+    SHUTDOWN = "shutdown"
 
 
 class Run:
+    """`leftover` is a handler that did not stop: its job is settled without it, and its slot is
+    free when it is done. `gives_up_at` (monotonic) is when that happens, for jobs with a timeout.
+    """
+
     __slots__ = (
         "context",
         "ended_monotonic",
+        "gives_up_at",
         "job",
         "lease",
+        "leftover",
         "settlement",
         "started_monotonic",
         "stop",
         "task",
-        "thread",
+        "told_to_stop",
     )
 
     def __init__(self, job: Claimed, context: Context, started_monotonic: float) -> None:
@@ -40,16 +47,28 @@ class Run:
         self.stop: Stop | None = None
         self.settlement: Settlement | None = None
         self.task: asyncio.Task[Any] | None = None
-        self.thread: asyncio.Future[Any] | None = None
+        self.told_to_stop: Callable[[Run], None] | None = None
+        self.gives_up_at: float | None = None
+        self.leftover: asyncio.Future[Any] | None = None
 
     @property
     def duration_ms(self) -> float:
         return (self.ended_monotonic - self.started_monotonic) * 1000
+
+    def set_deadline(
+        self, timeout_seconds: float, grace_seconds: float, now: float
+    ) -> asyncio.TimerHandle:
+        """Have it told to stop in time; answer what to cancel if it ends before."""
+        self.gives_up_at = now + timeout_seconds + grace_seconds
+        loop = asyncio.get_running_loop()
+        return loop.call_later(timeout_seconds, self.tell_to_stop, Stop.TIMEOUT)
 
     def tell_to_stop(self, why: Stop) -> None:
         """Cancel the handler. The first reason stands, except that a lost lease is final."""
         if self.stop is None or why is Stop.LOST:
             self.stop = why
         self.context.tell_to_stop()
+        if self.told_to_stop is not None:
+            self.told_to_stop(self)
         if self.task is not None:
             self.task.cancel()

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from holdfast.context import Context
 from holdfast.definition import Definition
-from holdfast.domain.errors import StoreError
+from holdfast.domain.errors import JobTimeout, StoreError, WorkerHung
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
 from holdfast.domain.outcomes import Failed, Outcome, Released, decide
 from holdfast.domain.retry import Retry
@@ -19,12 +19,15 @@ from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 from holdfast.worker import events
 from holdfast.worker.backoff import Backoff
+from holdfast.worker.children.pool import Children
+from holdfast.worker.classify import timed_out
 from holdfast.worker.executor import Executor
 from holdfast.worker.keeper import LeaseKeeper
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.run import Run, Stop
 from holdfast.worker.settler import Settler
 from holdfast.worker.slots import Slots
+from holdfast.worker.watchdog import Watchdog
 
 _NO_RETRY = Retry.none()
 
@@ -47,11 +50,13 @@ class Runner:
         settings: Settings,
         seam: Seam,
         slots: Slots,
+        children: Children | None,
         ended: Callable[[str], None],
         died: Callable[[BaseException], None],
     ) -> None:
         self.report = WorkerReport()
-        self.keeper = LeaseKeeper(make_keepers_store, seam, settings, self.lost, died)
+        watchdog = Watchdog(self, seam, settings)
+        self.keeper = LeaseKeeper(make_keepers_store, seam, settings, self.lost, died, watchdog.run)
         self.settler = Settler(store, Backoff(seam, 0.1, 5.0), self._settled)
         self._worker_id = worker_id
         self._store = store
@@ -63,8 +68,12 @@ class Runner:
         self._ended = ended
         self._died = died
         self._threads = seam.threads("holdfast-handler", slots.concurrency)
-        self._executor = Executor(definitions, settings, self._threads)
+        self._executor = Executor(
+            definitions, settings, seam, self._threads, children, self._give_up
+        )
         self._runs: set[Run] = set()
+        self._hung: set[Run] = set()
+        self._giving_up: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()
         self._closing = False
 
@@ -74,8 +83,8 @@ class Runner:
 
     @property
     def tasks(self) -> set[asyncio.Task[Any]]:
-        """The handlers that run, as something to wait for."""
-        return {run.task for run in self._runs if run.task is not None}
+        """The handlers that run and are worth waiting for."""
+        return {run.task for run in self._runs - self._hung if run.task is not None}
 
     async def room(self) -> None:
         """Wait until a handler can start, and until the settler is not far behind."""
@@ -117,6 +126,9 @@ class Runner:
             if run.settlement is None:
                 self._settle(run, Released())
             run.tell_to_stop(Stop.LOST)
+            if run.task is not None:
+                # Or `asyncio.run` would wait for it, and the process never end.
+                asyncio.tasks._unregister_task(run.task)
 
     def end_threads(self) -> None:
         self._threads.close()
@@ -150,15 +162,47 @@ class Runner:
         """One job's line: run it, decide, hand the settlement over, make room for the next."""
         events.log_start(self._worker_id, run.job)
         try:
-            self._settle(run, await self._executor.execute(run))
-            if run.thread is not None and not run.thread.done() and not self._closing:
-                # The slot stays taken as long as the thread does.
-                await asyncio.wait([run.thread])
+            outcome = await self._executor.execute(run)
+            if run.leftover is None:
+                self._settle(run, outcome)
         except Exception as error:
             # Not the handler's error, but ours: no job may stay leased by a worker that lost it.
             self._died(error)
         finally:
             self._end(run)
+
+    def _give_up(self, run: Run, outcome: Outcome | None) -> None:
+        """Settle the job of a handler that does not stop. Its slot stays taken as long as it runs;
+        a worker that has no slot left can only end, and be started anew by its supervisor."""
+        self._settle(run, outcome)
+        seconds = self._seam.monotonic() - run.started_monotonic
+        events.log_hung(self._worker_id, run.job, seconds)
+        self._hung.add(run)
+        if len(self._hung) == self._slots.concurrency and not self._closing:
+            self._giving_up = asyncio.get_running_loop().call_later(
+                self._settings.timeout_grace_seconds, self._died, WorkerHung(len(self._hung))
+            )
+
+    def _forget_hung(self, run: Run) -> None:
+        self._hung.discard(run)
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+
+    def unsettled(self) -> list[Run]:
+        return [run for run in self._runs - self._hung if run.settlement is None]
+
+    def settlements_under_way(self) -> list[Settlement]:
+        return self.settler.under_way()
+
+    def time_out(self, run: Run, text: str) -> Settlement:
+        definition = self._definitions[run.job.name]
+        if definition.timeout_seconds is None:
+            return self._decide(run, Failed(JobTimeout.default_code, text))
+        return self._decide(run, timed_out(definition, f"; it {text}"))
+
+    def release(self, run: Run) -> Settlement:
+        return self._decide(run, Released())
 
     def _settle(self, run: Run, outcome: Outcome | None) -> None:
         run.ended_monotonic = self._seam.monotonic()
@@ -170,10 +214,13 @@ class Runner:
         if outcome is None or run.stop is Stop.LOST:
             self.keeper.drop(run.lease)
             return
+        run.settlement = self._decide(run, outcome)
+        self.settler.put(run, run.settlement)
+
+    def _decide(self, run: Run, outcome: Outcome) -> Settlement:
         definition = self._definitions.get(run.job.name)
         retry = definition.retry if definition is not None else _NO_RETRY
-        run.settlement = decide(run.job, outcome, retry, self._seam.random.random())
-        self.settler.put(run, run.settlement)
+        return decide(run.job, outcome, retry, self._seam.random.random())
 
     def _settle_completed(self, run: Run, settlement: Settlement, outcome: Outcome | None) -> None:
         """The handler's own transaction has settled the job; what came after can't change that."""
@@ -185,6 +232,8 @@ class Runner:
 
     def _end(self, run: Run) -> None:
         self._runs.discard(run)
+        if run.leftover is not None:
+            self._forget_hung(run)
         self._slots.give_back(run.job.queue)
         self._ended(run.job.queue)
 

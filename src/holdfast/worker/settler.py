@@ -42,6 +42,10 @@ class Settler:
         if len(self._waiting) > BACKLOG_MAX:
             self._room.clear()
 
+    def under_way(self) -> list[Settlement]:
+        """What was put and has not been acknowledged; may be asked from any thread."""
+        return [settlement for _, settlement in self._waiting.copy()]
+
     async def wait_idle(self) -> None:
         """Wait until everything that was put has been acknowledged."""
         await self._idle.wait()

@@ -53,6 +53,8 @@ class Slots:
         self._used_by_queue: Counter[str] = Counter()
         self._free = asyncio.Event()
         self._free.set()
+        self._unused = asyncio.Event()
+        self._unused.set()
 
     @property
     def used(self) -> int:
@@ -68,6 +70,7 @@ class Slots:
 
     def take(self, queue: str) -> None:
         self._used += 1
+        self._unused.clear()
         if queue in self.caps:
             self._used_by_queue[queue] += 1
         if self._used >= self.concurrency:
@@ -78,10 +81,16 @@ class Slots:
         if queue in self.caps:
             self._used_by_queue[queue] -= 1
         self._free.set()
+        if not self._used:
+            self._unused.set()
 
     def let_go(self) -> None:
         """Let whoever waits go on, although nothing is free."""
         self._free.set()
+        self._unused.set()
 
     async def wait_free(self) -> None:
         await self._free.wait()
+
+    async def wait_unused(self) -> None:
+        await self._unused.wait()

@@ -10,16 +10,21 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from holdfast.definition import Definition
+from holdfast.maintenance.reclaiming import take_back
 from holdfast.maintenance.sweeper import Sweeper
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 from holdfast.wakeups.protocol import Wakeup
 from holdfast.worker import events
-from holdfast.worker.claimer import Claimer
+from holdfast.worker.alone import Suspects
+from holdfast.worker.children.pool import Children
+from holdfast.worker.claimer import Claimer, SuspectClaimer
+from holdfast.worker.processes import Birth, Launch
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.runner import Runner
 from holdfast.worker.slots import Slots
@@ -29,11 +34,17 @@ SETTLE_SECONDS_MAX = 5.0
 
 
 class Worker:
-    """With `horizon_seconds` it ends when nothing runs and nothing becomes due within them."""
+    """With `horizon_seconds` it ends when nothing runs and nothing becomes due within them.
+
+    `birth` is what its process was told by another one that started it as a worker; `find_launch`
+    is asked how to start one itself.
+    """
 
     def __init__(
         self,
         *,
+        birth: Birth | None,
+        find_launch: Callable[[], Launch | None],
         store: Store,
         make_keepers_store: Callable[[], Store],
         definitions: Mapping[str, Definition],
@@ -41,9 +52,12 @@ class Worker:
         settings: Settings,
         seam: Seam,
         slots: Slots,
+        children: Children | None,
         horizon_seconds: float | None,
     ) -> None:
-        self.id = seam.identity()
+        self.id = seam.identity(token=birth.token if birth else None)
+        self._suspects_only = birth is not None and birth.suspects_only
+        self._find_launch = find_launch
         self._store = store
         self._names = sorted(definitions)
         self._settings = settings
@@ -62,22 +76,44 @@ class Worker:
             settings=settings,
             seam=seam,
             slots=slots,
+            children=children,
             ended=self._ended,
             died=self._die,
         )
-        self._claimer = Claimer(
+        self._claimer = self._make_claimer()
+        self._sweeper = Sweeper(
             store,
             seam,
             settings,
-            slots,
+            self._names,
+            slots.queues,
+            self._claimer.wake,
+            self._suspects_found,
+        )
+        self._suspects = self._make_suspects()
+
+    def _make_claimer(self) -> Claimer:
+        return (SuspectClaimer if self._suspects_only else Claimer)(
+            self._store,
+            self._seam,
+            self._settings,
+            self._slots,
             self._names,
             self.id,
             self._runner.start,
             self._runner.room,
             self._is_done,
         )
-        self._sweeper = Sweeper(
-            store, seam, settings, self._names, slots.queues, self._claimer.wake
+
+    def _make_suspects(self) -> Suspects:
+        return Suspects(
+            find_launch=self._alone_launch,
+            run_here=self._claimer.run_suspects,
+            take_back=partial(take_back, self._store),
+            look=self._sweeper.look_for_suspects,
+            died=self._die,
+            processes_max=self._settings.alone_processes,
+            seam=self._seam,
         )
 
     async def run(self) -> WorkerReport:
@@ -141,7 +177,7 @@ class Worker:
 
     async def _work(self) -> None:
         settling = asyncio.create_task(self._runner.settler.run())
-        sweeping = asyncio.create_task(self._sweeper.run())
+        sweeping = asyncio.create_task(self._sweep())
         claiming = asyncio.create_task(self._claimer.run())
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -155,6 +191,10 @@ class Worker:
                 part.cancel()
             await asyncio.gather(settling, sweeping, claiming, stopping, return_exceptions=True)
 
+    async def _sweep(self) -> None:
+        # A process for suspects is a short-lived helper of a worker, which sweeps for it.
+        await (asyncio.Event().wait() if self._suspects_only else self._sweeper.run())
+
     async def _finish_all(self, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
         """Let the handlers end within the grace time, then stop and release the others."""
         deadline = self._seam.monotonic() + self._settings.grace_seconds
@@ -162,6 +202,7 @@ class Worker:
         self._claimer.stop()
         self._runner.close()
         self._slots.let_go()
+        self._suspects.stop()
         hurrying = asyncio.create_task(self._hurrying.wait())
         await asyncio.wait(
             {claiming, hurrying},
@@ -171,6 +212,7 @@ class Worker:
         hurrying.cancel()
         await self._handlers_end(deadline - self._seam.monotonic(), hurry=True)
         self._runner.stop_all()
+        self._suspects.stop()
         await self._handlers_end(STOP_HANDLERS_SECONDS, hurry=False)
         self._runner.abandon_all()
         idle = asyncio.create_task(self._runner.settler.wait_idle())
@@ -180,12 +222,13 @@ class Worker:
             return_when=asyncio.FIRST_COMPLETED,
         )
         idle.cancel()
+        await self._suspects.end()
 
     async def _handlers_end(self, seconds: float, *, hurry: bool) -> None:
         """Wait until no handler runs any more, for so many seconds, or until told to hurry."""
         hurrying = asyncio.create_task(self._hurrying.wait())
         deadline = self._seam.monotonic() + seconds
-        while tasks := self._runner.tasks:
+        while tasks := self._runner.tasks | self._suspects.tasks:
             left = deadline - self._seam.monotonic()
             if left <= 0 or (hurry and self._hurrying.is_set()):
                 break
@@ -193,11 +236,24 @@ class Worker:
             await asyncio.wait(waited, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         hurrying.cancel()
 
+    def _alone_launch(self) -> Launch | None:
+        """How a process for suspects is started; None if they run in this one: where processes
+        can't be started, or if it runs one job at a time anyway."""
+        if self._slots.concurrency == 1 or not self._seam.starts_processes:
+            return None
+        launch = self._find_launch()
+        if launch is None or self._slots.queues is None:
+            return launch
+        return launch.with_options("--queues", ",".join(self._slots.queues))
+
     def _heard(self, wakeup: Wakeup) -> None:
         if wakeup.canceled is not None:
             self._runner.check_canceled(wakeup.canceled)
         elif self._slots.queues is None or wakeup.queue in (None, *self._slots.queues):
             self._claimer.wake()
+
+    def _suspects_found(self, count: int) -> None:
+        self._suspects.found(count)
 
     def _ended(self, queue: str) -> None:
         is_last = self._horizon_seconds is not None and not self._runner.running
@@ -211,7 +267,12 @@ class Worker:
 
     async def _is_done(self) -> bool:
         """Is there nothing left that runs, or becomes due within the horizon?"""
+        if self._suspects_only:
+            return True
         if self._horizon_seconds is None or self._runner.running:
             return False
         await self._runner.settler.wait_idle()
-        return not await self._store.awaited(self._names, self._slots.queues, self._horizon_seconds)
+        if await self._store.awaited(self._names, self._slots.queues, self._horizon_seconds):
+            await self._sweeper.look_for_suspects()
+            return False
+        return True

@@ -147,6 +147,7 @@ class Claimer:
             statement,
             worker=claim.worker,
             lease_seconds=claim.lease_seconds,
+            alone=claim.alone,
             names=claim.names,
             queues=claim.queues,
             except_queues=claim.except_queues,

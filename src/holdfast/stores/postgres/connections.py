@@ -69,8 +69,8 @@ class Connections:
             pool.release(connection)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
-        """A transaction on a plain connection, for a handler; its own errors are left to it.
+    async def lend(self) -> AsyncIterator[Any]:
+        """A plain connection, for a handler's own transaction.
 
         These connections are a pool of their own: handlers that hold theirs for long must not keep
         the engine from settling.
@@ -89,17 +89,7 @@ class Connections:
         with self._translated():
             connection = await pool.acquire()
         try:
-            transaction = connection.transaction()
-            with self._translated():
-                await transaction.start()
-            try:
-                yield connection
-            except BaseException:
-                if not connection.is_closed():
-                    await transaction.rollback()
-                raise
-            with self._translated():
-                await transaction.commit()
+            yield connection
         finally:
             await pool.release(connection)
 
@@ -163,7 +153,9 @@ def load_driver() -> Any:
 def _parse(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("postgres", "postgresql") and (parts.port or True)
+        valid = parts.scheme in ("postgres", "postgresql")
+        for host in parts.netloc.rpartition("@")[2].split(","):
+            _ = urlsplit(f"//{host}").port  # raises if it is none
     except ValueError:
         valid = False
     if not valid:

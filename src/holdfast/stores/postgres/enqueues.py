@@ -37,7 +37,11 @@ class Enqueuer:
         try:
             if any(job.idempotency_key is not None for job in jobs):
                 return await self._enqueue_keyed(connection, jobs)
-            if len(jobs) >= COPY_JOBS_MIN and all(map(_is_plain, jobs)):
+            if any(job.id_is_chosen for job in jobs):
+                async with connection.transaction():
+                    await self._insert(connection, jobs)
+                    await self._refuse_ended(connection, jobs)
+            elif len(jobs) >= COPY_JOBS_MIN and all(map(_is_plain, jobs)):
                 await self._copy(connection, jobs)
             else:
                 await self._insert(connection, jobs)
@@ -55,7 +59,10 @@ class Enqueuer:
     async def _insert(self, connection: Any, jobs: Sequence[NewJob]) -> None:
         if len(jobs) == 1:
             await self._insert_one(connection, jobs[0])
-            return
+        else:
+            await self._insert_many(connection, jobs)
+
+    async def _insert_many(self, connection: Any, jobs: Sequence[NewJob]) -> None:
         await self._fetch(
             connection,
             "enqueue",
@@ -73,6 +80,16 @@ class Enqueuer:
             tags=[_array_literal(job.tags) for job in jobs],
             keys=[job.idempotency_key for job in jobs],
         )
+
+    async def _refuse_ended(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        """Look for chosen ids in the history.
+
+        After the insert, in its transaction: a job that ends meanwhile is met in one of both.
+        """
+        chosen = [job.id for job in jobs if job.id_is_chosen]
+        ended = await self._fetch(connection, "ended_ids", ids=chosen) if chosen else []
+        if ended:
+            raise DuplicateJob(ended[0]["id"])
 
     async def _insert_one(self, connection: Any, job: NewJob) -> None:
         await self._fetch(
@@ -128,6 +145,7 @@ class Enqueuer:
             created = [job for job, receipt in zip(jobs, receipts, strict=True) if receipt.created]
             if created:
                 await self._insert(connection, created)
+                await self._refuse_ended(connection, created)
         return receipts
 
     async def _keep_keys(

@@ -54,4 +54,5 @@ def to_reclaimed(row: Any) -> Reclaimed:
         state=State(row["state"]),
         worker=row["worker"],
         error_code=row["error_code"],
+        suspect=row["suspect"],
     )

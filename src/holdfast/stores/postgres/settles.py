@@ -7,15 +7,27 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from holdfast.domain.job import Lease, Lost, Settlement
+from holdfast.domain.retention import Retention
 from holdfast.domain.states import State
 from holdfast.stores.statements import Statement
 
 Held = TypeVar("Held", Lease, Settlement)
 
 
+def retention_values(retention: Retention) -> dict[str, object]:
+    """How long history is kept, for the statements that end jobs."""
+    return {
+        "kept_seconds": retention.kept_seconds,
+        "rule_queues": [rule.queue for rule in retention.rules],
+        "rule_states": [rule.state for rule in retention.rules],
+        "rule_seconds": [rule.kept_seconds for rule in retention.rules],
+    }
+
+
 class Settler:
-    def __init__(self, statements: Mapping[str, Statement]) -> None:
+    def __init__(self, statements: Mapping[str, Statement], retention: Retention) -> None:
         self._statements = statements
+        self._retention = retention_values(retention)
 
     async def renew(
         self, connection: Any, leases: Sequence[Lease], lease_seconds: float
@@ -59,7 +71,11 @@ class Settler:
     ) -> list[Settlement]:
         batch = _sorted(settlements)
         return await self._write(
-            connection, "settle_succeeded", batch, results=[item.result for item in batch]
+            connection,
+            "settle_succeeded",
+            batch,
+            results=[item.result for item in batch],
+            **self._retention,
         )
 
     async def _settle_others(
@@ -78,7 +94,9 @@ class Settler:
             attempts_back=[int(item.attempt_back) for item in batch],
             snoozed=[int(item.snoozed) for item in batch],
             released=[int(item.released) for item in batch],
+            crashed=[int(item.crashed) for item in batch],
             outcomes=[item.outcome for item in batch],
+            **self._retention,
         )
 
     async def _write(

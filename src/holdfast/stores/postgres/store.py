@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,34 +21,56 @@ from holdfast.domain.job import (
     Receipt,
     Reclaimed,
     Settlement,
+    Standing,
 )
+from holdfast.domain.retention import Retention
 from holdfast.domain.states import State
 from holdfast.seam import Seam
+from holdfast.stores.foreign import Driver
 from holdfast.stores.postgres import schema
 from holdfast.stores.postgres.claims import Claimer
-from holdfast.stores.postgres.completing import completing
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.enqueues import Enqueuer
-from holdfast.stores.postgres.records import to_attempt, to_claimed, to_job, to_reclaimed
-from holdfast.stores.postgres.settles import Settler
-from holdfast.stores.protocol import Canceled, Claim, Completion
+from holdfast.stores.postgres.foreign import ForeignEnqueuer, PostgresEnrolled
+from holdfast.stores.postgres.pages import PLANNED, fetch_page
+from holdfast.stores.postgres.reclaims import reclaim
+from holdfast.stores.postgres.records import to_attempt, to_claimed, to_job
+from holdfast.stores.postgres.settles import Settler, retention_values
+from holdfast.stores.postgres.tidying import keep_days, tidy
+from holdfast.stores.protocol import Canceled, Claim, Enrolled
 from holdfast.stores.statements import Statement, load, read_sql
 from holdfast.wakeups.postgres import PostgresListener, start_listening
 from holdfast.wakeups.protocol import Heard
 
-STATEMENTS: Final[Mapping[str, Statement]] = load(
-    read_sql("postgres", "jobs.sql").replace("{lanes}", read_sql("postgres", "lanes.sql")),
-    numbered=True,
-)
+A_WEEK: Final = Retention(7 * 86400.0)
+
+
+def _load_statements() -> dict[str, Statement]:
+    text = "\n".join(read_sql("postgres", f"{name}.sql") for name in ("jobs", "reads", "upkeep"))
+    for part in ("lanes", "reclaiming", "ending", "every_job"):
+        text = text.replace(f"{{{part}}}", read_sql("postgres", f"{part}.sql").strip())
+    return load(text, numbered=True)
+
+
+STATEMENTS: Final[Mapping[str, Statement]] = _load_statements()
 
 
 class PostgresStore:
-    def __init__(self, url: str, seam: Seam, *, pool_size: int = 4) -> None:
+    def __init__(
+        self,
+        url: str,
+        seam: Seam,
+        *,
+        pool_size: int = 4,
+        retention: Retention = A_WEEK,
+    ) -> None:
         self._seam = seam
+        self._retention = retention
         self._connections = Connections(url, seam, pool_size)
         self._claimer = Claimer(self._fetch, seam)
         self._enqueuer = Enqueuer(STATEMENTS)
-        self._settler = Settler(STATEMENTS)
+        self._foreign_enqueuer = ForeignEnqueuer(STATEMENTS)
+        self._settler = Settler(STATEMENTS, retention)
 
     async def open(self) -> None:
         await self._connections.run(lambda connection: schema.check(connection, self.address))
@@ -61,7 +83,9 @@ class PostgresStore:
         return self._connections.address
 
     async def migrate(self) -> Sequence[str]:
-        return await self._connections.run(schema.migrate)
+        done = await self._connections.run(schema.migrate)
+        await keep_days(self._fetch, self._retention)
+        return done
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
         if not jobs:
@@ -72,6 +96,21 @@ class PostgresStore:
 
     async def claim(self, claim: Claim) -> Sequence[Claimed]:
         return await self._claimer.claim(claim)
+
+    async def claim_suspect(self, claim: Claim) -> Claimed | None:
+        rows = await self._fetch(
+            "claim_suspect",
+            worker=claim.worker,
+            lease_seconds=claim.lease_seconds,
+            names=claim.names,
+            queues=claim.queues,
+            except_queues=claim.except_queues,
+        )
+        return to_claimed(rows[0]) if rows else None
+
+    async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
+        rows = await self._fetch("suspects", names=names, queues=queues)
+        return int(rows[0][0])
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
         rows = await self._fetch(
@@ -95,17 +134,34 @@ class PostgresStore:
             lambda connection: self._settler.settle(connection, settlements)
         )
 
-    def completing(self) -> AbstractAsyncContextManager[Completion]:
-        return completing(self._connections, STATEMENTS["settle_succeeded"])
+    def lend(self) -> AbstractAsyncContextManager[Any]:
+        return self._connections.lend()
 
-    async def reclaim(self, limit: int) -> Sequence[Reclaimed]:
-        return [to_reclaimed(row) for row in await self._fetch("reclaim", limit=limit)]
+    def enrol(self, driver: Driver) -> Enrolled:
+        return PostgresEnrolled(driver, self._foreign_enqueuer, self._settler, self.address)
 
-    async def prune_keys(self, limit: int) -> int:
-        return len(await self._fetch("prune_keys", limit=limit))
+    def holding(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def standing(self, job_id: UUID) -> Standing | None:
+        # One after the other: what left the live jobs while we waited for it is in the history.
+        rows = await self._fetch("standing", job_id=job_id) or await self._fetch(
+            "standing_ended", job_id=job_id
+        )
+        return Standing(State(rows[0]["state"]), rows[0]["fence"]) if rows else None
+
+    async def reclaim(
+        self, limit: int, dead_worker: str | None = None, reason: str = ""
+    ) -> Sequence[Reclaimed]:
+        return await reclaim(self._fetch, self._retention, limit, dead_worker, reason)
+
+    async def tidy(self, limit: int) -> int:
+        return await tidy(self._fetch, self._retention, limit)
 
     async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
-        rows = await self._fetch("cancel", ids=sorted(set(job_ids)))
+        rows = await self._fetch(
+            "cancel", ids=sorted(set(job_ids)), **retention_values(self._retention)
+        )
         return [Canceled(row["id"], row["was_running"]) for row in rows]
 
     async def retry(self, job_id: UUID) -> bool:
@@ -127,19 +183,7 @@ class PostgresStore:
         return [to_attempt(row) for row in await self._fetch("attempts", job_id=job_id)]
 
     async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
-        rows = await self._fetch_planned(
-            "page",
-            after=after,
-            states=[state.value for state in filter.states],
-            queue=filter.queue,
-            name=filter.name,
-            tenant=filter.tenant,
-            tag=filter.tag,
-            correlation_id=filter.correlation_id,
-            limit=limit + 1,
-        )
-        jobs = [to_job(row) for row in rows[:limit]]
-        return Page(jobs, jobs[-1].id if len(rows) > limit else None)
+        return await fetch_page(self._fetch_planned, filter, limit, after)
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         rows = await self._fetch_planned("counts", tenant=tenant)
@@ -181,14 +225,15 @@ class PostgresStore:
 
         return await self._connections.run(work)
 
-    async def _fetch_planned(self, name: str, /, **values: Any) -> Sequence[Any]:
-        """Fetch with a plan made for these values: filters that are not given fall away."""
+    async def _fetch_planned(
+        self, name: str, /, settings: str = PLANNED, **values: Any
+    ) -> Sequence[Any]:
         statement = STATEMENTS[name]
         arguments = statement.arguments(values)
 
         async def work(connection: Any) -> Sequence[Any]:
             async with connection.transaction(readonly=True):
-                await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+                await connection.execute(settings)
                 rows: Sequence[Any] = await connection.fetch(statement.sql, *arguments)
                 return rows
 

@@ -1,25 +1,33 @@
-"""A handler's own writes and its job's success, in one transaction of an SQLite file."""
+"""A connection to the file for a handler's own transaction."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast.domain.job import Settlement
 from holdfast.seam import Seam
-from holdfast.stores.sqlite import leasing
+from holdfast.stores.foreign import Driver, run_now
+from holdfast.stores.foreign.sqlite import SqliteDriver
 from holdfast.stores.sqlite.database import Database
-from holdfast.stores.sqlite.lanes import Transaction
 
 T = TypeVar("T")
-# The file that this task holds locked: another write to it from here would wait for itself.
+# The file that this task may hold locked: another write to it from here would wait for itself.
 locked_path: ContextVar[str | None] = ContextVar("holdfast_locked_path", default=None)
+
+
+@contextmanager
+def holding(path: str) -> Iterator[None]:
+    token = locked_path.set(path)
+    try:
+        yield
+    finally:
+        locked_path.reset(token)
 
 
 @dataclass(slots=True)
@@ -59,20 +67,16 @@ class SqliteConnection:
         answer: T = await asyncio.shield(asyncio.wrap_future(call.future))
         return answer
 
-    def begin(self) -> None:
-        # The lock is taken at once: a transaction that reads first and is refused the lock later
-        # would have to start over.
+    def __holdfast_foreign__(self) -> _OnLane:
+        return _OnLane(self)
+
+    @property
+    def driver(self) -> Driver:
+        return SqliteDriver(self._connection)
+
+    def connect(self) -> None:
         self._connection = self._database.connect_writer()
         self._connection.row_factory = sqlite3.Row
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def settle(self, settlement: Settlement) -> bool:
-        self._connection.row_factory = None
-        transaction = Transaction(self._connection, self._database.now())
-        return not leasing.settle(transaction, [settlement])
-
-    def commit(self) -> None:
-        self._connection.execute("COMMIT")
 
     def end(self) -> None:
         """Close the connection, which rolls back what was not committed."""
@@ -88,25 +92,24 @@ class SqliteConnection:
         return self._connection.execute(query, args)
 
 
-class SqliteCompletion:
-    def __init__(self, connection: SqliteConnection) -> None:
-        self.connection = connection
+@dataclass(frozen=True, slots=True)
+class _OnLane:
+    connection: SqliteConnection
+    is_async: bool = True
 
-    async def settle(self, settlement: Settlement) -> bool:
-        return await self.connection.do(lambda: self.connection.settle(settlement))
+    async def run(self, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
+        return await self.connection.do(lambda: run_now(work(self.connection.driver)))
 
 
 @asynccontextmanager
-async def completing(seam: Seam, database: Database) -> AsyncIterator[SqliteCompletion]:
+async def lend(seam: Seam, database: Database) -> AsyncIterator[SqliteConnection]:
     connection = SqliteConnection(seam, database)
     try:
-        await _translated(database, connection.do(connection.begin))
-        token = locked_path.set(database.path)
         try:
-            yield SqliteCompletion(connection)
-        finally:
-            locked_path.reset(token)
-        await _translated(database, connection.do(connection.commit))
+            await connection.do(connection.connect)
+        except sqlite3.Error as error:
+            raise database.translated(error) from error
+        yield connection
     finally:
         # In a task of its own: a handler that is cancelled once more must not leave the thread.
         await asyncio.shield(asyncio.ensure_future(_end(connection)))
@@ -115,13 +118,6 @@ async def completing(seam: Seam, database: Database) -> AsyncIterator[SqliteComp
 async def _end(connection: SqliteConnection) -> None:
     await connection.do(connection.end)
     connection.close()
-
-
-async def _translated(database: Database, work: Any) -> None:
-    try:
-        await work
-    except sqlite3.Error as error:
-        raise database.translated(error) from error
 
 
 def _work(calls: list[_Call]) -> None:

@@ -13,6 +13,7 @@ from holdfast.domain.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
 from holdfast.stores import migrations
 from holdfast.stores.sqlite.values import from_time
@@ -26,12 +27,13 @@ _SYNCHRONOUS = {
     "FULL": "PRAGMA synchronous = FULL",
 }
 _WAL_TRIES_MAX = 100
+_NO_SCHEMA = ("no such table", "no such column", "no such index")
 
 
 class Database:
     """Open connections to one file, and bring its schema to this code's version."""
 
-    def __init__(self, path: str, seam: Seam, synchronous: str) -> None:
+    def __init__(self, path: str, seam: Seam, synchronous: str, retention: Retention) -> None:
         if path == "" or ":memory:" in path or "mode=memory" in path:
             raise ConfigurationError(
                 "an SQLite database in memory can't be shared by the connections of a store;"
@@ -41,6 +43,7 @@ class Database:
             known = ", ".join(_SYNCHRONOUS)
             raise ConfigurationError(f"synchronous must be one of {known}, not {synchronous!r}")
         self.path = path
+        self.retention = retention
         self.steps_taken: list[str] = []
         self._seam = seam
         self._synchronous = _SYNCHRONOUS[synchronous.upper()]
@@ -68,6 +71,19 @@ class Database:
         match error:
             case HoldfastError():
                 return error
+            case sqlite3.OperationalError() if str(error).startswith(_NO_SCHEMA):
+                return SchemaMismatch(
+                    f"{self.path} has no fitting schema ({error}); run: holdfast migrate"
+                )
+            case sqlite3.OperationalError() if _errorname(error).startswith("SQLITE_FULL"):
+                return StoreUnavailable(
+                    f"the disk of {self.path} is full: nothing was written; it goes on when there"
+                    " is room"
+                )
+            case sqlite3.OperationalError() if _errorname(error).startswith("SQLITE_IOERR"):
+                return StoreUnavailable(
+                    f"{self.path} can't be read or written: {error}; its disk is full or failing"
+                )
             case sqlite3.IntegrityError() | sqlite3.DataError() | sqlite3.InterfaceError():
                 return StoreRefused(f"{self.path} refused a value: {error}")
             case UnicodeError() | OverflowError() | ValueError():
@@ -95,7 +111,7 @@ class Database:
             connection.execute(self._synchronous)
             self.steps_taken = self._migrate(connection)
         except sqlite3.DatabaseError as error:
-            name = getattr(error, "sqlite_errorname", "")
+            name = _errorname(error)
             if name.startswith("SQLITE_NOTADB"):
                 raise ConfigurationError(f"{self.path} is not an SQLite database") from error
             if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
@@ -143,6 +159,11 @@ class Database:
         connection.execute(_SQL["applied"].sql, applied)
 
 
+def _errorname(error: Exception) -> str:
+    name: str = getattr(error, "sqlite_errorname", "")
+    return name
+
+
 def _require_sqlite() -> None:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         oldest = ".".join(map(str, _OLDEST_SQLITE))
@@ -162,7 +183,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if not getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+            if not _errorname(error).startswith("SQLITE_BUSY"):
                 raise
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")

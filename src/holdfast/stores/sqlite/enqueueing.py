@@ -26,6 +26,7 @@ def enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> Sequence[Receip
     due_queues = set()
     for start in range(0, len(created), _ROWS_MAX):
         due_queues |= _insert(transaction, created[start : start + _ROWS_MAX])
+    _refuse_ended(transaction, [job.id for job in created if job.id_is_chosen])
     transaction.wake_queues(due_queues)
     return receipts
 
@@ -87,6 +88,14 @@ def _insert(transaction: Transaction, jobs: Sequence[NewJob]) -> set[str]:
             raise DuplicateJob(duplicate) from error
         raise
     return due_queues
+
+
+def _refuse_ended(transaction: Transaction, chosen: Sequence[UUID]) -> None:
+    if chosen:
+        ids = {"ids": ids_to_json(chosen)}
+        ended = transaction.connection.execute(_SQL["ended_job"].sql, ids).fetchone()
+        if ended is not None:
+            raise DuplicateJob(UUID(ended[0]))
 
 
 def _row(job: NewJob, now: int, run_at: int) -> tuple[object, ...]:

@@ -1,54 +1,80 @@
-"""What happens to jobs from outside: reclaim, cancel, retry, forgetting keys."""
+"""What happens to jobs from outside: reclaim, cancel, retry."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from uuid import UUID
 
 import msgspec
 
 from holdfast.domain.job import Reclaimed
+from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
 from holdfast.domain.states import State
 from holdfast.stores.protocol import Canceled
+from holdfast.stores.sqlite import moving
 from holdfast.stores.sqlite.enqueueing import queues_of
 from holdfast.stores.sqlite.lanes import Transaction
-from holdfast.stores.sqlite.values import ids_to_json, to_json
+from holdfast.stores.sqlite.moving import Move, Place
+from holdfast.stores.sqlite.values import ids_to_json
 from holdfast.stores.statements import load, read_sql
 from holdfast.wakeups.protocol import Wakeup
 
 _SQL = load(read_sql("sqlite", "writes.sql"), numbered=False)
 
 
-class _Overdue(msgspec.Struct, array_like=True, frozen=True):
-    """A job that is to be reclaimed, as the statements `lapsed` and `expired` tell it."""
+class _Overdue(Place, frozen=True):
+    """A job that is to be reclaimed, as `lapsed`, `held_by` and `expired` tell it."""
 
-    number: int
     id: UUID
     name: str
-    queue: str
-    tenant: str | None
     correlation_id: str | None
     attempt: int
     fence: int
     worker: str | None
     max_attempts: int
+    crashes: int
+    alone: int
+    suspect: int
+
+
+class _Cancelable(Place, frozen=True):
+    id: UUID
+    state: State
 
 
 _OVERDUE = msgspec.json.Decoder(list[_Overdue])
-_CANCELABLE = msgspec.json.Decoder(list[tuple[int, UUID, State]])
+_CANCELABLE = msgspec.json.Decoder(list[_Cancelable])
 
 
 def reclaim(transaction: Transaction, limit: int) -> Sequence[Reclaimed]:
+    """Take back leases that ran out, and end jobs that expired while they waited."""
     lapsed = _overdue(transaction, "lapsed", limit)
     expired = _overdue(transaction, "expired", limit - len(lapsed))
-    if lapsed:
-        _write(transaction, "keep_lost_attempts", [job.number for job in lapsed])
-        _write(transaction, "reclaim", [job.number for job in lapsed])
-    if expired:
-        _write(transaction, "expire", [job.number for job in expired])
-    reclaimed = [_reclaimed(job, _after_lapse(job), "LEASE_LOST") for job in lapsed]
-    transaction.wake_queues({job.queue for job in reclaimed if job.state is State.QUEUED})
-    return reclaimed + [_reclaimed(job, State.CANCELED, "EXPIRED") for job in expired]
+    moves = [
+        _after_crash(transaction, job, "LEASE_LOST", "stopped renewing its lease", "lost")
+        for job in lapsed
+    ]
+    moves += [
+        Move(
+            place=job,
+            state=State.CANCELED,
+            error_code="EXPIRED",
+            error_text="the job expired before it started",
+        )
+        for job in expired
+    ]
+    return _reclaim(transaction, [*lapsed, *expired], moves)
+
+
+def reclaim_from(
+    transaction: Transaction, limit: int, worker: str, reason: str
+) -> Sequence[Reclaimed]:
+    """Take back the leases of a worker that is known to have died."""
+    held = _overdue(transaction, "held_by", limit, worker)
+    moves = [_after_crash(transaction, job, "CRASHED", reason, "crashed") for job in held]
+    return _reclaim(transaction, held, moves)
 
 
 def cancel(transaction: Transaction, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
@@ -56,12 +82,8 @@ def cancel(transaction: Transaction, job_ids: Sequence[UUID]) -> Sequence[Cancel
     found = _CANCELABLE.decode(
         transaction.connection.execute(_SQL["cancelable"].sql, ids).fetchone()[0]
     )
-    if not found:
-        return []
-    numbers = [number for number, _, _ in found]
-    _write(transaction, "keep_canceled_attempts", numbers)
-    _write(transaction, "cancel", numbers)
-    canceled = [Canceled(job_id, state is State.RUNNING) for _, job_id, state in found]
+    moving.move(transaction, [_canceled(job) for job in found])
+    canceled = [Canceled(job.id, job.state is State.RUNNING) for job in found]
     transaction.wakeups += [Wakeup(canceled=job.job_id) for job in canceled if job.was_running]
     return canceled
 
@@ -74,23 +96,80 @@ def retry(transaction: Transaction, job_id: UUID) -> bool:
     return waiting
 
 
-def prune_keys(transaction: Transaction, limit: int) -> int:
-    bounds = {"now": transaction.now, "limit": limit}
-    return transaction.connection.execute(_SQL["prune_keys"].sql, bounds).rowcount
-
-
-def _overdue(transaction: Transaction, statement: str, limit: int) -> list[_Overdue]:
-    bounds = {"now": transaction.now, "limit": limit}
+def _overdue(
+    transaction: Transaction, statement: str, limit: int, worker: str = ""
+) -> list[_Overdue]:
+    bounds = {"now": transaction.now, "limit": limit, "worker": worker}
     return _OVERDUE.decode(
         transaction.connection.execute(_SQL[statement].sql, bounds).fetchone()[0]
     )
 
 
-def _after_lapse(job: _Overdue) -> State:
-    return State.DEAD if job.attempt >= job.max_attempts else State.QUEUED
+def _after_crash(
+    transaction: Transaction, job: _Overdue, error_code: str, reason: str, outcome: str
+) -> Move:
+    """A job that was in company may be innocent: it gets its last attempt back, to be alone."""
+    last = job.attempt >= job.max_attempts
+    return Move(
+        place=job,
+        state=State.DEAD if last and job.alone else State.QUEUED,
+        run_at=transaction.now,
+        error_code=error_code,
+        error_text=f"the worker {job.worker} {reason}",
+        attempt_back=last and not job.alone,
+        crashed=True,
+        suspect=bool(job.suspect)
+        or job.crashes + 1 >= CRASHES_IN_COMPANY_MAX
+        or job.attempt + 1 >= job.max_attempts,
+        outcome=outcome,
+    )
 
 
-def _reclaimed(job: _Overdue, state: State, error_code: str) -> Reclaimed:
+def _reclaim(
+    transaction: Transaction, jobs: Sequence[_Overdue], moves: Sequence[Move]
+) -> Sequence[Reclaimed]:
+    try:
+        with _savepoint(transaction):
+            moving.move(transaction, moves)
+        done = list(zip(jobs, moves, strict=True))
+    except sqlite3.IntegrityError:
+        done = _one_by_one(transaction, list(zip(jobs, moves, strict=True)))
+    transaction.wake_queues({one.place.queue for _, one in done if one.state is State.QUEUED})
+    return [_reclaimed(job, one) for job, one in done]
+
+
+@contextmanager
+def _savepoint(transaction: Transaction) -> Iterator[None]:
+    transaction.connection.execute("SAVEPOINT reclaiming")
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        transaction.connection.execute("ROLLBACK TO reclaiming")
+        transaction.connection.execute("RELEASE reclaiming")
+        raise
+    # Not after other errors: a full disk, say, has ended the whole transaction.
+    transaction.connection.execute("RELEASE reclaiming")
+
+
+def _one_by_one(
+    transaction: Transaction, moves: Sequence[tuple[_Overdue, Move]]
+) -> list[tuple[_Overdue, Move]]:
+    """Pass over jobs that the database does not let end; say so if there are no others."""
+    done: list[tuple[_Overdue, Move]] = []
+    refused: sqlite3.IntegrityError | None = None
+    for job, one in moves:
+        try:
+            with _savepoint(transaction):
+                moving.move(transaction, [one])
+            done.append((job, one))
+        except sqlite3.IntegrityError as error:
+            refused = error
+    if refused is not None and not done:
+        raise refused
+    return done
+
+
+def _reclaimed(job: _Overdue, move: Move) -> Reclaimed:
     return Reclaimed(
         job_id=job.id,
         name=job.name,
@@ -99,12 +178,19 @@ def _reclaimed(job: _Overdue, state: State, error_code: str) -> Reclaimed:
         correlation_id=job.correlation_id,
         attempt=job.attempt,
         fence=job.fence + 1,
-        state=state,
+        state=move.state,
         worker=job.worker,
-        error_code=error_code,
+        error_code=move.error_code,
+        suspect=move.suspect and move.state is State.QUEUED,
     )
 
 
-def _write(transaction: Transaction, statement: str, numbers: Sequence[int]) -> None:
-    values = {"numbers": to_json(numbers), "now": transaction.now}
-    transaction.connection.execute(_SQL[statement].sql, values)
+def _canceled(job: _Cancelable) -> Move:
+    running = job.state is State.RUNNING
+    return Move(
+        place=job,
+        state=State.CANCELED,
+        error_code="CANCELED",
+        error_text=f"the job was canceled while it {'ran' if running else 'waited'}",
+        outcome="canceled" if running else None,
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
 from holdfast.stores.sqlite.database import Database
 from holdfast.wakeups.protocol import Wakeup
@@ -21,10 +22,12 @@ C = TypeVar("C")
 
 @dataclass(slots=True)
 class Transaction:
-    """What a write works with: the connection, the time, and whom to wake after the commit."""
+    """What a write works with: the connection, the time, how long ended jobs are kept, and whom to
+    wake after the commit."""
 
     connection: sqlite3.Connection
     now: int
+    retention: Retention
     wakeups: list[Wakeup] = field(default_factory=list)
 
     def wake_queues(self, queues: Iterable[str]) -> None:
@@ -159,7 +162,8 @@ class WriteLane(_ConnectionLane[Transaction]):
         # Taken with the lock held: what commits later never has an earlier time.
         now = self._database.now()
         run = self._run if len(calls) == 1 else self._run_guarded
-        answers = [run(call, Transaction(connection, now)) for call in calls]
+        retention = self._database.retention
+        answers = [run(call, Transaction(connection, now, retention)) for call in calls]
         connection.execute("COMMIT")
         for call, answer in zip(calls, answers, strict=True):
             self._deliver(call, answer)

@@ -9,11 +9,12 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.domain.job import Claimed, Lease, Lost, Settlement
+from holdfast.domain.job import Claimed, Lease, Lost, Settlement, Standing
 from holdfast.domain.states import State
 from holdfast.stores.protocol import Claim
-from holdfast.stores.sqlite.enqueueing import queues_of
+from holdfast.stores.sqlite import moving
 from holdfast.stores.sqlite.lanes import Transaction
+from holdfast.stores.sqlite.moving import Move, Place
 from holdfast.stores.sqlite.values import after, document, ids_to_json, text, to_json
 from holdfast.stores.statements import load, read_sql
 
@@ -40,7 +41,13 @@ class _Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
     run_at: int
 
 
+class _Held(Place, frozen=True):
+    id: UUID
+    fence: int
+
+
 _DUE = msgspec.json.Decoder(list[_Due])
+_HELD = msgspec.json.Decoder(list[_Held])
 _FOUND = msgspec.json.Decoder(list[tuple[UUID, State, int]])
 
 
@@ -59,7 +66,18 @@ def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed
         }
         due += _DUE.decode(transaction.connection.execute(_SQL["due_jobs"].sql, lane).fetchone()[0])
     due.sort(key=lambda job: (job.priority, job.run_at, job.id.int))
-    return _lease(transaction, due, claim.worker, claim.lease_seconds)
+    return _lease(transaction, due, claim)
+
+
+def claim_suspect(transaction: Transaction, claim: Claim) -> Claimed | None:
+    bounds = {
+        "now": transaction.now,
+        "names": to_json(list(claim.names)),
+        "queues": None if claim.queues is None else to_json(list(claim.queues)),
+        "except_queues": to_json(list(claim.except_queues)),
+    }
+    due = _DUE.decode(transaction.connection.execute(_SQL["due_suspect"].sql, bounds).fetchone()[0])
+    return next(iter(_lease(transaction, due, claim._replace(alone=True))), None)
 
 
 def claim_by_id(
@@ -67,7 +85,8 @@ def claim_by_id(
 ) -> Claimed | None:
     job = {"id": str(job_id), "now": transaction.now}
     due = _DUE.decode(transaction.connection.execute(_SQL["due_job"].sql, job).fetchone()[0])
-    return next(iter(_lease(transaction, due, worker, lease_seconds)), None)
+    claim = Claim(worker=worker, limit=1, lease_seconds=lease_seconds, names=())
+    return next(iter(_lease(transaction, due, claim)), None)
 
 
 def renew(
@@ -81,11 +100,10 @@ def renew(
     if renewed == len(leases):
         return []
     found = _found(transaction, [lease.job_id for lease in leases])
-    return [
-        Lost(lease.job_id, lease.fence, found.get(lease.job_id, (None, 0))[0])
-        for lease in leases
-        if found.get(lease.job_id) != (State.RUNNING, lease.fence)
-    ]
+    return _lost(
+        transaction,
+        [lease for lease in leases if found.get(lease.job_id) != (State.RUNNING, lease.fence)],
+    )
 
 
 def progress(transaction: Transaction, lease: Lease, progress: bytes) -> bool:
@@ -94,16 +112,31 @@ def progress(transaction: Transaction, lease: Lease, progress: bytes) -> bool:
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> Sequence[Lost]:
-    """Settle all at once; only if some were lost find out which, one by one."""
-    transaction.connection.execute("SAVEPOINT settle")
+    held = _held(transaction, [one.job_id for one in settlements])
+    successes: list[tuple[Place, str | None]] = []
+    moves: list[Move] = []
     lost: list[Settlement] = []
-    if _settle_all(transaction, settlements) != len(settlements):
-        transaction.connection.execute("ROLLBACK TO settle")
-        lost = [one for one in settlements if not _settle_all(transaction, [one])]
-    transaction.connection.execute("RELEASE settle")
-    _wake_released(transaction, settlements)
-    found = _found(transaction, [one.job_id for one in lost]) if lost else {}
-    return [Lost(one.job_id, one.fence, found.get(one.job_id, (None, 0))[0]) for one in lost]
+    for one in settlements:
+        # Taken out, so that nobody settles the same lease twice.
+        place = held.pop((one.job_id, one.fence), None)
+        if place is None:
+            lost.append(one)
+        elif one.state is State.SUCCEEDED:
+            successes.append((place, document(one.result)))
+        else:
+            moves.append(_move(place, one, transaction.now))
+    if successes:
+        moving.succeed(transaction, successes)
+    if moves:
+        moving.move(transaction, moves)
+    due = [one for one in moves if one.state is State.QUEUED and one.run_at <= transaction.now]
+    transaction.wake_queues({one.place.queue for one in due})
+    return _lost(transaction, [Lease(one.job_id, one.fence) for one in lost])
+
+
+def standing(transaction: Transaction, job_id: UUID) -> Standing | None:
+    found = _found(transaction, [job_id]).get(job_id)
+    return None if found is None else Standing(*found)
 
 
 def _lanes(transaction: Transaction, claim: Claim, turn: int) -> Iterator[tuple[str, int]]:
@@ -123,15 +156,14 @@ def _lanes(transaction: Transaction, claim: Claim, turn: int) -> Iterator[tuple[
         yield from lane_list[:first]
 
 
-def _lease(
-    transaction: Transaction, due: Sequence[_Due], worker: str, lease_seconds: float
-) -> Sequence[Claimed]:
+def _lease(transaction: Transaction, due: Sequence[_Due], claim: Claim) -> Sequence[Claimed]:
     if not due:
         return []
     lease = {
-        "worker": text(worker),
-        "lease_expires_at": after(transaction.now, lease_seconds),
+        "worker": text(claim.worker),
+        "lease_expires_at": after(transaction.now, claim.lease_seconds),
         "now": transaction.now,
+        "alone": int(claim.alone),
         "numbers": to_json([job.number for job in due]),
     }
     transaction.connection.execute(_SQL["lease"].sql, lease)
@@ -156,56 +188,30 @@ def _claimed(job: _Due, now: int) -> Claimed:
     )
 
 
-def _settle_all(transaction: Transaction, settlements: Sequence[Settlement]) -> int:
-    successes = [one for one in settlements if _is_plain_success(one)]
-    others = [one for one in settlements if not _is_plain_success(one)]
-    settled = 0
-    if successes:
-        rows = [(one.job_id, one.fence, document(one.result)) for one in successes]
-        settled += _write(transaction, "succeed", rows)
-    if others:
-        rows_of_others = [_settlement_row(one, transaction.now) for one in others]
-        if any(one.outcome is not None for one in others):
-            _write(transaction, "keep_attempts", rows_of_others)
-        settled += _write(transaction, "settle", rows_of_others)
-    return settled
+def _held(transaction: Transaction, job_ids: Sequence[UUID]) -> dict[tuple[UUID, int], Place]:
+    ids = {"ids": ids_to_json(job_ids)}
+    rows = _HELD.decode(transaction.connection.execute(_SQL["held"].sql, ids).fetchone()[0])
+    return {(row.id, row.fence): row for row in rows}
 
 
-def _is_plain_success(one: Settlement) -> bool:
-    return (
-        one.state is State.SUCCEEDED
-        and one.outcome is None
-        and not (one.attempt_back or one.snoozed or one.released)
+def _move(place: Place, one: Settlement, now: int) -> Move:
+    return Move(
+        place=place,
+        state=one.state,
+        run_at=after(now, one.delay_seconds),
+        error_code=one.error_code,
+        error_text=one.error_text,
+        attempt_back=one.attempt_back,
+        snoozed=one.snoozed,
+        released=one.released,
+        crashed=one.crashed,
+        outcome=one.outcome,
     )
 
 
-def _settlement_row(one: Settlement, now: int) -> tuple[object, ...]:
-    return (
-        one.job_id,
-        one.fence,
-        one.state,
-        after(now, one.delay_seconds),
-        document(one.result),
-        text(one.error_code),
-        text(one.error_text),
-        int(one.attempt_back),
-        int(one.snoozed),
-        int(one.released),
-        one.outcome,
-    )
-
-
-def _write(transaction: Transaction, statement: str, rows: Sequence[object]) -> int:
-    values = {"settlements": to_json(rows), "now": transaction.now}
-    return transaction.connection.execute(_SQL[statement].sql, values).rowcount
-
-
-def _wake_released(transaction: Transaction, settlements: Sequence[Settlement]) -> None:
-    released = [
-        one.job_id for one in settlements if one.state is State.QUEUED and one.delay_seconds <= 0
-    ]
-    if released:
-        transaction.wake_queues(queues_of(transaction, released))
+def _lost(transaction: Transaction, leases: Sequence[Lease]) -> Sequence[Lost]:
+    found = _found(transaction, [lease.job_id for lease in leases]) if leases else {}
+    return [Lost(*lease, found.get(lease.job_id, (None, 0))[0]) for lease in leases]
 
 
 def _found(transaction: Transaction, job_ids: Sequence[UUID]) -> dict[UUID, tuple[State, int]]:

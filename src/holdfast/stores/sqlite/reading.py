@@ -3,24 +3,94 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.domain.job import Attempt, Count, Filter, Job, Page
-from holdfast.domain.states import State
+from holdfast.domain.limits import PAGE_LOOK_MAX
+from holdfast.domain.states import LIVE, State
 from holdfast.stores.sqlite.values import to_document, to_json, to_time, to_time_or_none
 from holdfast.stores.statements import load, read_sql
 
 _SQL = load(read_sql("sqlite", "reads.sql"), numbered=False)
-_UNSUCCESSFUL = frozenset({State.FAILED, State.DEAD, State.CANCELED})
 _BEYOND_ALL_IDS = "~"
 _NAMES_LOOKED_AT_MAX = 200
+_SUSPECTS_COUNTED_MAX = 100
+
+
+class _PageSql(NamedTuple):
+    """The statements of one step through a source of jobs."""
+
+    edge: str
+    matching: str
+
+
+PAGES = {
+    source: _PageSql(
+        edge=f"{_SQL[source].sql} {_SQL['edge'].sql}",
+        matching=f"{_SQL[source].sql} {_SQL['matching'].sql}",
+    )
+    for source in (
+        "live_jobs",
+        "leftovers",
+        "history",
+        "unsuccessful_history",
+        "history_of_tenant",
+        "history_of_correlation",
+    )
+}
+
+# As the statement `records` tells them.
+_FIELDS = (
+    "id",
+    "name",
+    "state",
+    "queue",
+    "priority",
+    "arguments",
+    "tenant",
+    "correlation_id",
+    "tags",
+    "idempotency_key",
+    "attempts",
+    "max_attempts",
+    "snoozes",
+    "releases",
+    "crashes",
+    "fence",
+    "lease_owner",
+    "lease_expires_at",
+    "run_at",
+    "expires_at",
+    "created_at",
+    "started_at",
+    "finished_at",
+    "progress",
+    "result",
+    "error_code",
+    "error_text",
+    "requeued_from",
+)
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "id": UUID,
+    "state": State,
+    "arguments": to_document,
+    "tags": lambda tags: tuple(to_document(tags)),
+    "lease_expires_at": to_time_or_none,
+    "run_at": to_time,
+    "expires_at": to_time_or_none,
+    "created_at": to_time,
+    "started_at": to_time_or_none,
+    "finished_at": to_time_or_none,
+    "progress": to_document,
+    "result": to_document,
+    "requeued_from": lambda job_id: None if job_id is None else UUID(job_id),
+}
 
 
 def get(connection: sqlite3.Connection, job_id: UUID) -> Job | None:
-    row = connection.execute(_SQL["job"].sql, {"id": str(job_id)}).fetchone()
-    return None if row is None else _job(row)
+    return next(iter(_records(connection, [str(job_id)])), None)
 
 
 def attempts(connection: sqlite3.Connection, job_id: UUID) -> Sequence[Attempt]:
@@ -29,27 +99,93 @@ def attempts(connection: sqlite3.Connection, job_id: UUID) -> Sequence[Attempt]:
 
 
 def page(connection: sqlite3.Connection, filter: Filter, limit: int, after: UUID | None) -> Page:
-    unsuccessful = filter.states and _UNSUCCESSFUL.issuperset(filter.states)
-    statement = "page_of_unsuccessful" if unsuccessful else "page"
-    bounds = {
+    """Look at the newest jobs along the indexes that fit best; all in one snapshot."""
+    connection.execute("BEGIN")
+    try:
+        return _page(connection, filter, limit, after)
+    finally:
+        connection.execute("COMMIT")
+
+
+def _page(connection: sqlite3.Connection, filter: Filter, limit: int, after: UUID | None) -> Page:
+    # One more than asked for tells whether there is a next page.
+    bounds = _bounds(filter, limit + 1, after)
+    sources = _sources(filter)
+    if filter != Filter():
+        bounds["edge"] = max(_edge(connection, source, bounds) for source in sources)
+    ids = sorted(
+        {
+            row[0]
+            for source in sources
+            for row in connection.execute(PAGES[source].matching, bounds).fetchall()
+        },
+        reverse=True,
+    )
+    jobs = _records(connection, ids[:limit])
+    if len(ids) > limit:
+        return Page(jobs, jobs[-1].id)
+    return Page(jobs, UUID(bounds["edge"]) if bounds["edge"] else None)
+
+
+def _bounds(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any]:
+    return {
         "after": _BEYOND_ALL_IDS if after is None else str(after),
+        "edge": "",
         "states": to_json(filter.states) if filter.states else None,
         "queue": filter.queue,
         "name": filter.name,
         "tenant": filter.tenant,
         "tag": filter.tag,
         "correlation_id": filter.correlation_id,
-        # One more than asked for tells whether there is a next page.
-        "limit": limit + 1,
+        "look": PAGE_LOOK_MAX,
+        "limit": limit,
     }
-    jobs = [_job(row) for row in connection.execute(_SQL[statement].sql, bounds).fetchall()]
-    more = len(jobs) > limit
-    return Page(jobs[:limit], jobs[limit - 1].id if more else None)
+
+
+def _sources(filter: Filter) -> tuple[str, ...]:
+    """Where the jobs may be that match."""
+    states = set(filter.states or State)
+    if states <= LIVE:
+        return ("live_jobs",)
+    jobs = "live_jobs" if states & LIVE else "leftovers"
+    if filter.correlation_id is not None:
+        return (jobs, "history_of_correlation")
+    if filter.tenant is not None:
+        return (jobs, "history_of_tenant")
+    if State.SUCCEEDED not in states:
+        return (jobs, "unsuccessful_history")
+    return (jobs, "history")
+
+
+def _edge(connection: sqlite3.Connection, source: str, bounds: dict[str, Any]) -> str:
+    """The last id that this step looks at, or the empty text, which is before all ids."""
+    row = connection.execute(PAGES[source].edge, bounds).fetchone()
+    return "" if row is None else row[0]
+
+
+def _records(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Job]:
+    rows = connection.execute(_SQL["records"].sql, {"ids": to_json(ids)}).fetchall()
+    found = {row[0]: row for row in rows}
+    return [_job(found[job_id]) for job_id in ids if job_id in found]
 
 
 def counts(connection: sqlite3.Connection, tenant: str | None) -> Sequence[Count]:
-    rows = connection.execute(_SQL["counts"].sql, {"tenant": tenant}).fetchall()
+    statement = "counts" if tenant is None else "counts_of_tenant"
+    rows = connection.execute(_SQL[statement].sql, {"tenant": tenant}).fetchall()
     return [Count(queue, State(state), jobs) for queue, state, jobs in rows]
+
+
+def suspects(
+    connection: sqlite3.Connection, names: Sequence[str], queues: Sequence[str] | None, now: int
+) -> int:
+    bounds = {
+        "names": to_json(list(names)),
+        "queues": _queues(queues),
+        "now": now,
+        "limit": _SUSPECTS_COUNTED_MAX,
+    }
+    counted: int = connection.execute(_SQL["suspects"].sql, bounds).fetchone()[0]
+    return counted
 
 
 def awaited(
@@ -72,64 +208,9 @@ def _queues(queues: Sequence[str] | None) -> str | None:
 
 
 def _job(row: Sequence[Any]) -> Job:
-    (
-        job_id,
-        name,
-        state,
-        queue,
-        priority,
-        arguments,
-        tenant,
-        correlation_id,
-        tags,
-        idempotency_key,
-        attempts,
-        max_attempts,
-        snoozes,
-        releases,
-        fence,
-        lease_owner,
-        lease_expires_at,
-        run_at,
-        expires_at,
-        created_at,
-        started_at,
-        finished_at,
-        progress,
-        result,
-        error_code,
-        error_text,
-        requeued_from,
-    ) = row
-    return Job(
-        id=UUID(job_id),
-        name=name,
-        state=State(state),
-        queue=queue,
-        priority=priority,
-        arguments=to_document(arguments),
-        tenant=tenant,
-        correlation_id=correlation_id,
-        tags=tuple(to_document(tags)),
-        idempotency_key=idempotency_key,
-        attempts=attempts,
-        max_attempts=max_attempts,
-        snoozes=snoozes,
-        releases=releases,
-        fence=fence,
-        lease_owner=lease_owner,
-        lease_expires_at=to_time_or_none(lease_expires_at),
-        run_at=to_time(run_at),
-        expires_at=to_time_or_none(expires_at),
-        created_at=to_time(created_at),
-        started_at=to_time_or_none(started_at),
-        finished_at=to_time_or_none(finished_at),
-        progress=to_document(progress),
-        result=to_document(result),
-        error_code=error_code,
-        error_text=error_text,
-        requeued_from=None if requeued_from is None else UUID(requeued_from),
-    )
+    fields = dict(zip(_FIELDS, row, strict=True))
+    fields |= {name: read(fields[name]) for name, read in _READERS.items()}
+    return Job(**fields)
 
 
 def _attempt(row: Sequence[Any]) -> Attempt:

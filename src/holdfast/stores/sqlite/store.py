@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from holdfast.domain.errors import StoreRefused, StoreUnavailable
@@ -23,12 +23,16 @@ from holdfast.domain.job import (
     Receipt,
     Reclaimed,
     Settlement,
+    Standing,
 )
+from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
-from holdfast.stores.protocol import Canceled, Claim, Completion
-from holdfast.stores.sqlite import enqueueing, interventions, leasing, reading
-from holdfast.stores.sqlite.completing import completing, locked_path
+from holdfast.stores.foreign import Driver
+from holdfast.stores.protocol import Canceled, Claim, Enrolled
+from holdfast.stores.sqlite import enqueueing, interventions, leasing, reading, tidying
+from holdfast.stores.sqlite.completing import holding, lend, locked_path
 from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.foreign import SqliteEnrolled
 from holdfast.stores.sqlite.lanes import ReadLane, Transaction, WriteLane
 from holdfast.stores.sqlite.values import after
 from holdfast.wakeups.local import LocalSignals
@@ -37,14 +41,22 @@ from holdfast.wakeups.protocol import Heard, Listener
 T = TypeVar("T")
 
 RECLAIM_WAIT_SECONDS_MAX = 1.0
+A_WEEK = Retention(7 * 86400.0)
 
 
 class SqliteStore:
     """Keep jobs in an SQLite file. There is no server, so the clock is this machine's."""
 
-    def __init__(self, path: str, seam: Seam, *, synchronous: str = "FULL") -> None:
+    def __init__(
+        self,
+        path: str,
+        seam: Seam,
+        *,
+        synchronous: str = "FULL",
+        retention: Retention = A_WEEK,
+    ) -> None:
         self._seam = seam
-        self._database = Database(path, seam, synchronous)
+        self._database = Database(path, seam, synchronous, retention)
         self._signals = LocalSignals(path)
         self._turns = count()
         self._writer: WriteLane | None = None
@@ -88,6 +100,13 @@ class SqliteStore:
         turn = next(self._turns)
         return await self._write(lambda transaction: leasing.claim(transaction, claim, turn))
 
+    async def claim_suspect(self, claim: Claim) -> Claimed | None:
+        return await self._write(lambda transaction: leasing.claim_suspect(transaction, claim))
+
+    async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
+        now = self._database.now()
+        return await self._read(lambda connection: reading.suspects(connection, names, queues, now))
+
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
         return await self._write(
             lambda transaction: leasing.claim_by_id(transaction, job_id, worker, lease_seconds)
@@ -104,13 +123,26 @@ class SqliteStore:
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Lost]:
         return await self._write(lambda transaction: leasing.settle(transaction, settlements))
 
-    def completing(self) -> AbstractAsyncContextManager[Completion]:
-        return completing(self._seam, self._database)
+    def lend(self) -> AbstractAsyncContextManager[Any]:
+        return lend(self._seam, self._database)
 
-    async def reclaim(self, limit: int) -> Sequence[Reclaimed]:
+    def enrol(self, driver: Driver) -> Enrolled:
+        return SqliteEnrolled(driver, self._database)
+
+    def holding(self) -> AbstractContextManager[None]:
+        return holding(self._database.path)
+
+    async def standing(self, job_id: UUID) -> Standing | None:
+        return await self._write(lambda transaction: leasing.standing(transaction, job_id))
+
+    async def reclaim(
+        self, limit: int, dead_worker: str | None = None, reason: str = ""
+    ) -> Sequence[Reclaimed]:
         asked_at = self._seam.monotonic()
 
         def reclaim(transaction: Transaction) -> Sequence[Reclaimed]:
+            if dead_worker is not None:
+                return interventions.reclaim_from(transaction, limit, dead_worker, reason)
             if self._seam.monotonic() - asked_at > RECLAIM_WAIT_SECONDS_MAX:
                 # Whoever kept the file locked kept the living from renewing: they come first.
                 return []
@@ -118,8 +150,8 @@ class SqliteStore:
 
         return await self._write(reclaim)
 
-    async def prune_keys(self, limit: int) -> int:
-        return await self._write(lambda transaction: interventions.prune_keys(transaction, limit))
+    async def tidy(self, limit: int) -> int:
+        return await self._write(lambda transaction: tidying.tidy(transaction, limit))
 
     async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
         return await self._write(lambda transaction: interventions.cancel(transaction, job_ids))

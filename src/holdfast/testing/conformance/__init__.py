@@ -18,7 +18,9 @@ pytest.register_assert_rewrite(
             "canceling",
             "claiming",
             "constraints",
+            "crashing",
             "enqueueing",
+            "history",
             "holding",
             "keys",
             "races",
@@ -33,8 +35,10 @@ pytest.register_assert_rewrite(
 from holdfast.testing.conformance.canceling import Canceling  # noqa: E402
 from holdfast.testing.conformance.claiming import Claiming  # noqa: E402
 from holdfast.testing.conformance.constraints import Constraints  # noqa: E402
+from holdfast.testing.conformance.crashing import Crashing  # noqa: E402
 from holdfast.testing.conformance.enqueueing import Enqueueing  # noqa: E402
 from holdfast.testing.conformance.harness import Harness  # noqa: E402
+from holdfast.testing.conformance.history import History  # noqa: E402
 from holdfast.testing.conformance.holding import Holding  # noqa: E402
 from holdfast.testing.conformance.keys import Keys  # noqa: E402
 from holdfast.testing.conformance.races import Races  # noqa: E402
@@ -53,8 +57,10 @@ class StoreConformance(
     Holding,
     Settling,
     Reclaiming,
+    Crashing,
     Canceling,
     Reading,
+    History,
     Waking,
     Races,
     Constraints,

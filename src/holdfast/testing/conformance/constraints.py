@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from holdfast.domain.limits import ATTEMPTS_MAX, RELEASES_MAX, SNOOZES_MAX
-from holdfast.domain.states import State, may_become
+from holdfast.domain.states import ENDED, State, may_become
 from holdfast.stores.protocol import Store
 from holdfast.testing.conformance.harness import (
     Harness,
@@ -67,6 +67,16 @@ class Constraints(Suite):
             else:
                 assert (await recorded(store, job_id)).state is current
         assert allowed == {pair for pair in product(State, State) if may_become(*pair)}
+
+    async def test_the_database_lets_no_job_that_ended_in_place_change(
+        self, store: Store, harness: Harness
+    ) -> None:
+        for current, following in product(ENDED, State):
+            job = await claim_one(store)
+            assert await harness.write(job.id, columns_of(current))
+            before = await recorded(store, job.id)
+            assert not await harness.write(job.id, columns_of(following))
+            assert await recorded(store, job.id) == before
 
     async def test_the_database_refuses_rows_that_can_not_be(
         self, store: Store, harness: Harness

@@ -12,11 +12,13 @@ import pytest_asyncio
 
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Claimed, Job, NewJob, Settlement
+from holdfast.domain.retention import Retention
 from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.protocol import Claim, Store
 
 LEASE_SECONDS = 30.0
+A_WEEK = Retention(7 * 86400.0)
 
 _seam = Seam()
 _ids = IdMaker(_seam.random)
@@ -25,14 +27,15 @@ _ids = IdMaker(_seam.random)
 class Harness(Protocol):
     """One empty database, for one test."""
 
-    async def open_store(self) -> Store:
+    async def open_store(self, retention: Retention = A_WEEK) -> Store:
         """Open one more instance of the store on the same database."""
 
     async def advance(self, seconds: float) -> None:
         """Let time pass for the database."""
 
     async def write(self, job_id: UUID, columns: Mapping[str, object]) -> bool:
-        """Update a job's row past the store; False if the database itself refuses."""
+        """Update a job's row past the store, among the live ones or in the history; False if the
+        database itself refuses. The history has no columns for leases."""
 
 
 class Suite:
@@ -75,11 +78,33 @@ async def claim(
     queues: Sequence[str] | None = None,
     except_queues: Sequence[str] = (),
     worker: str = "worker",
+    alone: bool = False,
 ) -> Sequence[Claimed]:
     return await store.claim(
         Claim(
             worker=worker,
             limit=limit,
+            lease_seconds=LEASE_SECONDS,
+            names=names,
+            queues=queues,
+            except_queues=except_queues,
+            alone=alone,
+        )
+    )
+
+
+async def claim_suspect(
+    store: Store,
+    *,
+    names: Sequence[str] = ("job",),
+    queues: Sequence[str] | None = None,
+    except_queues: Sequence[str] = (),
+    worker: str = "worker",
+) -> Claimed | None:
+    return await store.claim_suspect(
+        Claim(
+            worker=worker,
+            limit=1,
             lease_seconds=LEASE_SECONDS,
             names=names,
             queues=queues,

@@ -100,7 +100,7 @@ class Keys(Suite):
         await store.enqueue([keyed(f"old {number}") for number in range(5)])
         await harness.advance(3601)
         await store.enqueue([keyed("young")])
-        assert [await store.prune_keys(3) for _ in range(3)] == [3, 2, 0]
+        assert [await store.tidy(3) for _ in range(3)] == [3, 2, 0]
         assert [receipt.created for receipt in await store.enqueue([keyed("young")])] == [False]
 
     async def test_of_many_that_race_for_a_key_one_creates_the_job(

@@ -11,6 +11,7 @@ from holdfast.testing.conformance.harness import (
     Suite,
     claim,
     claim_one,
+    claim_suspect,
     enqueue,
     new_job,
     recorded,
@@ -61,10 +62,11 @@ class Reclaiming(Suite):
         assert attempt.started_at is not None
         assert attempt.ended_at > attempt.started_at
 
-    async def test_a_job_that_lost_its_last_attempt_is_dead(
+    async def test_a_job_that_lost_its_last_attempt_alone_is_dead(
         self, store: Store, harness: Harness
     ) -> None:
-        job = await claim_one(store, max_attempts=1)
+        await enqueue(store, max_attempts=1)
+        (job,) = await claim(store, alone=True)
         await harness.advance(LEASE_SECONDS + 1)
         (reclaimed,) = await store.reclaim(10)
         assert (reclaimed.state, reclaimed.error_code) == (State.DEAD, "LEASE_LOST")
@@ -80,7 +82,7 @@ class Reclaiming(Suite):
     ) -> None:
         await enqueue(store, max_attempts=3)
         starts = 0
-        while await claim(store):
+        while await claim(store, alone=True) or await claim_suspect(store):
             starts += 1
             await harness.advance(LEASE_SECONDS + 1)
             await store.reclaim(10)

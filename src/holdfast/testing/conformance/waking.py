@@ -102,7 +102,7 @@ class Waking(Suite):
         self, store: Store, ear: Ear, harness: Harness
     ) -> None:
         await store.enqueue([new_job(queue="again"), new_job(queue="dead", max_attempts=1)])
-        assert len(await claim(store)) == 2
+        assert len(await claim(store, alone=True)) == 2
         await self.heard(store, ear)
         await harness.advance(LEASE_SECONDS + 1)
         assert len(await store.reclaim(10)) == 2

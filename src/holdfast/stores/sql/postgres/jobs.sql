@@ -72,22 +72,15 @@ CROSS JOIN LATERAL (
     WHERE known.tenant = wanted.tenant AND known.key = wanted.key
 ) AS kept
 
--- name: prune_keys
-DELETE FROM holdfast.idempotency_keys
-WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM holdfast.idempotency_keys
-    WHERE expires_at <= now()
-    ORDER BY expires_at
-    LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-))
-RETURNING key
+-- name: ended_ids
+SELECT id FROM holdfast.history WHERE id = ANY (:ids::uuid[])
 
 -- name: claim
 WITH RECURSIVE {lanes}
 UPDATE holdfast.jobs
 SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
-    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now()
+    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
+    alone = :alone
 WHERE id = ANY (ARRAY(
     SELECT job.id
     FROM (
@@ -100,7 +93,7 @@ WHERE id = ANY (ARRAY(
         SELECT id
         FROM holdfast.jobs
         WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-            AND run_at <= now() AND name = ANY (:names::text[])
+            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
         ORDER BY run_at, id
         LIMIT :limit
         FOR UPDATE SKIP LOCKED
@@ -120,7 +113,8 @@ WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
 -- name: claim_onwards
 UPDATE holdfast.jobs
 SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
-    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now()
+    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
+    alone = :alone
 WHERE id = ANY (ARRAY(
     SELECT job.id
     FROM unnest(
@@ -132,7 +126,7 @@ WHERE id = ANY (ARRAY(
         FROM holdfast.jobs
         WHERE state = 'queued' AND queue = lane.queue AND priority = lane.priority
             AND (jobs.run_at, jobs.id) >= (lane.run_at, lane.id)
-            AND run_at <= now() AND name = ANY (:names::text[])
+            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
         ORDER BY run_at, id
         LIMIT :limit
         FOR UPDATE SKIP LOCKED
@@ -143,11 +137,42 @@ RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
     snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at
 
+-- name: claim_suspect
+UPDATE holdfast.jobs
+SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
+    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
+    alone = true
+WHERE id = ANY (ARRAY(
+    SELECT id
+    FROM holdfast.jobs
+    WHERE suspect AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
+        AND (:queues::text[] IS NULL OR queue = ANY (:queues))
+        AND queue <> ALL (:except_queues::text[])
+    ORDER BY priority, run_at, id
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING
+    id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at
+
+-- name: suspects
+SELECT count(*)
+FROM (
+    SELECT
+    FROM holdfast.jobs
+    WHERE suspect AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
+        AND (:queues::text[] IS NULL OR queue = ANY (:queues))
+    LIMIT 100
+) AS waiting
+
 -- name: claim_by_id
 UPDATE holdfast.jobs
 SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
-    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now()
+    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
+    alone = false
 WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL AND run_at <= now()
+    AND NOT suspect
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
     snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at
@@ -155,7 +180,8 @@ RETURNING
 -- name: renew
 WITH renewed AS (
     UPDATE holdfast.jobs
-    SET lease_expires_at = now() + make_interval(secs => :lease_seconds)
+    -- A renewal that had to wait counts from its end; now() is the time when it was asked for.
+    SET lease_expires_at = clock_timestamp() + make_interval(secs => :lease_seconds)
     WHERE id = ANY (ARRAY(
         SELECT id
         FROM holdfast.jobs
@@ -175,23 +201,30 @@ RETURNING id
 
 -- name: fences
 SELECT id, fence, state FROM holdfast.jobs WHERE id = ANY (:ids::uuid[])
+UNION ALL
+SELECT id, fence, state FROM holdfast.history WHERE id = ANY (:ids::uuid[])
+
+-- name: standing
+SELECT state, fence FROM holdfast.jobs WHERE id = :job_id FOR SHARE
+
+-- name: standing_ended
+SELECT state, fence FROM holdfast.history WHERE id = :job_id
 
 -- name: settle_succeeded
-WITH settled AS (
-    UPDATE holdfast.jobs
-    SET state = 'succeeded', fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
-        finished_at = now(), error_code = NULL, error_text = NULL,
-        result = (:results::json[])[width_bucket(id, :ids::uuid[])]
+WITH ended AS (
+    DELETE FROM holdfast.jobs
     WHERE id = ANY (:ids::uuid[]) AND lease_owner IS NOT NULL
         AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
-    RETURNING id
-)
-SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM settled
+    RETURNING
+        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
+        (:results::json[])[width_bucket(id, :ids::uuid[])] AS end_result
+),
+{ending}
+SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM ended
 
 -- name: settle
 WITH held AS MATERIALIZED (
-    SELECT id, fence, attempt, queue, lease_owner, started_at,
-        width_bucket(id, :ids::uuid[]) AS place
+    SELECT id, fence, attempt, lease_owner, started_at, width_bucket(id, :ids::uuid[]) AS place
     FROM holdfast.jobs
     WHERE id = ANY (:ids::uuid[]) AND lease_owner IS NOT NULL
         AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
@@ -208,48 +241,60 @@ told AS (
     FROM held
     WHERE (:outcomes::text[])[place] IS NOT NULL
 ),
-settled AS (
+ended AS (
+    DELETE FROM holdfast.jobs
+    WHERE id = ANY (ARRAY(SELECT id FROM held WHERE (:states::text[])[place] <> 'queued'))
+    RETURNING
+        id, fence, run_at, created_at, started_at, finished_at, expires_at,
+        attempt - (:attempts_back::integer[])[width_bucket(id, :ids::uuid[])] AS attempt,
+        max_attempts,
+        snoozes + (:snoozed::integer[])[width_bucket(id, :ids::uuid[])] AS snoozes,
+        releases + (:released::integer[])[width_bucket(id, :ids::uuid[])] AS releases,
+        crashes, (:crashed::integer[])[width_bucket(id, :ids::uuid[])] AS crashed,
+        priority, queue, name, arguments, tenant, correlation_id, tags, idempotency_key, progress,
+        requeued_from,
+        (:states::text[])[width_bucket(id, :ids::uuid[])] AS end_state,
+        coalesce((:results::json[])[width_bucket(id, :ids::uuid[])], result) AS end_result,
+        coalesce(
+            (:error_codes::text[])[width_bucket(id, :ids::uuid[])], error_code
+        ) AS end_code,
+        coalesce((:error_texts::text[])[width_bucket(id, :ids::uuid[])], error_text) AS end_text
+),
+{ending},
+queued AS (
     UPDATE holdfast.jobs
-    SET state = (:states::text[])[width_bucket(id, :ids::uuid[])],
+    SET state = 'queued',
         fence = fence + 1,
         attempt = attempt - (:attempts_back::integer[])[width_bucket(id, :ids::uuid[])],
         snoozes = snoozes + (:snoozed::integer[])[width_bucket(id, :ids::uuid[])],
         releases = releases + (:released::integer[])[width_bucket(id, :ids::uuid[])],
+        crashes = crashes + (:crashed::integer[])[width_bucket(id, :ids::uuid[])],
         lease_owner = NULL,
         lease_expires_at = NULL,
-        run_at = CASE (:states::text[])[width_bucket(id, :ids::uuid[])]
-            WHEN 'queued' THEN now() + make_interval(
-                secs => (:delay_seconds::float8[])[width_bucket(id, :ids::uuid[])]
-            )
-            ELSE run_at
-        END,
-        finished_at = CASE (:states::text[])[width_bucket(id, :ids::uuid[])]
-            WHEN 'queued' THEN NULL
-            ELSE now()
-        END,
-        result = coalesce((:results::json[])[width_bucket(id, :ids::uuid[])], result),
+        alone = false,
+        run_at = now() + make_interval(
+            secs => (:delay_seconds::float8[])[width_bucket(id, :ids::uuid[])]
+        ),
         error_code = coalesce(
             (:error_codes::text[])[width_bucket(id, :ids::uuid[])], error_code
         ),
         error_text = coalesce(
             (:error_texts::text[])[width_bucket(id, :ids::uuid[])], error_text
         )
-    WHERE id = ANY (ARRAY(SELECT id FROM held))
-    RETURNING id, queue, state, run_at
+    WHERE id = ANY (ARRAY(SELECT id FROM held WHERE (:states::text[])[place] = 'queued'))
+    RETURNING queue, run_at
 )
 SELECT
     CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END,
     (
         SELECT count(pg_notify('holdfast', 'q:' || queue))
-        FROM (
-            SELECT DISTINCT queue FROM settled WHERE state = 'queued' AND run_at <= now()
-        ) AS woken
+        FROM (SELECT DISTINCT queue FROM queued WHERE run_at <= now()) AS woken
     )
-FROM settled
+FROM held
 
 -- name: reclaim
 WITH lost AS MATERIALIZED (
-    SELECT id, fence, attempt, lease_owner, started_at
+    SELECT id, fence, attempt, max_attempts, alone, lease_owner, started_at
     FROM holdfast.jobs
     WHERE state = 'running' AND lease_expires_at < now()
     ORDER BY lease_expires_at
@@ -264,47 +309,62 @@ expired AS MATERIALIZED (
     LIMIT :limit - (SELECT count(*) FROM lost)
     FOR UPDATE SKIP LOCKED
 ),
-told AS (
-    INSERT INTO holdfast.attempts (
-        job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text
-    )
-    SELECT
-        id, fence, attempt, 'lost', lease_owner, started_at, now(), 'LEASE_LOST',
-        format('the worker %s stopped renewing its lease', lease_owner)
-    FROM lost
+{reclaiming}
+
+-- name: reclaim_worker
+WITH lost AS MATERIALIZED (
+    SELECT id, fence, attempt, max_attempts, alone, lease_owner, started_at
+    FROM holdfast.jobs
+    WHERE state = 'running' AND lease_owner = :dead_worker
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
 ),
-moved AS (
-    UPDATE holdfast.jobs
-    SET state = CASE
-            WHEN state = 'queued' THEN 'canceled'
-            WHEN attempt >= max_attempts THEN 'dead'
-            ELSE 'queued'
-        END,
-        fence = fence + 1,
-        lease_owner = NULL,
-        lease_expires_at = NULL,
-        run_at = CASE WHEN state = 'running' AND attempt < max_attempts THEN now() ELSE run_at END,
-        finished_at = CASE
-            WHEN state = 'running' AND attempt < max_attempts THEN NULL
-            ELSE now()
-        END,
-        error_code = CASE state WHEN 'queued' THEN 'EXPIRED' ELSE 'LEASE_LOST' END,
-        error_text = CASE state
-            WHEN 'queued' THEN 'the job expired before it started'
-            ELSE format('the worker %s stopped renewing its lease', lease_owner)
+expired AS (
+    SELECT id FROM lost WHERE false
+),
+{reclaiming}
+
+-- name: reclaim_one
+WITH lost AS MATERIALIZED (
+    SELECT id, fence, attempt, max_attempts, alone, lease_owner, started_at
+    FROM holdfast.jobs
+    WHERE id = :job_id AND lease_owner IS NOT NULL
+        AND CASE
+            WHEN :dead_worker::text IS NULL THEN lease_expires_at < now()
+            ELSE lease_owner = :dead_worker
         END
-    WHERE id = ANY (ARRAY(SELECT id FROM lost UNION ALL SELECT id FROM expired))
-    RETURNING id, name, queue, tenant, correlation_id, attempt, fence, state, error_code
+    FOR UPDATE SKIP LOCKED
+),
+expired AS MATERIALIZED (
+    SELECT id
+    FROM holdfast.jobs
+    WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL AND expires_at <= now()
+        AND :dead_worker IS NULL
+    FOR UPDATE SKIP LOCKED
+),
+{reclaiming}
+
+-- name: reclaimable
+(
+    SELECT id
+    FROM holdfast.jobs
+    WHERE state = 'running'
+        AND CASE
+            WHEN :dead_worker::text IS NULL THEN lease_expires_at < now()
+            ELSE lease_owner = :dead_worker
+        END
+    ORDER BY lease_expires_at
+    LIMIT :limit
 )
-SELECT
-    moved.id, name, queue, tenant, correlation_id, moved.attempt, moved.fence, state,
-    lost.lease_owner AS worker, error_code,
-    (
-        SELECT count(pg_notify('holdfast', 'q:' || queue))
-        FROM (SELECT DISTINCT queue FROM moved WHERE state = 'queued') AS woken
-    ) AS woken
-FROM moved
-LEFT JOIN lost ON lost.id = moved.id
+UNION ALL
+(
+    SELECT id
+    FROM holdfast.jobs
+    WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= now()
+        AND :dead_worker IS NULL
+    ORDER BY expires_at
+    LIMIT :limit
+)
 
 -- name: cancel
 WITH held AS MATERIALIZED (
@@ -324,16 +384,18 @@ told AS (
     FROM held
     WHERE lease_owner IS NOT NULL
 ),
-canceled AS (
-    UPDATE holdfast.jobs
-    SET state = 'canceled', fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
-        finished_at = now(), error_code = 'CANCELED',
-        error_text = CASE
+ended AS (
+    DELETE FROM holdfast.jobs
+    WHERE id = ANY (ARRAY(SELECT id FROM held))
+    RETURNING
+        *, 'canceled' AS end_state, result AS end_result, 'CANCELED' AS end_code,
+        CASE
             WHEN lease_owner IS NULL THEN 'the job was canceled while it waited'
             ELSE 'the job was canceled while it ran'
-        END
-    WHERE id = ANY (ARRAY(SELECT id FROM held))
-)
+        END AS end_text,
+        0 AS crashed
+),
+{ending}
 SELECT
     id, lease_owner IS NOT NULL AS was_running,
     (
@@ -360,93 +422,17 @@ WITH added AS (
     SELECT
         :new_id::uuid, name, queue, priority, arguments, max_attempts, tenant, correlation_id,
         tags, id
-    FROM holdfast.jobs
-    WHERE id = :job_id AND finished_at IS NOT NULL
+    FROM (
+        SELECT
+            id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags
+        FROM holdfast.jobs
+        WHERE id = :job_id AND finished_at IS NOT NULL
+        UNION ALL
+        SELECT
+            id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags
+        FROM holdfast.history
+        WHERE id = :job_id
+    ) AS old
     RETURNING queue
 )
 SELECT pg_notify('holdfast', 'q:' || queue) FROM added
-
--- name: get
-SELECT
-    id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
-    attempt, max_attempts, snoozes, releases, fence, lease_owner, lease_expires_at, run_at,
-    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
-    requeued_from
-FROM holdfast.jobs
-WHERE id = :job_id
-
--- name: attempts
-SELECT
-    job_id, attempt, fence, outcome, worker, started_at, ended_at, error_code, error_text
-FROM holdfast.attempts
-WHERE job_id = :job_id
-ORDER BY fence
-
--- name: page
-SELECT
-    id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
-    attempt, max_attempts, snoozes, releases, fence, lease_owner, lease_expires_at, run_at,
-    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
-    requeued_from
-FROM holdfast.jobs
-WHERE (:after::uuid IS NULL OR id < :after)
-    AND (cardinality(:states::text[]) = 0 OR state = ANY (:states::text[]))
-    AND (:queue::text IS NULL OR queue = :queue)
-    AND (:name::text IS NULL OR name = :name)
-    AND (:tenant::text IS NULL OR tenant = :tenant)
-    AND (:tag::text IS NULL OR :tag = ANY (tags))
-    AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
-ORDER BY id DESC
-LIMIT :limit
-
--- name: counts
-SELECT queue, state, count(*) AS jobs
-FROM holdfast.jobs
-WHERE :tenant::text IS NULL OR tenant = :tenant
-GROUP BY queue, state
-ORDER BY queue, state
-
--- name: awaited
-WITH RECURSIVE {lanes}
-SELECT
-    EXISTS (
-        SELECT FROM holdfast.jobs
-        WHERE state = 'running' AND name = ANY (:names::text[])
-            AND (:queues::text[] IS NULL OR queue = ANY (:queues))
-    )
-    OR EXISTS (
-        SELECT
-        FROM (
-            SELECT queue, priority
-            FROM lane
-            WHERE run_at <= now() + make_interval(secs => :within_seconds)
-        ) AS near
-        CROSS JOIN LATERAL (
-            SELECT
-            FROM holdfast.jobs
-            WHERE state = 'queued' AND queue = near.queue AND priority = near.priority
-                AND run_at <= now() + make_interval(secs => :within_seconds)
-                AND name = ANY (:names::text[])
-            ORDER BY run_at, id
-            LIMIT 1
-        ) AS job
-    )
-
--- name: unknown_names
-WITH RECURSIVE {lanes}
-SELECT DISTINCT name
-FROM (
-    SELECT job.name
-    FROM (SELECT queue, priority FROM lane WHERE run_at <= now()) AS due
-    CROSS JOIN LATERAL (
-        SELECT name
-        FROM holdfast.jobs
-        WHERE state = 'queued' AND queue = due.queue AND priority = due.priority
-            AND run_at <= now()
-        ORDER BY run_at, id
-        LIMIT 200
-    ) AS job
-    LIMIT 2000
-) AS looked_at
-WHERE name <> ALL (:names::text[])
-ORDER BY name

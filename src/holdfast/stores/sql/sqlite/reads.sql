@@ -1,21 +1,46 @@
--- name: job
+-- name: records
 SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
-    attempt, max_attempts, snoozes, releases, fence, lease_owner, lease_expires_at, run_at,
+    attempt, max_attempts, snoozes, releases, crashes, fence, lease_owner, lease_expires_at, run_at,
     expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
     requeued_from
-FROM jobs WHERE id = :id
+FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN jobs ON id = wanted
+UNION ALL
+SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
+    attempt, max_attempts, snoozes, releases, crashes, fence, NULL, NULL, run_at,
+    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
+    requeued_from
+FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
 
 -- name: attempts
 SELECT job_id, attempt, fence, outcome, worker, started_at, ended_at, error_code, error_text
 FROM attempts WHERE job_id = :id ORDER BY fence
 
--- name: page
-SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
-    attempt, max_attempts, snoozes, releases, fence, lease_owner, lease_expires_at, run_at,
-    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
-    requeued_from
-FROM jobs
-WHERE id < :after
+-- A list looks at jobs along one index of each table, `edge` tells how far one step goes.
+
+-- name: live_jobs
+SELECT id FROM jobs WHERE id < :after
+
+-- name: leftovers
+SELECT id FROM jobs INDEXED BY jobs_leftovers WHERE finished_at IS NOT NULL AND id < :after
+
+-- name: history
+SELECT id FROM history WHERE id < :after
+
+-- name: unsuccessful_history
+SELECT id FROM history INDEXED BY history_unsuccessful WHERE state <> 'succeeded' AND id < :after
+
+-- name: history_of_tenant
+SELECT id FROM history INDEXED BY history_tenant WHERE tenant = :tenant AND id < :after
+
+-- name: history_of_correlation
+SELECT id FROM history INDEXED BY history_correlation
+WHERE correlation_id = :correlation_id AND id < :after
+
+-- name: edge
+ORDER BY id DESC LIMIT 1 OFFSET :look - 1
+
+-- name: matching
+    AND id >= :edge
     AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
     AND (:queue IS NULL OR queue = :queue)
     AND (:name IS NULL OR name = :name)
@@ -24,26 +49,37 @@ WHERE id < :after
     AND (:tag IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = :tag))
 ORDER BY id DESC LIMIT :limit
 
--- name: page_of_unsuccessful
-SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
-    attempt, max_attempts, snoozes, releases, fence, lease_owner, lease_expires_at, run_at,
-    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
-    requeued_from
-FROM jobs INDEXED BY jobs_unsuccessful
-WHERE id < :after
-    AND finished_at IS NOT NULL AND result IS NULL
-    AND state IN (SELECT value FROM json_each(:states))
-    AND (:queue IS NULL OR queue = :queue)
-    AND (:name IS NULL OR name = :name)
-    AND (:tenant IS NULL OR tenant = :tenant)
-    AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
-    AND (:tag IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = :tag))
-ORDER BY id DESC LIMIT :limit
-
 -- name: counts
-SELECT queue, state, count(*) FROM jobs
-WHERE :tenant IS NULL OR tenant = :tenant
+SELECT queue, state, sum(jobs) FROM (
+    SELECT queue, 'queued' AS state, count(*) AS jobs FROM jobs INDEXED BY jobs_due
+    WHERE state = 'queued' GROUP BY queue
+    UNION ALL
+    SELECT queue, 'running', count(*) FROM jobs INDEXED BY jobs_leased
+    WHERE state = 'running' GROUP BY queue
+    UNION ALL
+    SELECT queue, state, count(*) FROM jobs INDEXED BY jobs_leftovers
+    WHERE finished_at IS NOT NULL GROUP BY queue, state
+    UNION ALL
+    SELECT queue, state, jobs FROM history_counts
+)
 GROUP BY queue, state ORDER BY queue, state
+
+-- name: counts_of_tenant
+SELECT queue, state, sum(jobs) FROM (
+    SELECT queue, state, count(*) AS jobs FROM jobs WHERE tenant = :tenant GROUP BY queue, state
+    UNION ALL
+    SELECT queue, state, jobs FROM history_counts WHERE tenant = :tenant AND tenant <> ''
+)
+GROUP BY queue, state ORDER BY queue, state
+
+-- name: suspects
+SELECT count(*) FROM (
+    SELECT 1 FROM jobs INDEXED BY jobs_suspects
+    WHERE suspect = 1 AND state = 'queued' AND run_at <= :now
+        AND name IN (SELECT value FROM json_each(:names))
+        AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+    LIMIT :limit
+)
 
 -- name: awaited
 SELECT EXISTS (

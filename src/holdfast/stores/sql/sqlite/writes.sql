@@ -11,6 +11,9 @@ INSERT INTO jobs (
 -- name: existing_job
 SELECT jobs.id FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value LIMIT 1
 
+-- name: ended_job
+SELECT history.id FROM json_each(:ids) CROSS JOIN history ON history.id = value LIMIT 1
+
 -- name: key
 SELECT job_id, body_hash FROM idempotency_keys
 WHERE tenant = :tenant AND key = :key AND expires_at > :now
@@ -18,11 +21,6 @@ WHERE tenant = :tenant AND key = :key AND expires_at > :now
 -- name: keep_key
 INSERT OR REPLACE INTO idempotency_keys (tenant, key, job_id, body_hash, expires_at)
 VALUES (:tenant, :key, :job_id, :body_hash, :expires_at)
-
--- name: prune_keys
-DELETE FROM idempotency_keys WHERE rowid IN (
-    SELECT rowid FROM idempotency_keys WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
-)
 
 -- name: due_lanes
 SELECT queue, priority FROM lanes WHERE run_at <= :now
@@ -35,8 +33,22 @@ SELECT json_group_array(json_array(
 FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_due
     WHERE state = 'queued' AND queue = :queue AND priority = :priority AND run_at <= :now
-        AND name IN (SELECT value FROM json_each(:names))
+        AND name IN (SELECT value FROM json_each(:names)) AND suspect = 0
     ORDER BY run_at, id LIMIT :limit
+)
+
+-- name: due_suspect
+SELECT json_group_array(json_array(
+    number, id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts,
+    fence, snoozes, releases, expires_at, run_at
+))
+FROM (
+    SELECT rowid AS number, * FROM jobs INDEXED BY jobs_suspects
+    WHERE suspect = 1 AND state = 'queued' AND run_at <= :now
+        AND name IN (SELECT value FROM json_each(:names))
+        AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+        AND queue NOT IN (SELECT value FROM json_each(:except_queues))
+    ORDER BY priority, run_at, id LIMIT 1
 )
 
 -- name: due_job
@@ -49,7 +61,7 @@ FROM jobs WHERE id = :id AND state = 'queued' AND run_at <= :now
 -- name: lease
 UPDATE jobs SET
     state = 'running', attempt = attempt + 1, fence = fence + 1, lease_owner = :worker,
-    lease_expires_at = :lease_expires_at, started_at = :now
+    lease_expires_at = :lease_expires_at, started_at = :now, alone = :alone
 FROM json_each(:numbers) AS due
 WHERE jobs.rowid = due.value
 
@@ -62,55 +74,96 @@ FROM (
 WHERE jobs.id = lease.id AND jobs.fence = lease.fence AND jobs.state = 'running'
 
 -- name: found
-SELECT json_group_array(json_array(jobs.id, jobs.state, jobs.fence))
-FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value
+SELECT json_group_array(json_array(id, state, fence)) FROM (
+    SELECT jobs.id, jobs.state, jobs.fence
+    FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value
+    UNION ALL
+    SELECT history.id, history.state, history.fence
+    FROM json_each(:ids) CROSS JOIN history ON history.id = value
+)
 
 -- name: progress
 UPDATE jobs SET progress = :progress WHERE id = :id AND fence = :fence AND state = 'running'
 
--- name: succeed
-UPDATE jobs SET
-    state = 'succeeded', fence = jobs.fence + 1, lease_owner = NULL, lease_expires_at = NULL,
-    finished_at = :now, result = settled.result, error_code = NULL, error_text = NULL
-FROM (
-    SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS fence,
-        json_extract(value, '$[2]') AS result
-    FROM json_each(:settlements)
-) AS settled
-WHERE jobs.id = settled.id AND jobs.fence = settled.fence AND jobs.state = 'running'
+-- name: held
+SELECT json_group_array(json_array(
+    jobs.rowid, jobs.queue, jobs.tenant, jobs.id, jobs.fence
+))
+FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value
+WHERE jobs.state = 'running'
 
--- name: settle
-UPDATE jobs SET
-    state = settled.state, fence = jobs.fence + 1, lease_owner = NULL, lease_expires_at = NULL,
-    attempt = jobs.attempt - settled.attempt_back,
-    snoozes = jobs.snoozes + settled.snoozed,
-    releases = jobs.releases + settled.released,
-    run_at = CASE settled.state WHEN 'queued' THEN settled.run_at ELSE jobs.run_at END,
-    finished_at = CASE settled.state WHEN 'queued' THEN NULL ELSE :now END,
-    result = CASE settled.state WHEN 'succeeded' THEN settled.result END,
-    error_code = CASE settled.state
-        WHEN 'succeeded' THEN NULL ELSE coalesce(settled.error_code, jobs.error_code) END,
-    error_text = CASE settled.state
-        WHEN 'succeeded' THEN NULL ELSE coalesce(settled.error_text, jobs.error_text) END
-FROM (
-    SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS fence,
-        json_extract(value, '$[2]') AS state, json_extract(value, '$[3]') AS run_at,
-        json_extract(value, '$[4]') AS result, json_extract(value, '$[5]') AS error_code,
-        json_extract(value, '$[6]') AS error_text, json_extract(value, '$[7]') AS attempt_back,
-        json_extract(value, '$[8]') AS snoozed, json_extract(value, '$[9]') AS released
-    FROM json_each(:settlements)
-) AS settled
-WHERE jobs.id = settled.id AND jobs.fence = settled.fence AND jobs.state = 'running'
+-- The statements from here on name jobs by the numbers of their rows, and no fence: what was read
+-- of a job in the same transaction stands, because only one can write at a time.
+
+-- name: succeed
+INSERT INTO history (
+    id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
+    max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at, started_at,
+    finished_at, requeued_from, idempotency_key, arguments, progress, result
+)
+SELECT
+    id, json_extract(value, '$[1]'), 'succeeded', queue, name, tenant, correlation_id, tags,
+    priority, attempt, max_attempts, snoozes, releases, crashes, fence + 1, run_at, expires_at,
+    created_at, started_at, :now, requeued_from, idempotency_key, arguments, progress,
+    json_extract(value, '$[2]')
+FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:successes))
+    CROSS JOIN jobs ON jobs.rowid = number
 
 -- name: keep_attempts
 INSERT INTO attempts
     (job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text)
-SELECT jobs.id, jobs.fence, jobs.attempt, json_extract(value, '$[10]'), jobs.lease_owner,
-    jobs.started_at, :now, json_extract(value, '$[5]'), json_extract(value, '$[6]')
-FROM json_each(:settlements) CROSS JOIN jobs ON jobs.id = json_extract(value, '$[0]')
-WHERE jobs.fence = json_extract(value, '$[1]') AND jobs.state = 'running'
-    AND json_extract(value, '$[10]') IS NOT NULL
-ON CONFLICT (job_id, fence) DO NOTHING
+SELECT id, fence, attempt, json_extract(value, '$[11]'), lease_owner, started_at, :now,
+    json_extract(value, '$[4]'), json_extract(value, '$[5]')
+FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:moves))
+    CROSS JOIN jobs ON jobs.rowid = number
+WHERE json_extract(value, '$[11]') IS NOT NULL
+
+-- name: put_back
+UPDATE jobs SET
+    state = 'queued', fence = jobs.fence + 1, lease_owner = NULL, lease_expires_at = NULL,
+    run_at = moved.run_at, alone = 0,
+    error_code = coalesce(moved.error_code, jobs.error_code),
+    error_text = coalesce(moved.error_text, jobs.error_text),
+    attempt = jobs.attempt - moved.attempt_back,
+    snoozes = jobs.snoozes + moved.snoozed,
+    releases = jobs.releases + moved.released,
+    crashes = jobs.crashes + moved.crashed,
+    suspect = max(jobs.suspect, moved.suspect)
+FROM (
+    SELECT json_extract(value, '$[0]') AS number, json_extract(value, '$[3]') AS run_at,
+        json_extract(value, '$[4]') AS error_code, json_extract(value, '$[5]') AS error_text,
+        json_extract(value, '$[6]') AS attempt_back, json_extract(value, '$[7]') AS snoozed,
+        json_extract(value, '$[8]') AS released, json_extract(value, '$[9]') AS crashed,
+        json_extract(value, '$[10]') AS suspect
+    FROM json_each(:moves)
+) AS moved
+WHERE jobs.rowid = moved.number
+
+-- name: end
+INSERT INTO history (
+    id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
+    max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at, started_at,
+    finished_at, requeued_from, idempotency_key, error_code, error_text, arguments, progress
+)
+SELECT
+    id, json_extract(value, '$[2]'), json_extract(value, '$[1]'), queue, name, tenant,
+    correlation_id, tags, priority, attempt - json_extract(value, '$[6]'), max_attempts,
+    snoozes + json_extract(value, '$[7]'), releases + json_extract(value, '$[8]'),
+    crashes + json_extract(value, '$[9]'), fence + 1, run_at, expires_at, created_at, started_at,
+    :now, requeued_from, idempotency_key, coalesce(json_extract(value, '$[4]'), error_code),
+    coalesce(json_extract(value, '$[5]'), error_text), arguments, progress
+FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:moves))
+    CROSS JOIN jobs ON jobs.rowid = number
+
+-- name: remove
+DELETE FROM jobs WHERE rowid IN (SELECT value FROM json_each(:numbers))
+
+-- name: count
+INSERT INTO history_counts (tenant, queue, state, jobs)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+    json_extract(value, '$[3]')
+FROM json_each(:counts) WHERE true
+ON CONFLICT (tenant, queue, state) DO UPDATE SET jobs = jobs + excluded.jobs
 
 -- name: queues_of
 SELECT DISTINCT jobs.queue
@@ -118,7 +171,8 @@ FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value
 
 -- name: lapsed
 SELECT json_group_array(json_array(
-    number, id, name, queue, tenant, correlation_id, attempt, fence, lease_owner, max_attempts
+    number, queue, tenant, id, name, correlation_id, attempt, fence, lease_owner, max_attempts,
+    crashes, alone, suspect
 ))
 FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_leased
@@ -126,26 +180,21 @@ FROM (
     ORDER BY lease_expires_at LIMIT :limit
 )
 
--- name: keep_lost_attempts
-INSERT INTO attempts
-    (job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text)
-SELECT id, fence, attempt, 'lost', lease_owner, started_at, :now, 'LEASE_LOST',
-    'the worker ' || lease_owner || ' stopped renewing its lease'
-FROM jobs WHERE rowid IN (SELECT value FROM json_each(:numbers))
-
--- name: reclaim
-UPDATE jobs SET
-    state = CASE WHEN attempt >= max_attempts THEN 'dead' ELSE 'queued' END,
-    fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
-    run_at = CASE WHEN attempt >= max_attempts THEN run_at ELSE :now END,
-    finished_at = CASE WHEN attempt >= max_attempts THEN :now END,
-    error_code = 'LEASE_LOST',
-    error_text = 'the worker ' || lease_owner || ' stopped renewing its lease'
-WHERE rowid IN (SELECT value FROM json_each(:numbers))
+-- name: held_by
+SELECT json_group_array(json_array(
+    number, queue, tenant, id, name, correlation_id, attempt, fence, lease_owner, max_attempts,
+    crashes, alone, suspect
+))
+FROM (
+    SELECT rowid AS number, * FROM jobs INDEXED BY jobs_leased
+    WHERE state = 'running' AND lease_owner = :worker
+    ORDER BY lease_expires_at LIMIT :limit
+)
 
 -- name: expired
 SELECT json_group_array(json_array(
-    number, id, name, queue, tenant, correlation_id, attempt, fence, NULL, max_attempts
+    number, queue, tenant, id, name, correlation_id, attempt, fence, NULL, max_attempts, crashes,
+    0, suspect
 ))
 FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_expiring
@@ -153,33 +202,10 @@ FROM (
     ORDER BY expires_at LIMIT :limit
 )
 
--- name: expire
-UPDATE jobs SET
-    state = 'canceled', fence = fence + 1, finished_at = :now, error_code = 'EXPIRED',
-    error_text = 'the job expired before it started'
-WHERE rowid IN (SELECT value FROM json_each(:numbers))
-
 -- name: cancelable
-SELECT json_group_array(json_array(jobs.rowid, jobs.id, jobs.state))
+SELECT json_group_array(json_array(jobs.rowid, jobs.queue, jobs.tenant, jobs.id, jobs.state))
 FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value
 WHERE jobs.state IN ('queued', 'running')
-
--- name: keep_canceled_attempts
-INSERT INTO attempts
-    (job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text)
-SELECT id, fence, attempt, 'canceled', lease_owner, started_at, :now, 'CANCELED',
-    'the job was canceled while it ran'
-FROM jobs WHERE rowid IN (SELECT value FROM json_each(:numbers)) AND state = 'running'
-
--- name: cancel
-UPDATE jobs SET
-    state = 'canceled', fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
-    finished_at = :now, error_code = 'CANCELED',
-    error_text = CASE
-        WHEN lease_owner IS NULL THEN 'the job was canceled while it waited'
-        ELSE 'the job was canceled while it ran'
-    END
-WHERE rowid IN (SELECT value FROM json_each(:numbers))
 
 -- name: retry
 UPDATE jobs SET run_at = :now WHERE id = :id AND state = 'queued'
@@ -191,4 +217,12 @@ INSERT INTO jobs (
 )
 SELECT :new_id, name, queue, priority, arguments, max_attempts, :now, :now, tenant, correlation_id,
     tags, id
-FROM jobs WHERE id = :id AND state NOT IN ('queued', 'running')
+FROM (
+    SELECT * FROM (
+        SELECT id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags
+        FROM history WHERE id = :id
+        UNION ALL
+        SELECT id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags
+        FROM jobs WHERE id = :id AND finished_at IS NOT NULL
+    ) LIMIT 1
+)

@@ -1,0 +1,266 @@
+"""The transaction in which a handler ends its job by itself, with all that it writes there.
+
+The connection is one that the store lends, or the caller's own; begin, fenced settlement and commit
+are the same for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from typing import Any, Protocol, TypeVar, runtime_checkable
+from uuid import UUID
+
+from holdfast.domain import codec
+from holdfast.domain.errors import LeaseLost, StoreUnavailable, WrongState
+from holdfast.domain.job import Claimed, Settlement, Standing
+from holdfast.domain.states import State
+from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
+from holdfast.stores.foreign.failures import DriverError, is_of_driver, unwrapped
+from holdfast.stores.protocol import Enrolled
+
+T = TypeVar("T")
+
+_ASK_SECONDS_MIN = 0.1
+_ASK_SECONDS_MAX = 5.0
+_INTEGRITY = "23"  # the class of SQLSTATE
+
+
+@runtime_checkable
+class CompletingStore(Protocol):
+    """What ending a job by the handler's own transaction needs of a store."""
+
+    def lend(self) -> AbstractAsyncContextManager[Any]: ...
+
+    def enrol(self, driver: Driver) -> Enrolled: ...
+
+    def holding(self) -> AbstractContextManager[None]: ...
+
+    async def standing(self, job_id: UUID) -> Standing | None: ...
+
+
+class Completing:
+    """`settled` is what was committed; `is_settling` says that a commit is under way."""
+
+    def __init__(
+        self,
+        job: Claimed,
+        store: CompletingStore,
+        result_bytes_max: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.settled: Settlement | None = None
+        self.is_settling = False
+        self.result: Any = None
+        self._job = job
+        self._store = store
+        self._result_bytes_max = result_bytes_max
+        self._loop = loop
+        self._is_open = False
+
+    @asynccontextmanager
+    async def block(self, connection: Any = None) -> AsyncIterator[Any]:
+        with self._only_once():
+            lent = self._store.lend() if connection is None else nullcontext(connection)
+            async with lent as given:
+                foreign = recognise_async(given, "ctx.completing_sync(connection=...)")
+                await self._begin(foreign)
+                try:
+                    with self._store.holding():
+                        yield given
+                    settlement, failure = await self._settle(foreign)
+                except BaseException:
+                    await self._roll_back(foreign)
+                    raise
+                if failure is not None:
+                    await self._roll_back(foreign)
+                    await self._find_out(failure)
+                self.settled = settlement
+
+    @contextmanager
+    def block_sync(self, connection: Any = None) -> Iterator[Any]:
+        if asyncio._get_running_loop() is self._loop:
+            raise RuntimeError("this would wait for itself here: async with ctx.completing()")
+        with self._only_once():
+            lent = self._lent() if connection is None else nullcontext(connection)
+            with lent as given:
+                foreign = recognise_sync(given, "ctx.completing(connection=...)")
+                run_now(self._begin(foreign))
+                try:
+                    with self._store.holding():
+                        yield given
+                    settlement, failure = run_now(self._settle(foreign))
+                except BaseException:
+                    run_now(self._roll_back(foreign))
+                    raise
+                if failure is not None:
+                    run_now(self._roll_back(foreign))
+                    _wait(self._find_out(failure), self._loop)
+                self.settled = settlement
+
+    @contextmanager
+    def _only_once(self) -> Iterator[None]:
+        if self._is_open or self.settled is not None:
+            raise WrongState(
+                f"job {self._job.id} has {'been completed' if self.settled else 'a block'} already;"
+                " an attempt completes its job once"
+            )
+        self._is_open = True
+        try:
+            yield
+        finally:
+            self._is_open = self.is_settling = False
+
+    async def _begin(self, foreign: Foreign) -> None:
+        try:
+            await foreign.run(_begin)
+        except Exception as error:
+            if not is_of_driver(unwrapped(error)):
+                raise
+            raise StoreUnavailable(
+                f"no transaction could be begun for job {self._job.id}: {error}"
+            ) from error
+
+    async def _settle(self, foreign: Foreign) -> tuple[Settlement, Exception | None]:
+        """Settle as the last statement, and commit. An error of the commit is answered: nobody
+        knows yet what happened."""
+        job, result = self._job, codec.encode_result(self.result, bytes_max=self._result_bytes_max)
+        settlement = Settlement(
+            job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result
+        )
+
+        async def settle(driver: Driver) -> bool:
+            await driver.flush()
+            return await self._store.enrol(driver).settle(settlement)
+
+        self.is_settling = True
+        if not await foreign.run(settle):
+            raise LeaseLost(job.id, job.fence)
+        try:
+            await foreign.run(_commit)
+        except Exception as error:
+            return settlement, error
+        return settlement, None
+
+    async def _roll_back(self, foreign: Foreign) -> None:
+        # What breaks a connection rolls back, too; and the first error is the one to tell.
+        with suppress(Exception):
+            await foreign.run(_rollback)
+
+    async def _find_out(self, failure: Exception) -> None:
+        """Return if the commit happened; raise if it did not."""
+        standing = await self._ask()
+        fence = self._job.fence
+        if standing == Standing(State.SUCCEEDED, fence + 1):
+            return
+        if standing != Standing(State.RUNNING, fence):
+            raise LeaseLost(self._job.id, fence) from failure
+        if not _may_pass(failure):
+            raise failure
+        raise StoreUnavailable(
+            f"the commit of job {self._job.id} failed, and nothing was written: {failure}"
+        ) from failure
+
+    async def _ask(self) -> Standing | None:
+        """Ask until there is an answer; the lease is held meanwhile."""
+        seconds = _ASK_SECONDS_MIN
+        while True:
+            try:
+                return await self._store.standing(self._job.id)
+            except StoreUnavailable:
+                await asyncio.sleep(seconds)
+                seconds = min(_ASK_SECONDS_MAX, seconds * 2)
+
+    @contextmanager
+    def _lent(self) -> Iterator[SyncConnection]:
+        """A connection of the store's for a thread; a task on the loop borrows and returns it."""
+        ready: Future[Any] = Future()
+        done = asyncio.Event()
+        holder = asyncio.run_coroutine_threadsafe(self._lend(ready, done), self._loop)
+        try:
+            yield SyncConnection(ready.result(), self._loop)
+        finally:
+            self._loop.call_soon_threadsafe(done.set)
+            holder.result()
+
+    async def _lend(self, ready: Future[Any], done: asyncio.Event) -> None:
+        try:
+            async with self._store.lend() as connection:
+                ready.set_result(connection)
+                await done.wait()
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(error)
+            raise
+
+
+class SyncConnection:
+    """What a handler in a thread writes through."""
+
+    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._loop = loop
+
+    def execute(self, query: str, *args: Any) -> Any:
+        """Run a statement."""
+        return _wait(self._connection.execute(query, *args), self._loop)
+
+    def fetch(self, query: str, *args: Any) -> Any:
+        return _wait(self._connection.fetch(query, *args), self._loop)
+
+    def fetchrow(self, query: str, *args: Any) -> Any:
+        return _wait(self._connection.fetchrow(query, *args), self._loop)
+
+    def fetchval(self, query: str, *args: Any) -> Any:
+        return _wait(self._connection.fetchval(query, *args), self._loop)
+
+    def __holdfast_foreign__(self) -> _Remote:
+        return _Remote(self._connection, self._loop)
+
+
+class _Remote:
+    """Runs on the connection's own loop, while this thread waits."""
+
+    is_async = False
+
+    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._foreign = recognise_async(connection, "")
+        self._loop = loop
+
+    async def run(self, work: Any) -> Any:
+        return _wait(self._foreign.run(work), self._loop)
+
+
+def _wait(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+def _may_pass(failure: Exception) -> bool:
+    """Is it one of the database or the way to it, and not of what the handler wrote?"""
+    inner = unwrapped(failure)
+    refused = isinstance(inner, sqlite3.IntegrityError) or str(
+        DriverError(inner).sqlstate
+    ).startswith(_INTEGRITY)
+    return is_of_driver(inner) and not refused
+
+
+async def _begin(driver: Driver) -> None:
+    await driver.begin()
+
+
+async def _commit(driver: Driver) -> None:
+    await driver.commit()
+
+
+async def _rollback(driver: Driver) -> None:
+    await driver.rollback()

@@ -1,0 +1,70 @@
+"""How long what has ended is kept, by queue and state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.limits import HISTORY_RULES_MAX, HISTORY_SECONDS_MAX
+from holdfast.domain.states import ENDED, State
+
+ANY = "*"
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+
+
+class Rule(NamedTuple):
+    """`*` stands for any queue, or any state."""
+
+    queue: str
+    state: str
+    kept_seconds: float
+
+
+class Retention(NamedTuple):
+    """The first rule that matches decides: those that name queue and state come first, then those
+    that name a queue, then those that name a state."""
+
+    kept_seconds: float
+    rules: Sequence[Rule] = ()
+
+    def kept_seconds_of(self, queue: str, state: State) -> float:
+        for rule in self.rules:
+            if rule.queue in (ANY, queue) and rule.state in (ANY, state):
+                return rule.kept_seconds
+        return self.kept_seconds
+
+    @property
+    def longest_seconds(self) -> float:
+        return max([self.kept_seconds, *(rule.kept_seconds for rule in self.rules)])
+
+
+def parse_rules(text: str) -> tuple[Rule, ...]:
+    """Read `*:dead=90d, images:succeeded=12h, mail:*=1d`; the best rule comes first."""
+    rules = [_parse_rule(part.strip()) for part in text.split(",") if part.strip()]
+    if len(rules) > HISTORY_RULES_MAX:
+        raise ConfigurationError(
+            f"{len(rules)} rules for the history are more than the"
+            f" {HISTORY_RULES_MAX} that are allowed"
+        )
+    if len({rule[:2] for rule in rules}) < len(rules):
+        raise ConfigurationError(f"two rules of {text!r} are for the same queue and state")
+    return tuple(sorted(rules, key=lambda rule: (rule.queue == ANY, rule.state == ANY)))
+
+
+def _parse_rule(text: str) -> Rule:
+    target, equals, age = text.rpartition("=")
+    queue, colon, state = target.strip().rpartition(":")
+    match = _AGE.fullmatch(age.strip())
+    known = {ANY, *(str(end) for end in ENDED)}
+    if not (equals and colon and queue and match and state in known):
+        raise ConfigurationError(
+            f"{text!r} is not a rule like 'images:succeeded=12h' or '*:dead=90d'; the state is one"
+            f" of {', '.join(sorted(known))}, the age a number with s, m, h or d"
+        )
+    seconds = float(match[1]) * _UNITS[match[2]]
+    if seconds > HISTORY_SECONDS_MAX:
+        raise ConfigurationError(f"{text!r} keeps history for longer than ten years")
+    return Rule(queue, state, seconds)

@@ -1,0 +1,71 @@
+"""Django's connections, on PostgreSQL and SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from holdfast.domain.errors import BadArguments
+from holdfast.stores.foreign.postgres import rows_of
+from holdfast.stores.foreign.protocol import Dialect, Row
+from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
+from holdfast.stores.foreign.rendering import named, percent_style
+from holdfast.stores.foreign.sqlite import must_begin
+
+_DIALECTS: dict[str, Dialect] = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
+_ATOMIC = "open one with `transaction.atomic()`"
+
+
+class DjangoDriver:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._atomic: Any = None
+
+    @property
+    def dialect(self) -> Dialect:
+        vendor = self._connection.vendor
+        if vendor not in _DIALECTS:
+            raise BadArguments(f"jobs can't be kept in {vendor}, only in PostgreSQL and SQLite")
+        return _DIALECTS[vendor]
+
+    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(percent_style(sql), named(values))
+            return rows_of(cursor)
+
+    def execute(self, sql: str, values: Any = ()) -> Any:
+        self._connection.validate_no_broken_transaction()
+        return self._connection.connection.execute(sql, values)
+
+    async def join(self) -> None:
+        connection = self._connection
+        connection.ensure_connection()
+        if connection.get_autocommit() and not connection.in_atomic_block:
+            raise not_in_transaction(_ATOMIC)
+        if self.dialect == "SQLite" and must_begin(connection.connection, _ATOMIC):
+            self.execute("BEGIN")
+
+    async def begin(self) -> None:
+        connection = self._connection
+        if connection.in_atomic_block:
+            raise in_transaction("an `atomic()` block")
+        if not connection.get_autocommit():
+            raise BadArguments(
+                "the connection's autocommit is off, so Django would not commit at the end of the"
+                " block; turn it on, the block is a transaction by itself"
+            )
+        atomic = import_module("django.db.transaction").atomic
+        self._atomic = atomic(using=connection.alias, durable=True)
+        self._atomic.__enter__()
+
+    async def flush(self) -> None:
+        return None
+
+    async def commit(self) -> None:
+        self._atomic.__exit__(None, None, None)
+
+    async def rollback(self) -> None:
+        if self._connection.in_atomic_block:
+            undone = RuntimeError("rolled back")
+            self._atomic.__exit__(type(undone), undone, None)

@@ -1,0 +1,38 @@
+"""What went wrong on a connection of the caller's, taken out of its library's wrapping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_WRAPPERS = frozenset({"sqlalchemy", "django"})
+_DRIVERS = frozenset({"asyncpg", "psycopg", "psycopg2", "sqlite3"})
+
+
+class DriverError(Exception):
+    """An error of PostgreSQL, or of the way to it, whatever the driver."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.error = error
+        self.sqlstate: str | None = getattr(error, "sqlstate", None) or getattr(
+            error, "pgcode", None
+        )
+        self.detail: str = getattr(error, "detail", None) or str(error)
+
+
+def unwrapped(error: BaseException) -> BaseException:
+    """The driver's own error inside of what SQLAlchemy or Django made of it."""
+    while _package(error) in _WRAPPERS:
+        inner: Any = getattr(error, "orig", None) or error.__cause__
+        if inner is None:
+            break
+        error = inner
+    return error
+
+
+def is_of_driver(error: BaseException) -> bool:
+    return isinstance(error, OSError | TimeoutError) or _package(error) in _DRIVERS
+
+
+def _package(error: BaseException) -> str:
+    return type(error).__module__.partition(".")[0]

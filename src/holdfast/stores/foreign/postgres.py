@@ -1,0 +1,140 @@
+"""Drivers that speak to PostgreSQL alone: asyncpg, psycopg, psycopg2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from holdfast.stores.foreign.protocol import Dialect, Row
+from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
+from holdfast.stores.foreign.rendering import named, percent_style
+
+_OPEN_ONE: Final = "open one with `connection.transaction()`"
+
+
+class _PostgresDriver:
+    dialect: Final[Dialect] = "PostgreSQL"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._transaction: Any = None
+
+    def execute(self, sql: str, values: Any = ()) -> Any:
+        raise NotImplementedError
+
+    async def flush(self) -> None:
+        return None
+
+
+class AsyncpgDriver(_PostgresDriver):
+    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
+        rows: Sequence[Row] = await self._connection.fetch(sql, *values)
+        return rows
+
+    async def join(self) -> None:
+        if not self._connection.is_in_transaction():
+            raise not_in_transaction(_OPEN_ONE)
+
+    async def begin(self) -> None:
+        if self._connection.is_in_transaction():
+            raise in_transaction("a transaction")
+        self._transaction = self._connection.transaction()
+        await self._transaction.start()
+
+    async def commit(self) -> None:
+        await self._transaction.commit()
+
+    async def rollback(self) -> None:
+        if self._connection.is_in_transaction():
+            await self._transaction.rollback()
+
+
+class _PsycopgDriver(_PostgresDriver):
+    @property
+    def _is_idle(self) -> bool:
+        return bool(self._connection.info.transaction_status.name == "IDLE")
+
+    async def join(self) -> None:
+        if self._connection.autocommit and self._is_idle:
+            raise not_in_transaction(_OPEN_ONE)
+
+    def _make_transaction(self) -> Any:
+        if not self._is_idle:
+            raise in_transaction("a transaction")
+        return self._connection.transaction()
+
+    def _cursor(self) -> Any:
+        return self._connection.cursor(row_factory=import_module("psycopg.rows").dict_row)
+
+
+class PsycopgDriver(_PsycopgDriver):
+    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
+        with self._cursor() as cursor:
+            cursor.execute(percent_style(sql), named(values))
+            return cursor.fetchall() if cursor.description else []
+
+    async def begin(self) -> None:
+        self._transaction = self._make_transaction()
+        self._transaction.__enter__()
+
+    async def commit(self) -> None:
+        self._transaction.__exit__(None, None, None)
+
+    async def rollback(self) -> None:
+        if not self._is_idle:
+            undone = RuntimeError("rolled back")
+            self._transaction.__exit__(type(undone), undone, None)
+
+
+class AsyncPsycopgDriver(_PsycopgDriver):
+    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
+        async with self._cursor() as cursor:
+            await cursor.execute(percent_style(sql), named(values))
+            return await cursor.fetchall() if cursor.description else []
+
+    async def begin(self) -> None:
+        self._transaction = self._make_transaction()
+        await self._transaction.__aenter__()
+
+    async def commit(self) -> None:
+        await self._transaction.__aexit__(None, None, None)
+
+    async def rollback(self) -> None:
+        if not self._is_idle:
+            undone = RuntimeError("rolled back")
+            await self._transaction.__aexit__(type(undone), undone, None)
+
+
+class Psycopg2Driver(_PostgresDriver):
+    @property
+    def _is_idle(self) -> bool:
+        return not self._connection.info.transaction_status
+
+    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(percent_style(sql), named(values))
+            return rows_of(cursor)
+
+    async def join(self) -> None:
+        if self._connection.autocommit and self._is_idle:
+            raise not_in_transaction("set `connection.autocommit = False`")
+
+    async def begin(self) -> None:
+        if not self._is_idle:
+            raise in_transaction("a transaction")
+        await self.join()
+
+    async def commit(self) -> None:
+        self._connection.commit()
+
+    async def rollback(self) -> None:
+        self._connection.rollback()
+
+
+def rows_of(cursor: Any) -> list[Row]:
+    """The rows of a plain cursor, by the names of their columns."""
+    if cursor.description is None:
+        return []
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

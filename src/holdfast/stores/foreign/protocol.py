@@ -1,0 +1,59 @@
+"""What Holdfast asks of a connection that is not its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+T = TypeVar("T")
+Dialect = Literal["PostgreSQL", "SQLite"]
+Row = Mapping[str, Any]
+
+
+class Driver(Protocol):
+    """A connection as its own thread, task or greenlet uses it.
+
+    The methods of drivers that block are coroutines that never wait: see `run_now`. `fetch` is
+    there for PostgreSQL, with `$1`, `$2`; `execute` for SQLite, as on `sqlite3.Connection`.
+    """
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]: ...
+
+    def execute(self, sql: str, values: Any = ()) -> Any: ...
+
+    async def join(self) -> None:
+        """Refuse a connection that commits each statement by itself; begin where the driver would
+        begin with the next statement."""
+
+    async def begin(self) -> None:
+        """Begin a transaction that `commit` will end; refuse where it would not."""
+
+    async def flush(self) -> None:
+        """Send what an object-relational mapper still holds back."""
+
+    async def commit(self) -> None: ...
+
+    async def rollback(self) -> None: ...
+
+
+class Foreign(Protocol):
+    """A way to its driver."""
+
+    @property
+    def is_async(self) -> bool: ...
+
+    async def run(self, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T: ...
+
+
+def run_now(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing, with or without an event loop."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        answer: T = stop.value
+        return answer
+    work.close()
+    raise RuntimeError("the work waited for something")

@@ -1,0 +1,19 @@
+"""Why a connection can't be used, in words that say what to do instead."""
+
+from __future__ import annotations
+
+from holdfast.domain.errors import BadArguments
+
+
+def not_in_transaction(how: str) -> BadArguments:
+    return BadArguments(
+        "the connection is in autocommit, without an open transaction: what it does is committed at"
+        f" once, whatever happens afterwards; {how}, or leave out `connection`"
+    )
+
+
+def in_transaction(where: str) -> BadArguments:
+    return BadArguments(
+        f"the connection is in {where} already, so the end of this block could not commit; open the"
+        " block outside of it"
+    )

@@ -1,0 +1,93 @@
+"""Connections and sessions of SQLAlchemy 2, on PostgreSQL and SQLite.
+
+The async ones run the same code: SQLAlchemy hands their sync side to a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from holdfast.domain.errors import BadArguments
+from holdfast.stores.foreign.protocol import Dialect, Row
+from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
+from holdfast.stores.foreign.rendering import colon_style, named
+from holdfast.stores.foreign.sqlite import must_begin
+
+_DIALECTS: dict[str, Dialect] = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
+_NO_AUTOCOMMIT = 'use another isolation level than "AUTOCOMMIT"'
+
+
+class SqlalchemyDriver:
+    """`owner` is a Connection or a Session: what begins, commits and rolls back."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    @property
+    def dialect(self) -> Dialect:
+        name = self._bind().dialect.name
+        if name not in _DIALECTS:
+            raise BadArguments(f"jobs can't be kept in {name}, only in PostgreSQL and SQLite")
+        return _DIALECTS[name]
+
+    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
+        text = import_module("sqlalchemy").text
+        result = self._connection().execute(text(colon_style(sql)), named(values))
+        return [row._mapping for row in result] if result.returns_rows else []
+
+    def execute(self, sql: str, values: Any = ()) -> Any:
+        given = values if isinstance(values, dict) else tuple(values)
+        return self._connection().exec_driver_sql(sql, given)
+
+    async def join(self) -> None:
+        connection = self._connection()
+        if self.dialect == "SQLite":
+            # SQLAlchemy begins with the first statement, but pysqlite only with the first change.
+            connection.exec_driver_sql("SELECT 1")
+            if must_begin(connection.connection.driver_connection, _NO_AUTOCOMMIT):
+                connection.exec_driver_sql("BEGIN")
+        elif connection.connection.dbapi_connection.autocommit:
+            raise not_in_transaction(_NO_AUTOCOMMIT)
+
+    async def begin(self) -> None:
+        owner = self._owner
+        if owner.in_nested_transaction():
+            raise in_transaction("a savepoint")
+        if _is_in_block(owner):
+            raise in_transaction("a `begin()` block")
+        if not _is_connection(owner) and _is_connection(self._bind()):
+            raise BadArguments(
+                "the session is bound to a connection, whose transaction it would not commit; give"
+                " the connection itself, or a session that is bound to an engine"
+            )
+        await self.join()
+
+    async def flush(self) -> None:
+        if not _is_connection(self._owner):
+            self._owner.flush()
+
+    async def commit(self) -> None:
+        self._owner.commit()
+
+    async def rollback(self) -> None:
+        self._owner.rollback()
+
+    def _bind(self) -> Any:
+        return self._owner if _is_connection(self._owner) else self._owner.get_bind()
+
+    def _connection(self) -> Any:
+        return self._owner if _is_connection(self._owner) else self._owner.connection()
+
+
+def _is_in_block(owner: Any) -> bool:
+    """Has somebody begun the transaction, and not the library by itself?"""
+    if _is_connection(owner):
+        return getattr(owner, "_trans_context_manager", None) is not None
+    transaction = owner.get_transaction()
+    return transaction is not None and transaction.origin.name != "AUTOBEGIN"
+
+
+def _is_connection(owner: Any) -> bool:
+    return hasattr(owner, "exec_driver_sql")

@@ -1,0 +1,66 @@
+"""Connections of the standard library's sqlite3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from holdfast.stores.foreign.protocol import Dialect, Row
+from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
+
+
+class SqliteDriver:
+    dialect: Final[Dialect] = "SQLite"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
+        raise NotImplementedError
+
+    def execute(self, sql: str, values: Any = ()) -> Any:
+        cursor = self._connection.cursor()
+        cursor.row_factory = None
+        return cursor.execute(sql, values)
+
+    async def join(self) -> None:
+        if must_begin(self._connection, "begin one with `BEGIN`"):
+            self.execute("BEGIN")
+
+    async def begin(self) -> None:
+        if begins_by_itself(self._connection):
+            return
+        if self._connection.in_transaction:
+            raise in_transaction("a transaction")
+        # The lock is taken at once: a transaction that reads first and is refused the lock later
+        # would have to start over.
+        self.execute("BEGIN IMMEDIATE")
+
+    async def flush(self) -> None:
+        return None
+
+    async def commit(self) -> None:
+        if begins_by_itself(self._connection):
+            self._connection.commit()
+        else:
+            self.execute("COMMIT")
+
+    async def rollback(self) -> None:
+        if begins_by_itself(self._connection):
+            self._connection.rollback()
+        elif self._connection.in_transaction:
+            self.execute("ROLLBACK")
+
+
+def begins_by_itself(connection: Any) -> bool:
+    """Is it one with `autocommit=False`, which is always in a transaction?"""
+    return getattr(connection, "autocommit", None) is False
+
+
+def must_begin(connection: Any, how: str) -> bool:
+    """Would the driver begin a transaction with the next change? It does not see every kind."""
+    if connection.in_transaction:
+        return False
+    if connection.isolation_level is None or getattr(connection, "autocommit", None) is True:
+        raise not_in_transaction(how)
+    return True

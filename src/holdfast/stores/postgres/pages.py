@@ -1,0 +1,71 @@
+"""Lists of jobs, in bounded steps: by which index to look, and what a look found."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.domain.job import Filter, Page
+from holdfast.domain.limits import PAGE_LOOK_MAX
+from holdfast.domain.states import ENDED, LIVE, State
+from holdfast.stores.postgres.records import to_job
+
+# A plan made for the values: filters that are not given fall away.
+PLANNED: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
+# And one that follows the indexes job by job: with statistics of a smaller table it would read and
+# sort all jobs of a tenant.
+IN_ORDER: Final = (
+    "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_sort = off;"
+    " SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off"
+)
+
+_UNSUCCESSFUL = ENDED - {State.SUCCEEDED}
+
+Fetch = Callable[..., Awaitable[Sequence[Any]]]
+
+
+async def fetch_page(fetch: Fetch, filter: Filter, limit: int, after: UUID | None) -> Page:
+    values = page_values(filter, limit, after)
+    # Those that run are few, but no index has them in order.
+    settings = PLANNED if values["look_by"] == "running" else IN_ORDER
+    rows = await fetch("page", settings=settings, **values)
+    matches = [row for row in rows if row["is_match"]]
+    jobs = [to_job(_without_marks(row)) for row in matches[:limit]]
+    if len(matches) > limit:
+        return Page(jobs, jobs[-1].id)
+    return Page(jobs, rows[-1]["id"] if rows and rows[-1]["is_last"] else None)
+
+
+def page_values(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any]:
+    """Choose one index to look by; what else is asked is asked of each job."""
+    states = set(filter.states)
+    look_by = "all"
+    if filter.correlation_id is not None:
+        look_by = "correlation"
+    elif filter.tenant is not None:
+        look_by = "tenant"
+    elif states == {State.RUNNING}:
+        look_by = "running"
+    elif states and states <= _UNSUCCESSFUL:
+        look_by = "unsuccessful"
+    look_in = "all"
+    if states:
+        look_in = "live" if states <= LIVE else "ended" if states <= ENDED else "all"
+    return {
+        "look_by": look_by,
+        "look_in": look_in,
+        "look_max": PAGE_LOOK_MAX,
+        "after": after,
+        "limit": limit + 1,
+        "states": [state.value for state in filter.states],
+        "queue": filter.queue,
+        "name": filter.name,
+        "tenant": filter.tenant,
+        "tag": filter.tag,
+        "correlation_id": filter.correlation_id,
+    }
+
+
+def _without_marks(row: Any) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("is_match", "is_last")}

@@ -1,0 +1,115 @@
+-- A job stands among the live ones or in the history, never in both, in every snapshot.
+
+-- name: get
+SELECT
+    id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
+    attempt, max_attempts, snoozes, releases, crashes, fence, lease_owner, lease_expires_at,
+    run_at, expires_at, created_at, started_at, finished_at, progress, result, error_code,
+    error_text, requeued_from
+FROM {every_job} AS job
+WHERE id = :job_id
+
+-- name: attempts
+SELECT
+    job_id, attempt, fence, outcome, worker, started_at, ended_at, error_code, error_text
+FROM holdfast.attempts
+WHERE job_id = :job_id
+ORDER BY fence
+
+-- name: page
+-- One step: of the next jobs by descending id, as many as it may look at, those that match; and the
+-- last one of the look, from which the next step goes on. What is asked inside has an index in
+-- that order; what is asked outside is looked at job by job. To be planned for its values, so that
+-- what is not asked falls away.
+SELECT *
+FROM (
+    SELECT
+        *, row_number() OVER (ORDER BY id DESC) = :look_max AS is_last,
+        (cardinality(:states::text[]) = 0 OR state = ANY (:states::text[]))
+        AND (:queue::text IS NULL OR queue = :queue)
+        AND (:name::text IS NULL OR name = :name)
+        AND (:tenant::text IS NULL OR tenant = :tenant)
+        AND (:tag::text IS NULL OR :tag = ANY (tags))
+        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id) AS is_match
+    FROM (
+        SELECT
+            id, name, state, queue, priority, arguments, tenant, correlation_id, tags,
+            idempotency_key, attempt, max_attempts, snoozes, releases, crashes, fence,
+            lease_owner, lease_expires_at, run_at, expires_at, created_at, started_at,
+            finished_at, progress, result, error_code, error_text, requeued_from
+        FROM {every_job} AS job
+        WHERE (:after::uuid IS NULL OR id < :after)
+            AND (:look_by::text <> 'tenant' OR tenant = :tenant)
+            AND (:look_by::text <> 'correlation' OR correlation_id = :correlation_id)
+            AND (:look_by::text <> 'running' OR state = 'running')
+            AND (:look_by::text <> 'unsuccessful' OR state IN ('failed', 'dead', 'canceled'))
+            AND (:look_in::text <> 'live' OR NOT in_history)
+            AND (:look_in::text <> 'ended' OR finished_at IS NOT NULL)
+        ORDER BY id DESC
+        LIMIT :look_max
+    ) AS looked_at
+) AS judged
+WHERE is_match OR is_last
+ORDER BY id DESC
+LIMIT :limit
+
+-- name: counts
+SELECT queue, state, sum(jobs)::bigint AS jobs
+FROM (
+    SELECT queue, state, count(*) AS jobs
+    FROM holdfast.jobs
+    WHERE :tenant::text IS NULL OR tenant = :tenant
+    GROUP BY queue, state
+    UNION ALL
+    SELECT queue, state, jobs
+    FROM holdfast.history_counts
+    WHERE :tenant IS NULL OR tenant = :tenant AND :tenant <> ''
+) AS counted
+GROUP BY queue, state
+HAVING sum(jobs) > 0
+ORDER BY queue, state
+
+-- name: awaited
+WITH RECURSIVE {lanes}
+SELECT
+    EXISTS (
+        SELECT FROM holdfast.jobs
+        WHERE state = 'running' AND name = ANY (:names::text[])
+            AND (:queues::text[] IS NULL OR queue = ANY (:queues))
+    )
+    OR EXISTS (
+        SELECT
+        FROM (
+            SELECT queue, priority
+            FROM lane
+            WHERE run_at <= now() + make_interval(secs => :within_seconds)
+        ) AS near
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM holdfast.jobs
+            WHERE state = 'queued' AND queue = near.queue AND priority = near.priority
+                AND run_at <= now() + make_interval(secs => :within_seconds)
+                AND name = ANY (:names::text[])
+            ORDER BY run_at, id
+            LIMIT 1
+        ) AS job
+    )
+
+-- name: unknown_names
+WITH RECURSIVE {lanes}
+SELECT DISTINCT name
+FROM (
+    SELECT job.name
+    FROM (SELECT queue, priority FROM lane WHERE run_at <= now()) AS due
+    CROSS JOIN LATERAL (
+        SELECT name
+        FROM holdfast.jobs
+        WHERE state = 'queued' AND queue = due.queue AND priority = due.priority
+            AND run_at <= now()
+        ORDER BY run_at, id
+        LIMIT 200
+    ) AS job
+    LIMIT 2000
+) AS looked_at
+WHERE name <> ALL (:names::text[])
+ORDER BY name

@@ -1,0 +1,2 @@
+-- name: file
+SELECT file FROM pragma_database_list WHERE name = 'main'

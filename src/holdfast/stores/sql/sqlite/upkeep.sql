@@ -1,0 +1,43 @@
+-- name: leftovers
+SELECT json_group_array(json_array(number, queue, tenant, state, finished_at)) FROM (
+    SELECT rowid AS number, * FROM jobs INDEXED BY jobs_leftovers
+    WHERE finished_at IS NOT NULL ORDER BY id LIMIT :limit
+)
+
+-- name: move_leftovers
+INSERT INTO history (
+    id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
+    max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at, started_at,
+    finished_at, requeued_from, idempotency_key, error_code, error_text, arguments, progress,
+    result
+)
+SELECT
+    id, json_extract(value, '$[1]'), state, queue, name, tenant, correlation_id, tags, priority,
+    attempt, max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at,
+    started_at, finished_at, requeued_from, idempotency_key, error_code, error_text, arguments,
+    progress, result
+FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:leftovers))
+    CROSS JOIN jobs ON jobs.rowid = number
+
+-- name: outlived
+SELECT json_group_array(json_array(id, queue, tenant, state)) FROM (
+    SELECT id, queue, tenant, state FROM history INDEXED BY history_kept_until
+    WHERE kept_until <= :now ORDER BY kept_until LIMIT :limit
+)
+
+-- name: forget_history
+DELETE FROM history
+WHERE id IN (SELECT value FROM json_each(:ids)) AND kept_until <= :now
+
+-- name: forget_empty_counts
+DELETE FROM history_counts WHERE jobs <= 0
+
+-- name: forget_attempts
+DELETE FROM attempts WHERE rowid IN (
+    SELECT rowid FROM attempts WHERE ended_at <= :ended_by ORDER BY ended_at LIMIT :limit
+)
+
+-- name: forget_keys
+DELETE FROM idempotency_keys WHERE rowid IN (
+    SELECT rowid FROM idempotency_keys WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
+)

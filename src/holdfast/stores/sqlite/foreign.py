@@ -1,0 +1,90 @@
+"""The store's verbs on a connection of the caller's to the same file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, cast
+from uuid import UUID
+
+from holdfast.domain.errors import BadArguments
+from holdfast.domain.job import Job, NewJob, Receipt, Settlement
+from holdfast.stores.foreign import Driver
+from holdfast.stores.foreign.failures import is_of_driver, unwrapped
+from holdfast.stores.sqlite import enqueueing, leasing, reading
+from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.lanes import Transaction
+from holdfast.stores.statements import load, read_sql
+
+_SQL = load(read_sql("sqlite", "foreign.sql"), numbered=False)
+
+
+class SqliteEnrolled:
+    def __init__(self, driver: Driver, database: Database) -> None:
+        self._driver = driver
+        self._database = database
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
+        with self._transaction() as transaction:
+            # All or none, also for a caller who catches the error and commits.
+            transaction.connection.execute("SAVEPOINT holdfast")
+            try:
+                receipts = enqueueing.enqueue(transaction, jobs)
+            except BaseException:
+                # A full disk has undone everything by itself, the savepoint included.
+                with suppress(sqlite3.Error):
+                    transaction.connection.execute("ROLLBACK TO holdfast")
+                    transaction.connection.execute("RELEASE holdfast")
+                raise
+            transaction.connection.execute("RELEASE holdfast")
+            return receipts
+
+    async def get(self, job_id: UUID) -> Job | None:
+        with self._transaction() as transaction:
+            return reading.get(transaction.connection, job_id)
+
+    async def settle(self, settlement: Settlement) -> bool:
+        with self._transaction() as transaction:
+            return not leasing.settle(transaction, [settlement])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        if self._driver.dialect != "SQLite":
+            raise BadArguments(
+                f"the connection is one to {self._driver.dialect}, but the jobs are in the SQLite"
+                f" file {self._database.path}"
+            )
+        connection = cast(sqlite3.Connection, _Connection(self._driver))
+        try:
+            self._check_file(connection)
+            # Whoever commits it wakes nobody: the workers find it when they look again.
+            yield Transaction(connection, self._database.now(), self._database.retention)
+        except sqlite3.Error as error:
+            raise self._database.translated(error) from error
+
+    def _check_file(self, connection: sqlite3.Connection) -> None:
+        (file,) = connection.execute(_SQL["file"].sql).fetchone()
+        file = os.fsdecode(file)
+        if not file or os.path.realpath(file) != os.path.realpath(self._database.path):
+            raise BadArguments(
+                f"the connection is one to {file or 'a database in memory'}, but the jobs are in"
+                f" {os.path.realpath(self._database.path)}"
+            )
+
+
+class _Connection:
+    """As much of sqlite3's connection as the statements need, with its own errors."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def execute(self, sql: str, values: Any = ()) -> Any:
+        try:
+            return self._driver.execute(sql, values)
+        except Exception as error:
+            inner = unwrapped(error)
+            if inner is error or not is_of_driver(inner):
+                raise
+            raise inner from error

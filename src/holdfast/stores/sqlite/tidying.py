@@ -1,0 +1,79 @@
+"""Upkeep in bounded steps: forget what was kept long enough, move what ended in place."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.domain.states import State
+from holdfast.stores.sqlite import moving
+from holdfast.stores.sqlite.lanes import Transaction
+from holdfast.stores.sqlite.values import after, to_json
+from holdfast.stores.statements import load, read_sql
+
+_SQL = load(read_sql("sqlite", "upkeep.sql"), numbered=False)
+
+
+class _Leftover(moving.Place, frozen=True):
+    """A job that a worker of an older version ended in place."""
+
+    state: State
+    finished_at: int
+
+
+class _Outlived(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    id: str
+    queue: str
+    tenant: str | None
+    state: State
+
+
+_LEFTOVERS = msgspec.json.Decoder(list[_Leftover])
+_OUTLIVED = msgspec.json.Decoder(list[_Outlived])
+
+
+def tidy(transaction: Transaction, limit: int) -> int:
+    done = 0
+    for step in (_move_leftovers, _forget_history, _forget_attempts, _forget_keys):
+        if done < limit:
+            done += step(transaction, limit - done)
+    return done
+
+
+def _move_leftovers(transaction: Transaction, limit: int) -> int:
+    leftovers = _LEFTOVERS.decode(_fetch(transaction, "leftovers", limit))
+    if leftovers:
+        rows = [
+            (one.number, moving.kept_until(transaction, one.queue, one.state, one.finished_at))
+            for one in leftovers
+        ]
+        transaction.connection.execute(_SQL["move_leftovers"].sql, {"leftovers": to_json(rows)})
+        moving.remove(transaction, [one.number for one in leftovers])
+        moving.count(transaction, ((one.tenant, one.queue, one.state) for one in leftovers))
+    return len(leftovers)
+
+
+def _forget_history(transaction: Transaction, limit: int) -> int:
+    outlived = _OUTLIVED.decode(_fetch(transaction, "outlived", limit))
+    if outlived:
+        ids = {"ids": to_json([one.id for one in outlived]), "now": transaction.now}
+        transaction.connection.execute(_SQL["forget_history"].sql, ids)
+        moving.count(transaction, ((one.tenant, one.queue, one.state) for one in outlived), -1)
+        transaction.connection.execute(_SQL["forget_empty_counts"].sql)
+    return len(outlived)
+
+
+def _forget_attempts(transaction: Transaction, limit: int) -> int:
+    ended_by = after(transaction.now, -transaction.retention.longest_seconds)
+    bounds = {"ended_by": ended_by, "limit": limit}
+    return transaction.connection.execute(_SQL["forget_attempts"].sql, bounds).rowcount
+
+
+def _forget_keys(transaction: Transaction, limit: int) -> int:
+    bounds = {"now": transaction.now, "limit": limit}
+    return transaction.connection.execute(_SQL["forget_keys"].sql, bounds).rowcount
+
+
+def _fetch(transaction: Transaction, statement: str, limit: int) -> str:
+    bounds = {"now": transaction.now, "limit": limit}
+    rows: str = transaction.connection.execute(_SQL[statement].sql, bounds).fetchone()[0]
+    return rows

@@ -1,0 +1,290 @@
+"""History: where jobs go when they end, what is seen of them there, and when they are forgotten."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from holdfast.domain.errors import DuplicateJob
+from holdfast.domain.job import Count, Filter, Job, Lost
+from holdfast.domain.limits import PAGE_LOOK_MAX
+from holdfast.domain.retention import Retention, parse_rules
+from holdfast.domain.states import ENDED, State
+from holdfast.stores.protocol import Store
+from holdfast.testing.conformance.harness import (
+    LEASE_SECONDS,
+    Harness,
+    Suite,
+    claim,
+    claim_one,
+    enqueue,
+    failure,
+    job_in,
+    new_id,
+    new_job,
+    recorded,
+    success,
+)
+
+DAY_SECONDS = 86400.0
+EVERYTHING = Filter()
+
+
+async def end_in_place(store: Store, harness: Harness, state: State, **changes: object) -> UUID:
+    """End a job as a worker of an older version does: its row stays where it is."""
+    job = await claim_one(store, **changes)
+    assert await harness.write(
+        job.id,
+        {
+            "state": str(state),
+            "fence": job.fence + 1,
+            "lease_owner": None,
+            "lease_expires_at": None,
+            "finished_at": (await recorded(store, job.id)).started_at,
+        },
+    )
+    return job.id
+
+
+async def end_in(store: Store, queue: str, state: State) -> UUID:
+    job = await claim_one(store, queue=queue)
+    await store.settle([success(job) if state is State.SUCCEEDED else failure(job, state)])
+    return job.id
+
+
+async def listed(store: Store, filter: Filter = EVERYTHING) -> list[UUID]:
+    return [job.id for job in (await store.page(filter, 100)).jobs]
+
+
+class History(Suite):
+    @pytest.mark.parametrize("state", sorted(ENDED))
+    async def test_a_job_that_ends_keeps_all_that_it_was(self, store: Store, state: State) -> None:
+        job = await claim_one(
+            store,
+            queue="q",
+            priority=7,
+            arguments=b'{"a": [1, "\\u00fc"]}',
+            max_attempts=9,
+            expires_in_seconds=600.0,
+            tenant="t",
+            correlation_id="c",
+            tags=("x", "y z"),
+            idempotency_key="k",
+            body_hash=b"h",
+            key_kept_seconds=60.0,
+        )
+        assert await store.progress(job.lease, b'{"done": 1}')
+        before = await recorded(store, job.id)
+        match state:
+            case State.SUCCEEDED:
+                await store.settle([success(job)])
+            case State.CANCELED:
+                await store.cancel([job.id])
+            case _:
+                await store.settle([failure(job, state)])
+        after = await recorded(store, job.id)
+        assert after.finished_at is not None
+        assert before == msgspec.structs.replace(
+            after,
+            state=State.RUNNING,
+            fence=before.fence,
+            lease_owner=before.lease_owner,
+            lease_expires_at=before.lease_expires_at,
+            finished_at=None,
+            result=None,
+            error_code=None,
+            error_text=None,
+        )
+
+    async def test_a_list_holds_live_and_ended_jobs_in_one_order(self, store: Store) -> None:
+        ids = [await job_in(store, state) for state in (*State, *State)]
+        seen: list[UUID] = []
+        after: UUID | None = None
+        while len(seen) < len(ids):
+            page = await store.page(EVERYTHING, 5, after)
+            seen += [job.id for job in page.jobs]
+            after = page.after
+        assert (seen, after) == (ids[::-1], None)
+
+    async def test_filters_find_ended_jobs(self, store: Store) -> None:
+        marks = {"queue": "q", "name": "n", "tenant": "t", "tags": ("a",), "correlation_id": "c"}
+        job = await claim_one(store, **marks)
+        await store.settle([failure(job, State.DEAD)])
+        await store.settle([success(await claim_one(store))])
+        live = await enqueue(store, **marks)
+        for wanted in (
+            Filter(queue="q"),
+            Filter(name="n"),
+            Filter(tenant="t"),
+            Filter(tag="a"),
+            Filter(correlation_id="c"),
+            Filter(queue="q", name="n", tenant="t", tag="a", correlation_id="c"),
+        ):
+            assert await listed(store, wanted) == [live, job.id]
+            dead = msgspec.structs.replace(wanted, states=(State.DEAD,))
+            assert await listed(store, dead) == [job.id]
+            assert await listed(store, msgspec.structs.replace(dead, queue="other")) == []
+
+    async def test_a_search_for_something_rare_goes_on_in_bounded_steps(self, store: Store) -> None:
+        rare = await claim_one(store, tags=("rare",))
+        await store.settle([success(rare)])
+        jobs = [new_job() for _ in range(PAGE_LOOK_MAX)]
+        await store.enqueue(jobs)
+        wanted = Filter(tag="rare")
+        first = await store.page(wanted, 10)
+        assert (first.jobs, first.after) == ([], jobs[0].id)
+        second = await store.page(wanted, 10, first.after)
+        assert ([job.id for job in second.jobs], second.after) == ([rare.id], None)
+
+    async def test_an_id_that_the_history_holds_is_refused(self, store: Store) -> None:
+        ended = await job_in(store, State.SUCCEEDED)
+        again = new_job(id=ended, id_is_chosen=True)
+        keyed = msgspec.structs.replace(
+            again, idempotency_key="k", body_hash=b"h", key_kept_seconds=60.0
+        )
+        for jobs in ([again], [new_job(), again], [keyed]):
+            with pytest.raises(DuplicateJob, match=str(ended)):
+                await store.enqueue(jobs)
+        assert await listed(store) == [ended]
+        chosen = new_job(id_is_chosen=True)
+        assert (await store.enqueue([chosen]))[0].created
+
+    async def test_what_ended_in_place_is_seen_like_all_that_ended(
+        self, store: Store, harness: Harness
+    ) -> None:
+        ids = {state: await end_in_place(store, harness, state) for state in sorted(ENDED)}
+        live = await enqueue(store)
+        assert sorted(await listed(store)) == sorted([*ids.values(), live])
+        assert {(count.state, count.jobs) for count in await store.counts()} == {
+            (state, 1) for state in {*ENDED, State.QUEUED}
+        }
+        for state, job_id in ids.items():
+            found = await recorded(store, job_id)
+            assert found.state is state
+            assert await listed(store, Filter(states=(state,))) == [job_id]
+            assert await store.cancel([job_id]) == []
+            assert await store.requeue(job_id, new_id())
+            with pytest.raises(DuplicateJob):
+                await store.enqueue([new_job(id=job_id)])
+
+    async def test_what_ended_in_place_is_moved_unchanged_in_bounded_steps(
+        self, store: Store, harness: Harness
+    ) -> None:
+        ids = [await end_in_place(store, harness, State.DEAD, tenant="t") for _ in range(5)]
+        live = await enqueue(store)
+        before = [await recorded(store, job_id) for job_id in ids]
+        counts = await store.counts()
+        assert [await store.tidy(2) for _ in range(4)] == [2, 2, 1, 0]
+        assert [await recorded(store, job_id) for job_id in ids] == before
+        assert await store.counts() == counts
+        assert await listed(store) == [live, *reversed(ids)]
+        await harness.advance(9 * DAY_SECONDS)
+        await store.tidy(100)
+        assert await listed(store) == [live]
+
+    async def test_history_is_forgotten_after_the_time_that_it_is_kept(
+        self, store: Store, harness: Harness
+    ) -> None:
+        ended = [await job_in(store, state) for state in ENDED]
+        await harness.advance(6.9 * DAY_SECONDS)
+        live = await enqueue(store)
+        young = await job_in(store, State.DEAD)
+        assert await store.tidy(100) == 0
+        assert set(await listed(store)) == {*ended, live, young}
+        await harness.advance(1.2 * DAY_SECONDS)
+        await store.tidy(100)
+        assert set(await listed(store)) == {live, young}
+        assert [await store.get(job_id) for job_id in ended] == [None] * len(ended)
+        assert [await store.attempts(job_id) for job_id in ended] == [[]] * len(ended)
+        assert len(await store.attempts(young)) == 1
+        assert not await store.requeue(ended[0], new_id())
+        assert set(await store.counts()) == {
+            Count("default", State.QUEUED, 1),
+            Count("default", State.DEAD, 1),
+        }
+
+    async def test_a_rule_for_queue_and_state_goes_before_the_others(
+        self, harness: Harness
+    ) -> None:
+        rules = parse_rules("*:dead=20d, a:succeeded=2d, b:*=4d")
+        store = await harness.open_store(Retention(9 * DAY_SECONDS, rules))
+        kept_days = {
+            await end_in(store, "a", State.SUCCEEDED): 2,
+            await end_in(store, "b", State.DEAD): 4,
+            await end_in(store, "b", State.SUCCEEDED): 4,
+            await end_in(store, "c", State.SUCCEEDED): 9,
+            await end_in(store, "a", State.DEAD): 20,
+        }
+        # A day is forgotten as a whole, so what was kept until yesterday is gone for sure.
+        passed = 0.0
+        for days in (1, 3.1, 5.1, 8, 10.1, 19, 21.1):
+            await harness.advance((days - passed) * DAY_SECONDS)
+            passed = days
+            await store.tidy(100)
+            kept = {job for job, days_kept in kept_days.items() if days < days_kept}
+            assert set(await listed(store)) == kept
+            assert sum(count.jobs for count in await store.counts()) == len(kept)
+        await store.close()
+
+    async def test_a_step_of_upkeep_forgets_no_more_than_its_limit(
+        self, store: Store, harness: Harness
+    ) -> None:
+        ended = [await job_in(store, State.DEAD) for _ in range(5)]
+        await harness.advance(9 * DAY_SECONDS)
+        done = []
+        while (step := await store.tidy(3)) == 3:
+            done.append(step)
+        # Five jobs and their five attempts.
+        assert sum(done) + step == 2 * len(ended)
+        assert await store.tidy(3) == 0
+        assert await store.counts() == []
+
+    async def test_counts_of_the_ended_are_by_queue_state_and_tenant(
+        self, store: Store, other: Store, harness: Harness
+    ) -> None:
+        for tenant in (None, "t", "t"):
+            await store.settle([success(await claim_one(store, tenant=tenant, queue="a"))])
+        await other.settle([failure(await claim_one(other, tenant="t", queue="b"), State.DEAD)])
+        await end_in_place(store, harness, State.DEAD, tenant="t", queue="b")
+        for instance in (store, other, store):
+            assert sorted(await instance.counts()) == [
+                Count("a", State.SUCCEEDED, 3),
+                Count("b", State.DEAD, 2),
+            ]
+            assert sorted(await instance.counts("t")) == [
+                Count("a", State.SUCCEEDED, 2),
+                Count("b", State.DEAD, 2),
+            ]
+            assert await instance.counts("") == []
+            await instance.tidy(100)
+
+    async def test_upkeep_leaves_the_live_alone(self, store: Store, harness: Harness) -> None:
+        waiting = await enqueue(store, delay_seconds=60 * DAY_SECONDS)
+        running = await claim_one(store)
+        await harness.advance(30 * DAY_SECONDS)
+        before: list[Job] = [await recorded(store, each) for each in (waiting, running.id)]
+        assert await store.tidy(100) == 0
+        assert [await recorded(store, each) for each in (waiting, running.id)] == before
+
+    async def test_a_holder_is_told_how_its_job_ended(self, store: Store, harness: Harness) -> None:
+        job = await claim_one(store)
+        await store.settle([failure(job, State.FAILED)])
+        lost = [Lost(job.id, job.fence, State.FAILED)]
+        assert await store.renew([job.lease], LEASE_SECONDS) == lost
+        assert await store.settle([success(job)]) == lost
+        await harness.advance(9 * DAY_SECONDS)
+        await store.tidy(100)
+        assert await store.settle([success(job)]) == [Lost(job.id, job.fence, None)]
+
+    async def test_claims_and_reclaims_never_see_the_ended(
+        self, store: Store, harness: Harness
+    ) -> None:
+        for state in ENDED:
+            await job_in(store, state)
+            await end_in_place(store, harness, state)
+        await harness.advance(LEASE_SECONDS + 1)
+        assert await store.reclaim(100) == []
+        assert await claim(store) == []
+        assert not await store.awaited(["job"], None, 3600)

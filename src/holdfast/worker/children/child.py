@@ -1,0 +1,135 @@
+"""A child process: runs handlers for the worker that started it, one at a time.
+
+The main thread has the handlers and their resources, a side thread the connection to the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import fcntl
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, closing, suppress
+from typing import Any, Final
+
+from holdfast.context import Context, current_context
+from holdfast.definition import Definition
+from holdfast.domain import codec
+from holdfast.domain.limits import CHILD_MESSAGE_BYTES_MAX
+from holdfast.domain.outcomes import Failed, Outcome, Succeeded
+from holdfast.observability import logs
+from holdfast.worker import resources
+from holdfast.worker.children import memory
+from holdfast.worker.children.link import Link
+from holdfast.worker.children.messages import Boot, Ended, NotReady, Ready
+from holdfast.worker.classify import classify
+from holdfast.worker.origin import load_app
+from holdfast.worker.run import Run, Stop
+
+_TITLE: Final = "holdfast-child"
+
+
+def main() -> None:
+    link_descriptor, lifeline = map(int, sys.argv[1:])
+    _become_child(lifeline)
+    with closing(Link(link_descriptor)) as link:
+        try:
+            app = _load(link.boot)
+        except BaseException as error:
+            link.send(NotReady(f"the job could not be imported: {codec.error_text(error)}"))
+            return
+        definitions, functions = app.lend_to_child(link.boot.url)
+        link.result_bytes_max = min(app.settings.result_bytes_max, CHILD_MESSAGE_BYTES_MAX // 2)
+        with asyncio.Runner() as runner:
+            _serve_with_resources(link, definitions, functions, runner)
+        app.close_sync()
+
+
+def _become_child(lifeline: int) -> None:
+    """Stay with the worker: its signals come through it, and its death is ours."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Not ignored, which processes that handlers start would inherit.
+        signal.signal(number, lambda _number, _frame: None)
+    if sys.platform == "linux":
+        # The kernel kills us and what the handlers have started when the worker is gone, even if a
+        # handler never lets another thread run.
+        os.set_inheritable(lifeline, False)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+        with suppress(OSError), open("/proc/self/comm", "w") as title:
+            title.write(_TITLE)
+
+
+def _load(boot: Boot) -> Any:
+    sys.path[:] = boot.path
+    app = load_app(boot.origin)
+    if boot.log_format is not None:
+        logs.configure(boot.log_format, boot.log_level)
+    return app
+
+
+def _serve_with_resources(
+    link: Link,
+    definitions: Mapping[str, Definition],
+    functions: Mapping[str, resources.ResourceFunction],
+    runner: asyncio.Runner,
+) -> None:
+    stack = AsyncExitStack()
+
+    async def enter() -> dict[str, Any]:
+        return await stack.enter_async_context(resources.opened(functions))
+
+    try:
+        link.resources = runner.run(enter())
+    except BaseException as error:
+        link.send(NotReady(f"a resource could not be made: {codec.error_text(error)}"))
+        return
+    link.send(Ready())
+    _serve(link, definitions)
+    runner.run(stack.aclose())
+
+
+def _serve(link: Link, definitions: Mapping[str, Definition]) -> None:
+    while (work := link.work.get()) is not None:
+        run, perform = work
+        definition = definitions.get(run.job.name)
+        outcome: Outcome | None
+        if definition is None:
+            text = "is not defined when its module is imported; a handler that runs in a child"
+            outcome = Failed("CHILD_FAILED", f"the job {run.job.name} {text} process must be")
+        else:
+            outcome = _perform(run, definition, perform.memory_bytes_max, link.result_bytes_max)
+        link.send(Ended.of(outcome, memory.used_bytes()))
+
+
+def _perform(
+    run: Run, definition: Definition, memory_bytes_max: int | None, result_bytes_max: int
+) -> Outcome | None:
+    try:
+        values = definition.signature.load(run.job.arguments)
+        with memory.limited(memory_bytes_max):
+            value = contextvars.copy_context().run(_call, definition, run.context, values)
+        if run.context.noticed_stop:
+            raise asyncio.CancelledError
+        result = codec.encode_result(value, bytes_max=result_bytes_max)
+    except BaseException as error:
+        return classify(definition, run, error)
+    return None if run.stop is Stop.LOST else Succeeded(result)
+
+
+def _call(definition: Definition, context: Context, values: dict[str, Any]) -> Any:
+    current_context.set(context)
+    if definition.signature.takes_context:
+        value = definition.function(context, **values)
+    else:
+        value = definition.function(**values)
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise TypeError("an async function can't run in a child process; leave out executor=")
+    return value

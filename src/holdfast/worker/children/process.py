@@ -1,0 +1,176 @@
+"""A child process, as the worker sees it: it runs one handler at a time, and can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import ExitStack, suppress
+from typing import Final
+
+from holdfast.domain.errors import StoreError
+from holdfast.seam import Process, Seam
+from holdfast.worker.children import messages
+from holdfast.worker.children.messages import (
+    Boot,
+    Close,
+    Ended,
+    NotReady,
+    Perform,
+    Progress,
+    Recorded,
+    TellToStop,
+)
+from holdfast.worker.processes import ending
+from holdfast.worker.run import Run, Stop
+
+START_SECONDS_MAX: Final = 60.0
+END_SECONDS_MAX: Final = 5.0
+_ECHO_SECONDS: Final = 1.0
+
+
+class NotStarted(Exception):
+    """A child process does not come to work; the text says why."""
+
+
+class ChildProcess:
+    """One child process and the connection to it.
+
+    The lifeline is a pipe through which nothing is ever sent: it breaks when the worker dies.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        lifeline: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._lifeline = lifeline
+        self._reader = reader
+        self._writer = writer
+        self._exited = asyncio.get_running_loop().create_task(self._watch())
+        self._fault: str | None = None
+        self.is_busy = True
+        self.is_spent = False
+        self.jobs_done = 0
+        self.bytes_used = 0
+
+    @classmethod
+    async def start(cls, seam: Seam) -> ChildProcess:
+        program = "from holdfast.worker.children.child import main; main()"
+        with ExitStack() as ours, ExitStack() as theirs:
+            try:
+                near, far = socket.socketpair()
+                ours.enter_context(near)
+                theirs.enter_context(far)
+                their_end, our_end = os.pipe()
+                theirs.callback(os.close, their_end)
+                ours.callback(os.close, our_end)
+                descriptors = [far.fileno(), their_end]
+                command = [sys.executable, "-c", program, *map(str, descriptors)]
+                process = await seam.start_process(command, pass_fds=descriptors)
+                streams = await asyncio.open_unix_connection(sock=near)
+            except OSError as error:
+                raise NotStarted(f"no child process could be started: {error}") from error
+            ours.pop_all()
+            return cls(process, our_end, *streams)
+
+    async def boot(self, boot: Boot) -> None:
+        """Wait until it is ready, or raise NotStarted."""
+        self._send(boot)
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                answer = await messages.receive(self._reader)
+        except TimeoutError:
+            text = f"the child process was not ready within {START_SECONDS_MAX:g} s"
+            raise NotStarted(text) from None
+        if answer is None:
+            raise NotStarted(f"the child process {await self.ending()} at its start")
+        if isinstance(answer, NotReady):
+            raise NotStarted(answer.reason)
+        self.is_busy = False
+
+    async def perform(self, run: Run, memory_bytes_max: int | None) -> Ended | None:
+        """Have it run the handler, and record its progress; None if it died."""
+        self._send(Perform(run.job, memory_bytes_max))
+        self.is_busy = True
+        try:
+            while (message := await messages.receive(self._reader)) is not None:
+                if isinstance(message, Progress):
+                    self._send(await _record(run, message.data))
+                elif isinstance(message, Ended):
+                    self.is_busy = False
+                    self.jobs_done += 1
+                    self.bytes_used = message.bytes_used
+                    failed = message.failed
+                    # What did not fit may have left it in any state.
+                    self.is_spent = failed is not None and failed.code == "MemoryError"
+                    return message
+        except messages.Unreadable:
+            # The handler has written into what is not its own: nothing more can be understood.
+            self._fault = "sent what is no message"
+            self.kill()
+        return None
+
+    def tell_to_stop(self, why: Stop) -> None:
+        self._send(TellToStop(why))
+
+    def kill(self) -> None:
+        """Kill it, and all that the handler has started in its process group."""
+        if self._process.returncode is None:
+            self._kill_group()
+
+    async def close(self) -> None:
+        """Let it close its resources and end; kill it if it is busy, or takes too long."""
+        if self.is_busy:
+            self.kill()
+        self._send(Close())
+        await asyncio.wait([self._exited], timeout=END_SECONDS_MAX)
+        self.kill()
+        await asyncio.wait([self._exited], timeout=END_SECONDS_MAX)
+        self._writer.close()
+        os.close(self._lifeline)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._exited.done() and not self._reader.at_eof()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.returncode
+
+    async def ending(self) -> str:
+        """Wait for its end; say how it came, as the rest of a sentence."""
+        await asyncio.wait([self._exited], timeout=_ECHO_SECONDS)
+        if not self._exited.done():
+            self._fault = self._fault or "closed its connection to the worker"
+            self.kill()
+            await asyncio.wait([self._exited], timeout=END_SECONDS_MAX)
+        return self._fault or ending(self._exited.result())
+
+    def _send(self, message: messages.Message) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(messages.pack(message))
+
+    async def _watch(self) -> int:
+        """Wait for its end. What it has started ends with it, and so do copies of its socket."""
+        code = await self._process.wait()
+        self._kill_group()
+        asyncio.get_running_loop().call_later(_ECHO_SECONDS, self._writer.transport.abort)
+        return code
+
+    def _kill_group(self) -> None:
+        # Its number is not given to others while a process of the group is left.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def _record(run: Run, data: bytes) -> Recorded:
+    try:
+        return Recorded(held=await run.context.record_progress(data))
+    except StoreError as error:
+        return Recorded(held=True, trouble=str(error))

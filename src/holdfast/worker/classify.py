@@ -1,0 +1,105 @@
+"""What a handler's error means for its job."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.definition import Definition
+from holdfast.domain import codec
+from holdfast.domain.errors import (
+    BadArguments,
+    JobError,
+    JobTimeout,
+    LeaseLost,
+    Permanent,
+    RetryAfter,
+    Snooze,
+    Transient,
+)
+from holdfast.domain.limits import ERROR_CODE_CHARS_MAX, ERROR_TEXT_CHARS_MAX
+from holdfast.domain.outcomes import Failed, Outcome, Released, Snoozed
+from holdfast.worker.run import Run, Stop
+
+
+def classify(definition: Definition, run: Run, error: BaseException) -> Outcome | None:
+    """Say what the error comes to; None means that the lease is lost."""
+    error = _only_one(error)
+    match error:
+        case _ if run.stop is Stop.LOST:
+            return None
+        case LeaseLost() if error.job_id == run.job.id:
+            return None
+        case Snooze(seconds=seconds):
+            return Snoozed(seconds, _cut(codec.error_text(error)))
+        case RetryAfter(seconds=seconds):
+            return _failed(error, permanent=False, retry_after_seconds=seconds)
+        case BadArguments():
+            return _failed(error, permanent=True)
+        case JobError():
+            return _failed(error, permanent=_is_permanent(definition, error))
+        case _ if run.stop is Stop.SHUTDOWN:
+            # Whatever a handler makes of being told to stop: a deploy is no failure.
+            return Released()
+        case _ if run.stop is Stop.TIMEOUT and isinstance(error, asyncio.CancelledError):
+            return timed_out(definition)
+        case _ if run.stop is Stop.TIMEOUT:
+            return timed_out(definition, f"; told to stop, it raised {codec.error_text(error)}")
+        case _:
+            return _failed(error, permanent=_is_permanent(definition, error))
+
+
+def timed_out(definition: Definition, what_followed: str = "") -> Failed:
+    error = JobTimeout(f"took longer than {definition.timeout_seconds:g} s{what_followed}")
+    return _failed(error, permanent=_listed(definition, error) is True)
+
+
+def _only_one(error: BaseException) -> BaseException:
+    """Take out what a task group raised if it is one error: a Permanent stays a Permanent."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _is_permanent(definition: Definition, error: BaseException) -> bool:
+    """What the handler said wins; then the job's own lists; anything else is tried again."""
+    if isinstance(error, Permanent | Transient):
+        return isinstance(error, Permanent)
+    return _listed(definition, error) is True
+
+
+def _listed(definition: Definition, error: BaseException) -> bool | None:
+    """Do the job's lists call it permanent? Transient comes first; None if they don't name it."""
+    code = _code(error)
+    for listed, answer in ((definition.transient, False), (definition.permanent, True)):
+        for entry in listed:
+            if entry == code if isinstance(entry, str) else isinstance(error, entry):
+                return answer
+    return None
+
+
+def _failed(
+    error: BaseException, *, permanent: bool, retry_after_seconds: float | None = None
+) -> Failed:
+    return Failed(
+        code=_code(error),
+        text=_cut(codec.error_text(error)),
+        permanent=permanent,
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _code(error: BaseException) -> str:
+    """The error's own `code` if it is one, as on JobError, otherwise the name of its type."""
+    try:
+        code = getattr(error, "code", None)
+    except Exception:
+        code = None
+    if isinstance(error, BadArguments):
+        code = "BAD_ARGUMENTS"
+    if not isinstance(code, str) or not code:
+        code = type(error).__name__
+    return codec.storable_text(code, ERROR_CODE_CHARS_MAX)
+
+
+def _cut(text: str) -> str:
+    return codec.storable_text(text, ERROR_TEXT_CHARS_MAX)

@@ -1,0 +1,165 @@
+"""The watchdog: ends a process whose event loop is blocked by a handler that is past its time."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from logging import ERROR
+from typing import Any, Protocol
+
+from holdfast.context import current_context
+from holdfast.domain.errors import StoreError
+from holdfast.domain.job import Settlement
+from holdfast.domain.limits import ERROR_FRAMES_MAX, SETTLE_BATCH_MAX
+from holdfast.observability import logs
+from holdfast.seam import Seam
+from holdfast.settings import Settings
+from holdfast.stores.protocol import Store
+from holdfast.worker.run import Run
+
+BLOCKED_CODE = 70  # the exit code "internal software error" of sysexits.h
+LOOK_SECONDS_MAX = 5.0
+ANSWER_SECONDS = 1.0
+QUESTIONS = 4
+WRITE_SECONDS_MAX = 5.0
+TELL_SECONDS_MAX = 1.0
+
+
+class Watched(Protocol):
+    """What the watchdog asks the runner, from another thread."""
+
+    def unsettled(self) -> list[Run]:
+        """The runs that have not ended."""
+
+    def settlements_under_way(self) -> list[Settlement]:
+        """How runs have ended, where that is not yet acknowledged."""
+
+    def time_out(self, run: Run, text: str) -> Settlement: ...
+
+    def release(self, run: Run) -> Settlement: ...
+
+
+class Watchdog:
+    """Runs on the keeper's thread and store: a loop that is blocked can't say so itself.
+
+    A handler that waits is ended by its own timeout. One that blocks the loop can't be: every
+    other job of the process stands still with it, and no thread can be made to stop. So its job
+    is settled, the others are handed back, and the process ends.
+    """
+
+    def __init__(self, watched: Watched, seam: Seam, settings: Settings) -> None:
+        self._watched = watched
+        self._seam = seam
+        self._settings = settings
+        self._workers_loop = asyncio.get_running_loop()
+        self._workers_thread = threading.get_ident()
+
+    async def run(self, store: Store) -> None:
+        while True:
+            await asyncio.sleep(self._seconds_to_next_look())
+            if self._overdue() and await self._is_blocked() and self._overdue():
+                await self._end(store)
+
+    def _seconds_to_next_look(self) -> float:
+        times = [run.gives_up_at for run in self._watched.unsettled() if run.gives_up_at]
+        until = min(times, default=float("inf")) - self._seam.monotonic()
+        most = min(self._settings.renewal_seconds, LOOK_SECONDS_MAX)
+        return min(max(until, ANSWER_SECONDS / QUESTIONS), most)
+
+    def _overdue(self) -> list[Run]:
+        now = self._seam.monotonic()
+        unsettled = self._watched.unsettled()
+        return [run for run in unsettled if run.gives_up_at and run.gives_up_at < now]
+
+    async def _is_blocked(self) -> bool:
+        """Does the loop not turn? Several short waits, because a process that was stopped and
+        continued has to get some time to answer."""
+        turned = threading.Event()
+        try:
+            self._workers_loop.call_soon_threadsafe(turned.set)
+        except RuntimeError:
+            return False  # The loop is closed: the worker has ended.
+        for _ in range(QUESTIONS):
+            await asyncio.sleep(ANSWER_SECONDS / QUESTIONS)
+            if turned.is_set():
+                return False
+        return True
+
+    async def _end(self, store: Store) -> None:
+        unsettled = self._watched.unsettled()
+        culprit = self._culprit(unsettled)
+        guilty = [culprit] if culprit else self._overdue()
+        where = self._where()
+        settlements = self._watched.settlements_under_way()
+        for run in unsettled:
+            # One that its own transaction settles is left to that, or to the end of its lease.
+            if not run.context.settles_itself:
+                settlements.append(self._settlement(run, run in guilty))
+        trouble = await self._write(store, settlements)
+        await self._tell(guilty, where, trouble)
+        self._seam.exit(BLOCKED_CODE)
+
+    def _culprit(self, runs: Sequence[Run]) -> Run | None:
+        """Whose code does the loop's thread run?"""
+        task: Any = asyncio.current_task(self._workers_loop)
+        for run in runs:
+            if run.task is task:
+                return run
+        # A task that the handler has started: its context is a copy of the handler's. Python 3.11
+        # does not show it.
+        context = task.get_context().get(current_context) if hasattr(task, "get_context") else None
+        return next((run for run in runs if run.context is context), None)
+
+    def _settlement(self, run: Run, is_guilty: bool) -> Settlement:
+        if not is_guilty:
+            return self._watched.release(run)
+        seconds = self._seam.monotonic() - run.started_monotonic
+        text = f"blocked the event loop; after {seconds:.1f} s its process was ended"
+        return self._watched.time_out(run, text)
+
+    async def _write(self, store: Store, settlements: Sequence[Settlement]) -> str:
+        """Write what can be written in a few seconds, and answer what was in the way; the leases
+        of the rest run out."""
+        try:
+            async with asyncio.timeout(WRITE_SECONDS_MAX):
+                for first in range(0, len(settlements), SETTLE_BATCH_MAX):
+                    await store.settle(settlements[first : first + SETTLE_BATCH_MAX])
+        except TimeoutError:
+            return "; the database did not answer in time, and leases are left to run out"
+        except StoreError as error:
+            return f"; leases are left to run out: {error}"
+        return ""
+
+    def _where(self) -> str:
+        """Where the loop's thread stands."""
+        frame = sys._current_frames().get(self._workers_thread)
+        frames = traceback.extract_stack(frame)[-ERROR_FRAMES_MAX:]
+        return " > ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in frames)
+
+    async def _tell(self, guilty: Sequence[Run], where: str, trouble: str) -> None:
+        """Log it, but not for long: what the handler blocks in may be the log itself."""
+
+        def tell() -> None:
+            for run in guilty:
+                self._log(run, f"{where}{trouble}")
+
+        telling = self._seam.threads("holdfast-last-words", 1).submit(tell)
+        await asyncio.wait([asyncio.wrap_future(telling)], timeout=TELL_SECONDS_MAX)
+
+    def _log(self, run: Run, where: str) -> None:
+        job = run.job
+        logs.event(
+            ERROR,
+            "blocked",
+            f"the handler blocks the event loop past its timeout; the process ends: {where}",
+            job_id=job.id,
+            name=job.name,
+            queue=job.queue,
+            attempt=job.attempt,
+            fence=job.fence,
+            duration_ms=round((self._seam.monotonic() - run.started_monotonic) * 1000, 2),
+            correlation_id=job.correlation_id,
+        )

@@ -1,0 +1,58 @@
+"""Jobs that hang past their timeout, and jobs that kill the child process that they run in."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import threading
+
+from holdfast import Context, Holdfast
+from tests.promises.handlers import POISONS, SOON, is_open, note
+from tests.support.processes import LOOK_SECONDS, pause
+
+TIMEOUT_SECONDS = 0.3
+SECOND = "second"
+
+
+async def hang_in_loop(ctx: Context) -> str:
+    """Don't listen to being cancelled, at the first attempt."""
+    note(ctx, "start")
+    while ctx.attempt == 1 and not is_open("never", ctx):
+        try:
+            await pause(LOOK_SECONDS)
+        except asyncio.CancelledError:
+            note(ctx, "cancelled")
+    return SECOND
+
+
+def hang_in_thread(ctx: Context) -> str:
+    note(ctx, "start")
+    if ctx.attempt == 1:
+        threading.Event().wait()
+    return SECOND
+
+
+def poison_child(ctx: Context, how: str) -> None:
+    note(ctx, "start")
+    faulthandler.disable()
+    POISONS[how]()
+
+
+def work_in_child(ctx: Context) -> str:
+    note(ctx, "start")
+    return "done"
+
+
+class Hanging:
+    def __init__(self, hf: Holdfast) -> None:
+        self.in_loop = hf.job(retry=SOON, timeout_seconds=TIMEOUT_SECONDS)(hang_in_loop)
+        self.in_thread = hf.job(retry=SOON, timeout_seconds=TIMEOUT_SECONDS)(hang_in_thread)
+        self.in_child = hf.job(
+            name="hang_in_child", executor="process", retry=SOON, timeout_seconds=TIMEOUT_SECONDS
+        )(hang_in_thread)
+        self.poison = hf.job(executor="process", retry=SOON)(poison_child)
+        self.work = hf.job(executor="process", retry=SOON)(work_in_child)
+
+
+hf = Holdfast()
+jobs = Hanging(hf)

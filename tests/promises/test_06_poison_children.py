@@ -1,0 +1,34 @@
+"""6. A job that kills its process ends in dead, and none of its neighbours does."""
+
+from __future__ import annotations
+
+import signal
+
+from holdfast import State
+from tests.promises.hanging import Hanging
+from tests.promises.stage import Stage, both_stores
+
+ATTEMPTS = 2
+NEIGHBOURS = 10
+
+
+@both_stores
+async def test_a_poison_in_a_child_process_ends_as_dead_and_harms_no_other(stage: Stage) -> None:
+    """In company from the first to the last attempt: each runs alone in its child process."""
+    jobs = Hanging(stage.hf)
+    poison = jobs.poison.options(max_attempts=ATTEMPTS)
+    poisons = [await poison.enqueue(how) for how in ("exit", "kill", "segfault")]
+    others = await stage.hf.enqueue_many(
+        [*[jobs.work.call() for _ in range(NEIGHBOURS)], jobs.in_loop.call()]
+    )
+    worker = stage.worker(app="hanging:hf", concurrency=4, timeout_grace_seconds=0.3)
+    for job in await stage.ended(*poisons):
+        assert (job.state, job.error_code) == (State.DEAD, "CRASHED")
+        assert (job.attempts, job.crashes) == (ATTEMPTS, ATTEMPTS)
+        assert len(stage.ledger("start", job.id)) == ATTEMPTS
+        outcomes = [attempt.outcome for attempt in await stage.hf.attempts(job.id)]
+        assert outcomes == ["crashed"] * ATTEMPTS
+    *worked, hung = await stage.ended(*others)
+    assert {(job.state, job.attempts, job.crashes) for job in worked} == {(State.SUCCEEDED, 1, 0)}
+    assert (hung.state, hung.attempts) == (State.SUCCEEDED, 2)
+    worker.signal(signal.SIGKILL)

@@ -1,0 +1,38 @@
+"""Crashes: jobs that have some behind them, and processes that worker processes have started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast import Holdfast, Job
+from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
+from holdfast.stores.protocol import Claim
+from tests.support.processes import Process
+
+
+async def make_suspects(
+    hf: Holdfast, jobs: Iterable[Job], crashes: int = CRASHES_IN_COMPANY_MAX
+) -> None:
+    """Let these jobs, which are all that are due, crash in the company of each other."""
+    ids = {job.id for job in jobs}
+    store = await hf._store()
+    for _ in range(crashes):
+        claim = Claim(worker="dead", limit=1000, lease_seconds=60, names=hf.names)
+        assert ids == {job.id for job in await store.claim(claim)}
+        reclaimed = await store.reclaim(1000, "dead", "was killed by the test")
+        assert ids == {job.job_id for job in reclaimed}
+    assert all(job.suspect for job in reclaimed)
+
+
+def started(worker: Process) -> list[int]:
+    """The ids of the processes that it has started."""
+    return [event["process_id"] for event in worker.events("child_started")]
+
+
+def is_alive(process_id: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,178 @@
+"""A network between the engine and PostgreSQL that can be cut, stalled and led elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+CHUNK_BYTES = 64 * 1024
+CALL_SECONDS_MAX = 10.0
+COMMIT = b"COMMIT"
+
+
+@dataclass
+class CommitCut:
+    """Cut a connection when it commits, if it has sent `marker` before: before the server hears of
+    the commit, or when it has committed and answers."""
+
+    marker: bytes
+    before: bool
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Proxy:
+    """Forwards connections to a port of this machine, on an event loop and a thread of its own:
+    what blocks the test does not block the network."""
+
+    def __init__(self, target_port: int) -> None:
+        self.port = 0
+        self.refused = 0  # connections that nobody took
+        self._target_port = target_port
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._open: set[asyncio.StreamWriter] = set()
+        self._commit_cut: CommitCut | None = None
+        self._serving: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def cut(self) -> None:
+        """End all connections; new ones are let through."""
+        self._call(self._cut())
+
+    def stall(self) -> None:
+        """Hold everything back, without ending a connection."""
+        self._call(self._do(self._flowing.clear))
+
+    def resume(self) -> None:
+        self._call(self._do(self._flowing.set))
+
+    def cut_at_commit(self, marker: bytes, *, before: bool) -> CommitCut:
+        """Cut the next connection that commits after it has sent the marker; once."""
+        self._commit_cut = CommitCut(marker, before)
+        return self._commit_cut
+
+    def switch(self, target_port: int) -> None:
+        """Lead all connections that come from now on to this port, and cut the others."""
+        self._target_port = target_port
+        self.cut()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._call(self._listen())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._call(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS_MAX)
+
+    async def _do(self, change: Callable[[], None]) -> None:
+        change()
+
+    async def _listen(self) -> None:
+        self._serving = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._serving.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        if self._serving is not None:
+            self._serving.close()
+        self._flowing.set()
+        # Tasks of a server that are cancelled are told as errors; those without a connection end.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await self._cut()
+            await asyncio.wait(others, timeout=0.1)
+
+    async def _cut(self) -> None:
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            with suppress(OSError):
+                await self._flowing.wait()
+                their_reader, their_writer = await self._connect()
+                self._open.add(their_writer)
+                try:
+                    await self._forward_both(reader, writer, their_reader, their_writer)
+                finally:
+                    self._open.discard(their_writer)
+                    their_writer.transport.abort()
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            return await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:
+            self.refused += 1
+            raise
+
+    async def _forward_both(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        their_reader: asyncio.StreamReader,
+        their_writer: asyncio.StreamWriter,
+    ) -> None:
+        commits = _Commits()
+        ways = [
+            asyncio.create_task(self._forward(reader, their_writer, commits.ask)),
+            asyncio.create_task(self._forward(their_reader, writer, commits.answer)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _forward(
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        ends_at: Callable[[CommitCut, bytes], bool],
+    ) -> None:
+        while data := await source.read(CHUNK_BYTES):
+            await self._flowing.wait()
+            cut = self._commit_cut
+            if cut is not None and not cut.done.is_set() and ends_at(cut, data):
+                cut.done.set()
+                return
+            target.write(data)
+            await target.drain()
+
+
+class _Commits:
+    """What one connection has said so far, as far as a commit goes."""
+
+    def __init__(self) -> None:
+        self._is_marked = False
+        self._is_committing = False
+
+    def ask(self, cut: CommitCut, data: bytes) -> bool:
+        self._is_marked |= cut.marker in data
+        self._is_committing = self._is_marked and COMMIT in data
+        return self._is_committing and cut.before
+
+    def answer(self, cut: CommitCut, data: bytes) -> bool:
+        return self._is_committing and not cut.before and COMMIT in data

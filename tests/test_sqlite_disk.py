@@ -1,0 +1,133 @@
+"""An SQLite file on a full disk, or without its schema: clear words, and nothing half done."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from holdfast.domain.errors import SchemaMismatch, StoreUnavailable
+from holdfast.domain.job import Filter
+from holdfast.domain.states import State
+from holdfast.seam import Seam
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.conformance.harness import claim, enqueue, new_job, recorded, success
+from tests.support.services import missing
+
+DISK_BYTES = 4 * 1024**2
+ENQUEUES_MAX = 100
+
+
+class SmallDisk:
+    """A disk in memory, and a file that fills it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.database = str(folder / "jobs.db")
+        self._ballast = folder / "ballast"
+
+    def fill(self, spare_bytes: int = 0) -> None:
+        with self._ballast.open("wb", buffering=0) as ballast, suppress(OSError):
+            while True:
+                ballast.write(bytes(4096))
+        os.truncate(self._ballast, self._ballast.stat().st_size - spare_bytes)
+
+    def make_room(self) -> None:
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "small-disk", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        missing("a small disk can't be mounted here")
+    yield SmallDisk(folder)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest_asyncio.fixture
+async def store(disk: SmallDisk) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(disk.database, Seam())
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def enqueue_until_full(store: SqliteStore) -> tuple[list[UUID], StoreUnavailable]:
+    acknowledged: list[UUID] = []
+    for _ in range(ENQUEUES_MAX):
+        try:
+            receipts = await store.enqueue([new_job() for _ in range(50)])
+        except StoreUnavailable as error:
+            return acknowledged, error
+        acknowledged += [receipt.id for receipt in receipts]
+    raise AssertionError("the disk did not become full")
+
+
+async def test_a_full_disk_is_named_and_nothing_is_half_enqueued(
+    disk: SmallDisk, store: SqliteStore
+) -> None:
+    disk.fill(spare_bytes=64 * 1024)
+    acknowledged, error = await enqueue_until_full(store)
+    assert f"the disk of {disk.database} is full" in str(error)
+    with pytest.raises(StoreUnavailable, match="is full"):
+        await store.enqueue([new_job() for _ in range(50)])
+    kept = {job.id for job in (await store.page(Filter(), 10_000)).jobs}
+    assert kept == set(acknowledged)
+    disk.make_room()
+    acknowledged.append(await enqueue(store))
+    assert sum(count.jobs for count in await store.counts()) == len(acknowledged)
+
+
+async def test_a_job_whose_end_found_no_room_is_ended_when_there_is_some(
+    disk: SmallDisk, store: SqliteStore
+) -> None:
+    await store.enqueue([new_job() for _ in range(200)])
+    jobs = await claim(store, 200)
+    disk.fill()
+    with pytest.raises(StoreUnavailable, match="is full"):
+        await store.settle([success(job) for job in jobs])
+    assert [count.state for count in await store.counts()] == [State.RUNNING]
+    disk.make_room()
+    assert await store.settle([success(job) for job in jobs]) == []
+    assert [(count.state, count.jobs) for count in await store.counts()] == [(State.SUCCEEDED, 200)]
+    assert (await recorded(store, jobs[0].id)).result == "done"
+
+
+async def test_a_file_on_a_full_disk_is_opened_when_there_is_room(disk: SmallDisk) -> None:
+    disk.fill()
+    store = SqliteStore(disk.database, Seam())
+    with pytest.raises(StoreUnavailable, match=r"jobs\.db.* full"):
+        await store.open()
+    disk.make_room()
+    await store.open()
+    await enqueue(store)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "DROP VIEW lanes; DROP TABLE jobs",
+        "DROP VIEW lanes; DROP INDEX jobs_due",
+        "ALTER TABLE jobs RENAME COLUMN suspect TO suspicious",
+    ],
+)
+async def test_a_file_that_lost_its_schema_is_no_passing_failure(tmp_path: Path, loss: str) -> None:
+    path = str(tmp_path / "jobs.db")
+    store = SqliteStore(path, Seam())
+    await store.open()
+    await enqueue(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(loss)
+    with pytest.raises(SchemaMismatch, match=r"jobs\.db has no fitting schema"):
+        await claim(store)
+    await store.close()
