@@ -464,7 +464,7 @@ MUTANTS = [
         "SET lease_expires_at = clock_timestamp() +",
         "SET lease_expires_at = now() +",
         THIRTEEN_STRAIN,
-        "test_statements_that_wait_longer_than_a_lease_lose_none[pg15]",
+        "test_a_renewal_that_had_to_wait_counts_from_its_end[pg15]",
     ),
     Mutant(
         "13 a handler on the loop that does not stop is waited for",

@@ -3,18 +3,22 @@ held, what fails says why, and all goes on by itself afterwards."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from holdfast import Job, State, StoreUnavailable
+from holdfast.seam import Seam
+from holdfast.stores.opening import make_store
 from tests.promises.clients import BATCH_JOBS
 from tests.promises.stage import LEASE_SECONDS, Stage
 from tests.support.postgres import Server, finish, start_all, system_binaries
@@ -26,13 +30,13 @@ STALL_SECONDS = 2 * LEASE_SECONDS
 
 
 @asynccontextmanager
-async def locked(url: str) -> AsyncIterator[None]:
+async def locked(url: str) -> AsyncIterator[asyncpg.Connection]:
     """Let every statement on the jobs wait."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
             await connection.execute("LOCK TABLE holdfast.jobs")
-            yield
+            yield connection
     finally:
         await connection.close()
 
@@ -84,6 +88,33 @@ async def test_statements_that_wait_longer_than_a_lease_lose_none(stage: Stage) 
     async with locked(stage.url):
         await while_nothing_answers(stage)
     await check_nothing_was_lost(stage, jobs)
+
+
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+async def test_a_renewal_that_had_to_wait_counts_from_its_end(stage: Stage) -> None:
+    store = make_store(stage.url, Seam(), stage.hf.settings)
+    try:
+        await store.open()
+        job = await stage.jobs.quick.enqueue(1)
+        claimed = await store.claim_by_id(job.id, "worker", 60)
+        assert claimed is not None
+        # From here on the statement is prepared, and starts before it waits.
+        assert await store.renew([claimed.lease], 60) == []
+        async with locked(stage.url) as connection:
+            renewing = asyncio.create_task(store.renew([claimed.lease], 60))
+            await wait_until(lambda: is_waited_for(connection), "waits")
+            waited_until = await connection.fetchval("SELECT clock_timestamp()")
+        assert await renewing == []
+    finally:
+        await store.close()
+    held = await stage.hf.get(job.id)
+    assert held.lease_expires_at is not None
+    assert held.lease_expires_at >= waited_until + timedelta(seconds=60)
+
+
+async def is_waited_for(connection: asyncpg.Connection) -> bool:
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND relation = 'holdfast.jobs'::regclass"
+    return bool(await connection.fetch(waiting))
 
 
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
