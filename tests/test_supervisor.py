@@ -58,7 +58,7 @@ async def test_processes_share_the_jobs_and_are_known_by_name(stage: Stage) -> N
     stage.open_gate("gate")
     assert await worker.ended() == 0
     assert [job.state for job in await stage.ended(*jobs)] == [State.SUCCEEDED] * 2
-    assert [event["level"] for event in worker.events("child_died")] == ["info", "info"]
+    assert [event["level"] for event in worker.events("child_ended")] == ["info", "info"]
 
 
 async def test_a_killed_process_is_replaced_and_its_jobs_are_taken_back_at_once(
@@ -71,7 +71,7 @@ async def test_a_killed_process_is_replaced_and_its_jobs_are_taken_back_at_once(
     again = await stage.noted("start", job.id, times=2)
     assert again["attempt"] == 2
     assert started(worker) == [first["pid"], again["pid"]]
-    died = await worker.logs("child_died")
+    died = await worker.logs("child_ended")
     assert died["process_id"] == first["pid"]
     assert died["message"] == "worker 1/1 was killed by SIGKILL"
     (crashed,) = await stage.hf.attempts(job.id)
@@ -199,7 +199,7 @@ async def test_a_process_that_can_not_start_is_tried_again_and_told_at_the_end(
     assert "the mail server is away" in worker.text
     worker.signal(signal.SIGTERM)
     await worker.ended()
-    assert (await worker.logs("child_died"))["message"] == "worker 1/1 exited with code 1"
+    assert (await worker.logs("child_ended"))["message"] == "worker 1/1 exited with code 1"
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ async def test_a_process_that_does_not_stop_is_killed_in_the_end(stage: Stage) -
     await stage.noted("start", job.id)
     worker.signal(signal.SIGTERM)
     assert await worker.ended() == 1
-    assert (await worker.logs("child_died"))["message"] == (
+    assert (await worker.logs("child_ended"))["message"] == (
         "worker 1/1 did not stop in time and was killed"
     )
     found = await stage.hf.get(job.id)

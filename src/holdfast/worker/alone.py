@@ -107,7 +107,7 @@ class Suspects:
         code = await process.wait()
         self._processes.discard(process)
         reason = process.reason(code)
-        events.log_child_died(process.worker_id, process.pid, reason, code)
+        events.log_child_ended(process.worker_id, process.pid, reason, code)
         died = code != 0 and not (self._signals and stopped_well(code))
         if died and not await self._take_back(process.worker_id, reason):
             self._count_false_start(reason)

@@ -122,9 +122,9 @@ def log_child_started(worker_id: str, process_id: int, what: str) -> None:
     logs.event(INFO, "child_started", what, worker_id=worker_id, process_id=process_id)
 
 
-def log_child_died(worker_id: str, process_id: int, what: str, code: int) -> None:
+def log_child_ended(worker_id: str, process_id: int, what: str, code: int) -> None:
     level = WARNING if code else INFO
-    logs.event(level, "child_died", what, worker_id=worker_id, process_id=process_id)
+    logs.event(level, "child_ended", what, worker_id=worker_id, process_id=process_id)
 
 
 def log_signal(worker_id: str, name: str, hurry: bool, running: int) -> None:

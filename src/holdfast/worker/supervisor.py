@@ -95,7 +95,7 @@ class Supervisor:
         try:
             process = await self._launch.start(self._seam, f"holdfast {place}")
         except OSError as error:
-            logs.event(WARNING, "child_died", f"worker {place} could not be started: {error}")
+            logs.event(WARNING, "child_ended", f"worker {place} could not be started: {error}")
             return 1
         self._processes.add(process)
         events.log_child_started(process.worker_id, process.pid, f"worker {place}")
@@ -105,7 +105,7 @@ class Supervisor:
         code = await process.wait()
         self._processes.discard(process)
         reason = process.reason(code)
-        events.log_child_died(process.worker_id, process.pid, f"worker {place} {reason}", code)
+        events.log_child_ended(process.worker_id, process.pid, f"worker {place} {reason}", code)
         if code and not (self._stopping.is_set() and stopped_well(code)):
             await self._take_back(process.worker_id, reason)
         return code
