@@ -500,3 +500,22 @@ async def test_an_object_can_be_used_again_after_it_was_closed(local_hf: Holdfas
 async def test_an_id_that_is_no_uuid_is_named(hf: Holdfast, verb: str) -> None:
     with pytest.raises(BadArguments, match="a job's id is a UUID, not 'nonsense'"):
         await getattr(hf, verb)("nonsense")
+
+
+async def test_a_relative_file_stays_where_it_was_when_the_process_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    hf = Holdfast("sqlite:///jobs.db")
+    assert hf.url_shown == "sqlite:///jobs.db"
+
+    @hf.job
+    async def quick() -> None: ...
+
+    monkeypatch.chdir(elsewhere)
+    async with hf:
+        await quick.enqueue()
+    assert (tmp_path / "jobs.db").exists()
+    assert list(elsewhere.iterdir()) == []

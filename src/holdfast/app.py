@@ -41,7 +41,7 @@ from holdfast.observability.logs import shown_url
 from holdfast.seam import Seam, SideLoop
 from holdfast.settings import DEFAULT_URL, read_settings
 from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
-from holdfast.stores.opening import make_store
+from holdfast.stores.opening import absolute_url, make_store
 from holdfast.stores.protocol import Store
 from holdfast.worker import resources
 from holdfast.worker.backoff import Backoff
@@ -79,12 +79,20 @@ class Holdfast:
         self._sync_lock = threading.Lock()
         self._sync_loop: SideLoop | None = None
         self._sync_process_id = 0
-        make_store(self._url, self._seam, self.settings)  # a bad URL is told at once
+        self._folder = os.path.abspath("")  # a handler may go elsewhere; a relative file may not
+        self._make_store()  # a bad URL is told at once
 
     @property
     def url_shown(self) -> str:
         """The database's address without its password."""
         return shown_url(self._url)
+
+    @property
+    def _database(self) -> str:
+        return absolute_url(self._url, self._folder)
+
+    def _make_store(self) -> Store:
+        return make_store(self._database, self._seam, self.settings)
 
     @property
     def names(self) -> list[str]:
@@ -225,7 +233,7 @@ class Holdfast:
 
     async def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date; answer the steps taken."""
-        store = make_store(self._url, self._seam, self.settings)
+        store = self._make_store()
         try:
             return await store.migrate()
         finally:
@@ -330,13 +338,13 @@ class Holdfast:
         launch: Launch | None = None,
         birth: Birth | None = None,
     ) -> WorkerReport:
-        making = make_children(self, self._url, self._definitions, self.settings, self._seam)
+        making = make_children(self, self._database, self._definitions, self.settings, self._seam)
         async with making as children, resources.opened(self._resources) as made:
             worker = Worker(
                 birth=birth,
                 find_launch=lambda: launch or self._find_launch(),
                 store=await self._store(),
-                make_keepers_store=lambda: make_store(self._url, self._seam, self.settings),
+                make_keepers_store=self._make_store,
                 definitions=self._definitions,
                 resources=made,
                 settings=self.settings,
@@ -404,7 +412,7 @@ class Holdfast:
                     await opening.result().close()
 
     async def _open(self) -> Store:
-        store = make_store(self._url, self._seam, self.settings)
+        store = self._make_store()
         try:
             await store.open()
         except BaseException:
@@ -437,7 +445,7 @@ class Holdfast:
     async def _enqueue_through(self, foreign: Foreign, jobs: Sequence[NewJob]) -> list[Job]:
         """Enqueue in a transaction of the caller's, where what it did before can be seen."""
         # It need not be open: the connection is the caller's.
-        store = make_store(self._url, self._seam, self.settings)
+        store = self._make_store()
         now = self._seam.now()
 
         async def enqueue(driver: Driver) -> list[Job]:

@@ -11,15 +11,21 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.selection import job_id, pages
 from holdfast.domain.job import Filter, Job
+from holdfast.domain.limits import PAGE_LOOK_MAX, PAGE_STEPS_MAX
 
 
 async def list_jobs(
     app: Holdfast, filter: Filter, *, limit: int, after: UUID | None, as_json: bool, dead: bool
 ) -> None:
+    from rich.console import Console
+
     from holdfast.cli import display
 
     shown: list[Job] = []
     more: UUID | None = None
+    looked_at = 0
+    # Rich shows this in a terminal only.
+    status = Console(stderr=True).status("")
     async with app:
         async for page in pages(app, filter, limit, after):
             more = page.after
@@ -27,6 +33,11 @@ async def list_jobs(
                 display.print_json_lines(page.jobs)
             else:
                 shown.extend(page.jobs)
+            looked_at += PAGE_STEPS_MAX * PAGE_LOOK_MAX
+            if more and len(shown) < limit:
+                status.update(f"looked at {looked_at:,} jobs, found {len(shown):,}; Ctrl-C ends it")
+                status.start()
+    status.stop()
     if not as_json:
         _print_list(shown, more, dead)
 

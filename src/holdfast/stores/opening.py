@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 from holdfast.domain.errors import ConfigurationError
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
+
+
+def absolute_url(url: str, folder: str) -> str:
+    """The same address, whatever the working directory of the process becomes."""
+    prefix, slashes, path = url.partition("sqlite:///")
+    if prefix or not slashes or not path:
+        return url
+    return f"sqlite:///{os.path.join(folder, path)}"
 
 
 def make_store(url: str, seam: Seam, settings: Settings) -> Store:
