@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -21,10 +22,13 @@ from tests.support.running import QUICK
 
 BROKEN_IMPORT = "CHILD_JOBS_BROKEN_IMPORT"
 BROKEN_RESOURCE = "CHILD_JOBS_BROKEN_RESOURCE"
+BROKEN_SPEECH = "CHILD_JOBS_BROKEN_SPEECH"
 IS_CHILD = "holdfast.worker.children.child" in sys.modules
 
 if IS_CHILD and BROKEN_IMPORT in os.environ:
     raise RuntimeError("this module can't be imported in a child")
+if IS_CHILD and BROKEN_SPEECH in os.environ:
+    os.write(int(sys.argv[1]), b"\0\0\0\5hello")
 
 hf = Holdfast(**QUICK, timeout_grace_seconds=0.3, lease_seconds=5)
 reused_twice = Holdfast(**QUICK, child_jobs_max=2)
@@ -115,6 +119,61 @@ def report_twice(ctx: Context, folder: str) -> None:
     except LeaseLost:
         (Path(folder) / "lost").touch()
         raise
+
+
+def wait_for(file: Path) -> None:
+    while not file.exists():
+        threading.Event().wait(LOOK_SECONDS)
+
+
+@hf.job(executor="process", retry=Retry.none)
+def leave_behind(ctx: Context, folder: str, what: str) -> None:
+    """Leave a thread behind that acts while the next job runs."""
+
+    def act() -> None:
+        wait_for(Path(folder) / "next")
+        if what == "crash":
+            os._exit(3)
+        try:
+            ctx.progress_sync("of the job before")
+        except LeaseLost:
+            (Path(folder) / "lost").touch()
+
+    threading.Thread(target=act, daemon=True).start()
+
+
+@hf.job(executor="process", retry=Retry.none, timeout_seconds=10)
+def come_next(ctx: Context, folder: str) -> int:
+    (Path(folder) / "next").touch()
+    if ctx.fence == 1:
+        wait_for(Path(folder) / "lost")
+    return os.getpid()
+
+
+@hf.job(executor="process", retry=Retry.none, timeout_seconds=10)
+def report_on_a_loop_of_its_own(ctx: Context) -> None:
+    async def report() -> None:
+        await asyncio.gather(*[ctx.progress(number) for number in range(5)])
+
+    asyncio.run(report())
+
+
+@hf.job(executor="process", retry=Retry.none, timeout_seconds=10)
+def end_a_copy() -> int | None:
+    copy = multiprocessing.get_context("fork").Process(target=threading.Event().wait)
+    copy.start()
+    copy.terminate()
+    copy.join()
+    return copy.exitcode
+
+
+@hf.job(retry=Retry.none)
+def copy_the_worker(ctx: Context) -> None:
+    copy = os.fork()
+    if not copy:
+        threading.Event().wait(60)
+        os._exit(0)
+    ctx.progress_sync(copy)
 
 
 @hf.job(executor="process", retry=Retry.none)

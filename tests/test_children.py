@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -16,9 +15,15 @@ from holdfast import ConfigurationError, Context, Holdfast, Job, State
 from holdfast.seam import Seam
 from holdfast.testing import sandbox
 from tests import child_jobs
-from tests.support.processes import ROOT, Process, wait_until
+from tests.support.children import all_gone, is_alive, progress_of, run_all
+from tests.support.processes import ROOT, wait_until
 from tests.support.running import execute, seen_events, working
 
+BROKEN_STARTS = {
+    child_jobs.BROKEN_IMPORT: "this module can't be imported in a child",
+    child_jobs.BROKEN_RESOURCE: "the greeting is away",
+    child_jobs.BROKEN_SPEECH: "sent what is no message",
+}
 LOSE = """UPDATE jobs SET fence = fence + 1, attempt = attempt + 1 WHERE state = 'running'"""
 
 
@@ -26,29 +31,6 @@ LOSE = """UPDATE jobs SET fence = fence + 1, attempt = attempt + 1 WHERE state =
 async def hf(local_url: str) -> AsyncIterator[Holdfast]:
     async with child_jobs.hf.borrowed(local_url, Seam()):
         yield child_jobs.hf
-
-
-async def run_all(hf: Holdfast, *jobs: Job, concurrency: int = 2) -> list[Job]:
-    await hf.run_worker(until_empty=True, concurrency=concurrency)
-    return [await hf.get(job.id) for job in jobs]
-
-
-def is_alive(process_id: int) -> bool:
-    """A dead process whose parent has not looked yet is not alive."""
-    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(process_id)], capture_output=True)
-    return shown.stdout.strip() not in (b"", b"Z", b"Zs")
-
-
-async def all_gone(process_ids: list[int]) -> None:
-    await wait_until(lambda: not any(map(is_alive, process_ids)), f"ended: {process_ids}")
-
-
-async def progress_of(hf: Holdfast, job: Job) -> Any:
-    async def reported() -> bool:
-        return (await hf.get(job.id)).progress is not None
-
-    await wait_until(reported, "reported")
-    return (await hf.get(job.id)).progress
 
 
 async def test_a_handler_in_a_child_gets_what_any_other_gets(hf: Holdfast) -> None:
@@ -154,6 +136,41 @@ async def test_progress_of_a_lost_lease_raises_in_a_child_and_nothing_is_written
     assert (tmp_path / "lost").exists()
     found = await hf.get(job.id)
     assert (found.state, found.progress, found.fence) == (State.RUNNING, 1, 2)
+
+
+async def test_what_a_job_left_running_in_a_child_reports_nothing_for_the_next_job(
+    hf: Holdfast, tmp_path: Path
+) -> None:
+    before = await child_jobs.leave_behind.enqueue(str(tmp_path), "report")
+    after = await child_jobs.come_next.enqueue(str(tmp_path))
+    ended = await run_all(hf, before, after, concurrency=1)
+    assert [(job.state, job.progress) for job in ended] == [(State.SUCCEEDED, None)] * 2
+
+
+async def test_what_a_job_left_running_in_a_child_kills_no_other_job(
+    hf: Holdfast, tmp_path: Path
+) -> None:
+    before = await child_jobs.leave_behind.enqueue(str(tmp_path), "crash")
+    after = await child_jobs.come_next.enqueue(str(tmp_path))
+    _, ended = await run_all(hf, before, after, concurrency=1)
+    assert (ended.state, ended.attempts) == (State.SUCCEEDED, 1)
+    assert (ended.crashes, ended.releases) == (1, 1)
+    assert [attempt.outcome for attempt in await hf.attempts(ended.id)] == ["crashed"]
+
+
+async def test_a_job_that_kills_a_child_twice_is_dead_whoever_ran_there_before(
+    hf: Holdfast,
+) -> None:
+    first = await child_jobs.which.enqueue()
+    poison = await child_jobs.crash.enqueue("exited with code 3")
+    _, ended = await run_all(hf, first, poison, concurrency=1)
+    assert (ended.state, ended.attempts) == (State.DEAD, 1)
+    assert (ended.crashes, ended.releases) == (2, 1)
+
+
+async def test_progress_may_be_reported_on_a_loop_of_the_handlers_own(hf: Holdfast) -> None:
+    (ended,) = await run_all(hf, await child_jobs.report_on_a_loop_of_its_own.enqueue())
+    assert (ended.state, ended.progress) == (State.SUCCEEDED, 4)
 
 
 async def test_a_canceled_job_stops_its_child(hf: Holdfast, tmp_path: Path) -> None:
@@ -283,7 +300,7 @@ async def test_a_worker_that_stops_releases_the_job_of_a_child_that_does_not_lis
     assert (released.state, released.attempts, released.releases) == (State.QUEUED, 0, 1)
 
 
-@pytest.mark.parametrize("variable", [child_jobs.BROKEN_IMPORT, child_jobs.BROKEN_RESOURCE])
+@pytest.mark.parametrize("variable", BROKEN_STARTS)
 async def test_a_child_that_can_not_start_fails_its_job_and_not_the_worker(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
@@ -294,9 +311,24 @@ async def test_a_child_that_can_not_start_fails_its_job_and_not_the_worker(
     ]
     failed, beside = await run_all(hf, *jobs)
     assert (failed.state, failed.error_code, failed.crashes) == (State.DEAD, "CHILD_FAILED", 0)
-    reasons = ("this module can't be imported in a child", "the greeting is away")
-    assert any(reason in (failed.error_text or "") for reason in reasons)
+    assert BROKEN_STARTS[variable] in (failed.error_text or "")
     assert beside.state is State.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        (child_jobs.BROKEN_IMPORT, "the job could not be imported: RuntimeError"),
+        (child_jobs.BROKEN_RESOURCE, "a resource could not be made: RuntimeError"),
+    ],
+)
+async def test_what_keeps_a_child_from_starting_is_logged_by_its_type_alone(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, variable: str, told: str
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    async with seen_events() as seen:
+        await run_all(hf, await child_jobs.crash.enqueue("exited with code 3"))
+    assert [event.message for event in seen.named("executor_failed")] == [told]
 
 
 class Refusing(Seam):
@@ -365,78 +397,6 @@ async def test_in_a_sandbox_such_handlers_run_in_threads(local_hf: Holdfast) -> 
         job = await closure.enqueue()
         await box.drain()
         assert (await local_hf.get(job.id)).result == os.getpid()
-
-
-SCRIPT = """
-import asyncio
-import os
-from holdfast import Context, Holdfast
-
-hf = Holdfast("sqlite:///script.db", poll_seconds=0.05)
-
-@hf.job(executor="process")
-def double(number: int) -> list:
-    return [2 * number, os.getpid()]
-
-async def main():
-    async with hf:
-        job = await double.enqueue(4)
-        await hf.run_worker(until_empty=True)
-        doubled, pid = await hf.result(job.id)
-        print(doubled, pid != os.getpid())
-
-if __name__ == "__main__":
-    asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("how", ["script.py", "-m script"])
-async def test_a_script_can_have_handlers_for_children(tmp_path: Path, how: str) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    process = Process("script", how.split(), tmp_path, {})
-    assert await process.ended() == 0, process.text
-    assert process.output == ["8 True"]
-
-
-@pytest.fixture
-def worker(local_url: str, tmp_path: Path) -> Any:
-    command = ["-m", "holdfast.cli.main", "worker", "tests.child_jobs:hf", "--log-format=json"]
-    process = Process("worker", command, tmp_path, {"HOLDFAST_DATABASE_URL": local_url})
-    yield process
-    process.kill()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere C can outlive the worker")
-@pytest.mark.parametrize("and_then", ["hang", "hang in C"])
-async def test_children_die_with_their_worker(
-    hf: Holdfast, tmp_path: Path, worker: Process, and_then: str
-) -> None:
-    job = await child_jobs.start_others.enqueue(str(tmp_path), and_then)
-    processes = await progress_of(hf, job)
-    worker.kill()
-    await all_gone(processes)
-
-
-async def test_what_handlers_log_in_a_child_looks_like_the_workers_own_lines(
-    hf: Holdfast, worker: Process
-) -> None:
-    await child_jobs.write_log.enqueue("hello from a child")
-    line = await worker.logs("log")
-    assert (line["message"], line["logger"]) == ("hello from a child", "child_jobs")
-
-
-async def test_signals_reach_a_child_through_its_worker_only(
-    hf: Holdfast, tmp_path: Path, worker: Process
-) -> None:
-    """Whoever signals the whole service (systemd, say) still lets the handlers finish."""
-    job = await child_jobs.gated.enqueue(str(tmp_path))
-    child = (await progress_of(hf, job))["pid"]
-    assert os.getpgid(child) != os.getpgid(worker.pid)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        os.kill(child, number)
-    (tmp_path / "gate").touch()
-    assert await hf.result(job.id, timeout_seconds=10) == "through"
-    assert (await hf.get(job.id)).attempts == 1
 
 
 def test_this_module_can_be_imported_by_children() -> None:

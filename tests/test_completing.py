@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,85 +15,43 @@ import psycopg
 import pytest
 import sqlalchemy
 from django.db import transaction as django_transaction
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from holdfast import (
     BadArguments,
     Context,
     Holdfast,
-    Job,
     LeaseLost,
     State,
     StoreRefused,
     StoreUnavailable,
     WrongState,
 )
-from holdfast.domain.job import Claimed
-from holdfast.stores.protocol import Claim, Store
+from holdfast.stores.foreign import run_now
+from holdfast.stores.foreign.sqlalchemy import SqlalchemyDriver
 from tests.support import django_settings
+from tests.support.completing import (
+    ALIKE,
+    ONLY_POSTGRES,
+    WAYS,
+    Pay,
+    Payment,
+    Stage,
+    driver_url,
+    pay_asyncpg,
+    pay_own,
+    pay_own_sync,
+    run,
+    staged,
+    table,
+)
 from tests.support.processes import WAIT_SECONDS, wait_until
 from tests.support.proxy import Proxy
 from tests.support.running import QUICK, execute
 
-LEASE_SECONDS = 60.0
 NOBODYS_PORT = 1
-
-
-class Base(DeclarativeBase):
-    pass
-
-
-class Payment(Base):
-    __tablename__ = "payments"
-    job: Mapped[str] = mapped_column(primary_key=True)
-
-
-@dataclass
-class Stage:
-    """A store, and a claimed job that its context belongs to."""
-
-    hf: Holdfast
-    url: str
-    store: Store
-    job: Claimed
-    ctx: Context
-
-    async def now(self) -> Job:
-        return await self.hf.get(self.job.id)
-
-    async def payments(self) -> list[str]:
-        if self.url.startswith("sqlite:///"):
-            with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as file:
-                return [job for (job,) in file.execute("SELECT job FROM payments")]
-        connection = await asyncpg.connect(self.url)
-        try:
-            return [job for (job,) in await connection.fetch("SELECT job FROM public.payments")]
-        finally:
-            await connection.close()
-
-
-@asynccontextmanager
-async def staged(url: str, store_url: str | None = None) -> AsyncIterator[Stage]:
-    """The context may reach the database by another address than what looks at it afterwards."""
-    hf = Holdfast(url, **QUICK)
-    handlers = Holdfast(store_url or url, **QUICK)
-
-    @hf.job
-    async def pay() -> None: ...
-
-    async with hf, handlers:
-        await execute(url, f"CREATE TABLE {table(url)} (job text PRIMARY KEY)")
-        enqueued = await pay.enqueue()
-        store = await handlers._store()
-        (job,) = await store.claim(Claim("test", 1, LEASE_SECONDS, ["pay"]))
-        assert job.id == enqueued.id
-        yield Stage(hf, url, store, job, Context(job, store, {}, 1000))
-
-
-def table(url: str) -> str:
-    return "payments" if url.startswith("sqlite") else "public.payments"
 
 
 @pytest.fixture
@@ -103,103 +60,6 @@ async def stage(store_url: str) -> AsyncIterator[Stage]:
         yield stage
 
 
-def driver_url(url: str, driver: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}+{driver}://{rest}"
-
-
-Pay = Callable[[Context, str], Any]
-
-
-async def pay_own(ctx: Context, url: str) -> None:
-    async with ctx.completing() as connection:
-        await connection.execute("INSERT INTO payments VALUES ($1)", str(ctx.job_id))
-
-
-def pay_own_sync(ctx: Context, url: str) -> None:
-    with ctx.completing_sync() as connection:
-        connection.execute("INSERT INTO payments VALUES ($1)", str(ctx.job_id))
-        assert connection.fetchval("SELECT count(*) FROM payments") == 1
-        assert [row[0] for row in connection.fetch("SELECT job FROM payments")] == [str(ctx.job_id)]
-        assert connection.fetchrow("SELECT job FROM payments")[0] == str(ctx.job_id)
-
-
-async def pay_asyncpg(ctx: Context, url: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        async with ctx.completing(connection=connection) as same:
-            assert same is connection
-            await connection.execute("INSERT INTO payments VALUES ($1)", str(ctx.job_id))
-    finally:
-        await connection.close()
-
-
-async def pay_psycopg_async(ctx: Context, url: str) -> None:
-    async with (
-        await psycopg.AsyncConnection.connect(url) as connection,
-        ctx.completing(connection=connection),
-    ):
-        await connection.execute("INSERT INTO payments VALUES (%s)", [str(ctx.job_id)])
-
-
-async def pay_async_session(ctx: Context, url: str) -> None:
-    driver = "aiosqlite" if url.startswith("sqlite") else "asyncpg"
-    engine = create_async_engine(driver_url(url, driver), poolclass=NullPool)
-    async with AsyncSession(engine) as session, ctx.completing(connection=session):
-        session.add(Payment(job=str(ctx.job_id)))
-
-
-async def pay_async_connection(ctx: Context, url: str) -> None:
-    driver = "aiosqlite" if url.startswith("sqlite") else "psycopg"
-    engine = create_async_engine(driver_url(url, driver), poolclass=NullPool)
-    async with engine.connect() as connection, ctx.completing(connection=connection):
-        await connection.execute(sqlalchemy.insert(Payment).values(job=str(ctx.job_id)))
-
-
-def pay_session(ctx: Context, url: str) -> None:
-    driver = "pysqlite" if url.startswith("sqlite") else "psycopg"
-    engine = sqlalchemy.create_engine(driver_url(url, driver), poolclass=NullPool)
-    with Session(engine) as session, ctx.completing_sync(connection=session):
-        assert session.get(Payment, "nobody's") is None
-        session.add(Payment(job=str(ctx.job_id)))
-
-
-def pay_connection(ctx: Context, url: str) -> None:
-    driver = "pysqlite" if url.startswith("sqlite") else "psycopg2"
-    engine = sqlalchemy.create_engine(driver_url(url, driver), poolclass=NullPool)
-    with engine.connect() as connection, ctx.completing_sync(connection=connection):
-        connection.execute(sqlalchemy.insert(Payment).values(job=str(ctx.job_id)))
-
-
-def pay_django(ctx: Context, url: str) -> None:
-    with (
-        django_settings.database(url) as connection,
-        ctx.completing_sync(connection=connection),
-        connection.cursor() as cursor,
-    ):
-        cursor.execute("INSERT INTO payments VALUES (%s)", [str(ctx.job_id)])
-
-
-def pay_psycopg(ctx: Context, url: str) -> None:
-    with psycopg.connect(url) as connection, ctx.completing_sync(connection=connection):
-        connection.execute("INSERT INTO payments VALUES (%s)", [str(ctx.job_id)])
-
-
-def pay_sqlite3(ctx: Context, url: str) -> None:
-    with (
-        closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection,
-        ctx.completing_sync(connection=connection),
-    ):
-        connection.execute("INSERT INTO payments VALUES (?)", [str(ctx.job_id)])
-
-
-ALIKE = [pay_own, pay_own_sync, pay_async_session, pay_async_connection, pay_session]
-ALIKE += [pay_connection, pay_django]
-ONLY_POSTGRES = [pay_asyncpg, pay_psycopg_async, pay_psycopg]
-WAYS = [
-    *[("pg15", pay) for pay in [*ALIKE, *ONLY_POSTGRES]],
-    *[("sqlite", pay) for pay in [*ALIKE, pay_sqlite3]],
-]
 every_way = pytest.mark.parametrize(
     ("store_url", "pay"),
     WAYS,
@@ -207,13 +67,6 @@ every_way = pytest.mark.parametrize(
     ids=[f"{pay.__name__[4:]} {store}" for store, pay in WAYS],
 )
 POSTGRES = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
-
-
-async def run(pay: Pay, ctx: Context, url: str) -> None:
-    if asyncio.iscoroutinefunction(pay):
-        await pay(ctx, url)
-    else:
-        await asyncio.to_thread(pay, ctx, url)
 
 
 @every_way
@@ -540,13 +393,37 @@ async def test_a_connection_whose_commit_would_not_be_ours_is_refused(
     assert (await stage.now()).state is State.RUNNING
 
 
-@POSTGRES
-async def test_an_async_session_in_a_block_is_refused_as_well(stage: Stage) -> None:
-    engine = create_async_engine(driver_url(stage.url, "asyncpg"), poolclass=NullPool)
+@asynccontextmanager
+async def in_async_session_block(engine: AsyncEngine) -> AsyncIterator[Any]:
     async with AsyncSession(engine) as session, session.begin():
-        block = stage.ctx.completing(connection=session)
+        yield session
+
+
+@asynccontextmanager
+async def in_async_connection_block(engine: AsyncEngine) -> AsyncIterator[Any]:
+    async with engine.begin() as connection:
+        yield connection
+
+
+@POSTGRES
+@pytest.mark.parametrize("opened", [in_async_session_block, in_async_connection_block])
+async def test_an_async_connection_in_a_block_is_refused_as_well(stage: Stage, opened: Any) -> None:
+    engine = create_async_engine(driver_url(stage.url, "asyncpg"), poolclass=NullPool)
+    async with opened(engine) as connection:
+        block = stage.ctx.completing(connection=connection)
         with pytest.raises(BadArguments, match=r"in a `begin\(\)` block already"):
             await block.__aenter__()
+
+
+def test_a_connection_of_sqlalchemy_that_hides_its_blocks_is_not_taken() -> None:
+    class Renamed:
+        def exec_driver_sql(self, sql: str) -> None: ...
+
+        def in_nested_transaction(self) -> bool:
+            return False
+
+    with pytest.raises(AttributeError):
+        run_now(SqlalchemyDriver(Renamed()).begin())
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)

@@ -246,6 +246,16 @@ def test_a_crash_uses_an_attempt_and_is_told_from_a_failure(attempt: int, state:
     assert not settlement.attempt_back
 
 
+def test_a_crash_that_an_earlier_job_may_have_caused_ends_no_job() -> None:
+    crashed = Crashed("CRASHED", "killed by SIGSEGV", reused=True)
+    in_doubt = settle(crashed, claimed(attempt=5))
+    assert (in_doubt.state, in_doubt.attempt_back) == (State.QUEUED, True)
+    assert in_doubt.crashed
+    assert in_doubt.released
+    assert settle(crashed, claimed(attempt=5, releases=1)).state is State.DEAD
+    assert not settle(crashed, claimed(attempt=4)).attempt_back
+
+
 def test_a_crash_is_retried_as_the_policy_says() -> None:
     failed, crashed = settle(Failed("A", "")), settle(Crashed("A", ""))
     assert crashed.delay_seconds == failed.delay_seconds == 2

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import psycopg
 import psycopg2
+import psycopg2.extras
 import pytest
 import sqlalchemy
 from django.db import transaction as django_transaction
@@ -96,7 +97,8 @@ def psycopg_sync(url: str) -> Iterator[Any]:
 
 @contextmanager
 def psycopg2_sync(url: str) -> Iterator[Any]:
-    with closing(psycopg2.connect(url)) as connection, connection:
+    factory = psycopg2.extras.RealDictCursor
+    with closing(psycopg2.connect(url, cursor_factory=factory)) as connection, connection:
         yield connection
 
 
@@ -367,6 +369,31 @@ def test_sync_connections_in_autocommit_are_refused_on_postgresql(postgres_jobs:
         engine.dispose()
     with django_settings.database(url) as outside, pytest.raises(BadArguments, match="atomic"):
         resize.options(connection=outside).enqueue_sync("a.png")
+
+
+async def test_a_pipeline_in_which_answers_come_late_is_refused(postgres_jobs: Jobs) -> None:
+    _, url, resize = postgres_jobs
+    with psycopg.connect(url) as connection:
+        with connection.pipeline(), pytest.raises(BadArguments, match="pipeline mode"):
+            resize.options(connection=connection).enqueue_sync("a.png")
+        resize.options(connection=connection).enqueue_sync("b.png")
+    async with await psycopg.AsyncConnection.connect(url) as late:
+        async with late.pipeline():
+            with pytest.raises(BadArguments, match="pipeline mode"):
+                await resize.options(connection=late).enqueue("a.png")
+        await resize.options(connection=late).enqueue("b.png")
+
+
+def test_the_lock_of_a_file_is_taken_before_anything_is_read(sqlite_jobs: Jobs) -> None:
+    """SQLite does not wait for a lock that is asked for after a read."""
+    _, url, resize = sqlite_jobs
+    statements: list[str] = []
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.set_trace_callback(statements.append)
+        resize.options(connection=connection, idempotency_key="k").enqueue_sync("a.png")
+    first, *others = [each for each in statements if not each.startswith("PRAGMA")]
+    assert first == "BEGIN IMMEDIATE"
+    assert others
 
 
 def test_sync_connections_in_autocommit_are_refused_on_sqlite(sqlite_jobs: Jobs) -> None:

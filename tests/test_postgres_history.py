@@ -13,20 +13,22 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from holdfast.domain.errors import DuplicateJob
+from holdfast.domain.errors import DuplicateJob, StoreRefused
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Claimed, Count, NewJob, Settlement, Standing
-from holdfast.domain.retention import Retention, parse_rules
+from holdfast.domain.retention import A_WEEK, Retention, parse_rules
 from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.migrations import steps
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.settles import retention_values
-from holdfast.stores.postgres.store import A_WEEK, STATEMENTS
+from holdfast.stores.postgres.store import STATEMENTS
 from holdfast.stores.protocol import Claim
 from tests.support.processes import wait_until
 
 DAY = timedelta(days=1)
+MEGABYTE = 1_000_000
+ADD_DAY = "SELECT holdfast.add_history_day($1, $2, $3)"
 SEAM = Seam()
 IDS = IdMaker(SEAM.random)
 
@@ -99,7 +101,7 @@ async def make_past(connection: asyncpg.Connection, days_ago: int) -> None:
     )
     await connection.execute("UPDATE holdfast.history_counts SET kept_day = $1", past(days_ago))
     await connection.execute("RESET session_replication_role")
-    await connection.execute("SELECT holdfast.add_history_day($1, 1000)", past(days_ago))
+    await connection.execute(ADD_DAY, past(days_ago), 1000, MEGABYTE)
 
 
 def past(days_ago: int) -> date:
@@ -164,6 +166,28 @@ async def test_a_day_that_is_past_is_dropped_with_its_counts(
     assert await store.counts() == [Count("default", State.DEAD, 2)]
 
 
+async def test_a_day_that_was_dropped_twice_is_counted_right(
+    store: PostgresStore, connection: asyncpg.Connection
+) -> None:
+    """Two workers know of it; between them, something of that day came in once more."""
+    drop = "SELECT holdfast.drop_history_day($1)"
+    await store.settle([ended(job) for job in await running(store, 2)])
+    await make_past(connection, 2)
+    assert await connection.fetchval(drop, past(2)) is True
+    await store.settle([ended(job) for job in await running(store, 3)])
+    await connection.execute("SET session_replication_role = replica")
+    await connection.execute(
+        "UPDATE holdfast.history SET kept_until = now() - $1::interval", 2 * DAY
+    )
+    await connection.execute("UPDATE holdfast.history_counts SET kept_day = $1", past(2))
+    await connection.execute("RESET session_replication_role")
+    assert await connection.fetchval(drop, past(2)) is False
+    assert await store.counts() == [Count("default", State.SUCCEEDED, 3)]
+    await store.tidy(1000)
+    assert await store.counts() == []
+    assert await connection.fetchval("SELECT sum(jobs) FROM holdfast.history_counts") is None
+
+
 async def test_what_ended_before_its_day_had_a_partition_moves_there(
     store: PostgresStore, postgres_url: str, connection: asyncpg.Connection
 ) -> None:
@@ -176,6 +200,21 @@ async def test_what_ended_before_its_day_had_a_partition_moves_there(
         await other.settle([ended(job) for job in await running(other, 2)])
         assert await places(connection) == {day: 5}
         assert await other.counts() == [Count("default", State.SUCCEEDED, 5)]
+
+
+async def test_no_day_is_made_while_reading_the_rest_would_take_long(
+    store: PostgresStore, postgres_url: str, connection: asyncpg.Connection
+) -> None:
+    """Whoever writes to the rest or reads history would wait for it."""
+    async with opened(postgres_url, Retention(20 * 86400.0)) as other:
+        for _ in range(5):
+            await other.settle([ended(job) for job in await running(other, 1000)])
+    far = await today(connection) + 40 * DAY
+    assert await connection.fetchval(ADD_DAY, far, 10, MEGABYTE // 10) is False
+    assert await connection.fetchval(ADD_DAY, far, 10, MEGABYTE) is True
+    assert await connection.fetchval(ADD_DAY, far, 10, 0) is True
+    assert far in await days(connection)
+    assert await places(connection) == {"history_rest": 5000}
 
 
 async def tidy_for_ever(store: PostgresStore) -> None:
@@ -222,25 +261,51 @@ async def test_counts_are_folded_and_stay_the_same(
         assert (await store.counts(), await store.counts("t")) == (before, of_tenant)
 
 
+@asynccontextmanager
+async def allowed(connection: asyncpg.Connection, url: str) -> AsyncIterator[str]:
+    """The address for a role that may do what the guide for workers says, as things are now."""
+    role = f"worker_{url.rpartition('_')[2]}_{time_ns()}"
+    await connection.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA holdfast TO {role};"
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO {role}"
+    )
+    try:
+        yield url.replace("postgres@", f"{role}@")
+    finally:
+        await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+async def test_a_role_that_was_allowed_before_the_migration_works_after_it(
+    postgres_url: str, connection: asyncpg.Connection
+) -> None:
+    await make_version_1(connection)
+    async with allowed(connection, postgres_url) as url, opened(url) as worker:
+        async with opened(postgres_url) as owner:
+            await owner.migrate()
+        await worker.settle([ended(job) for job in await running(worker, 2)])
+        await end_in_place(connection, [new_job().id], [9])
+        assert await worker.tidy(10) == 2
+        assert await worker.counts() == [Count("default", State.SUCCEEDED, 2)]
+        [rest] = await connection.fetch(
+            "SELECT relacl FROM pg_class WHERE relname = 'history_rest'"
+        )
+        [jobs] = await connection.fetch("SELECT relacl FROM pg_class WHERE relname = 'jobs'")
+        assert rest == jobs
+
+
 async def test_a_role_that_may_not_make_tables_keeps_the_history(
     store: PostgresStore, postgres_url: str, connection: asyncpg.Connection
 ) -> None:
     await store.settle([ended(job) for job in await running(store, 3)])
     await make_past(connection, days_ago=2)
-    role = f"worker_{postgres_url.rpartition('_')[2]}_{time_ns()}"
-    await connection.execute(
-        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA holdfast TO {role};"
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO {role}"
-    )
     first = await today(connection)
-    try:
-        url = postgres_url.replace("postgres@", f"{role}@")
-        async with opened(url, Retention(50 * 86400.0)) as worker:
-            await worker.tidy(10)
-            await worker.settle([ended(job) for job in await running(worker, 2)])
-            assert await worker.counts() == [Count("default", State.SUCCEEDED, 2)]
-    finally:
-        await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    async with (
+        allowed(connection, postgres_url) as url,
+        opened(url, Retention(50 * 86400.0)) as worker,
+    ):
+        await worker.tidy(10)
+        await worker.settle([ended(job) for job in await running(worker, 2)])
+        assert await worker.counts() == [Count("default", State.SUCCEEDED, 2)]
     assert first + 50 * DAY in await days(connection)
     assert past(2) not in await days(connection)
 
@@ -296,24 +361,35 @@ async def test_an_id_of_a_job_that_ends_at_the_same_moment_is_refused(
     assert await connection.fetchval("SELECT count(*) FROM holdfast.jobs") == 0
 
 
-async def test_what_ended_before_the_migration_moves_to_its_day(
-    postgres_url: str, connection: asyncpg.Connection
-) -> None:
+async def make_version_1(connection: asyncpg.Connection) -> None:
     first_step = steps("postgres")[0]
     await connection.execute(first_step.sql)
     await connection.execute(
         "INSERT INTO holdfast.schema_version (version, name) VALUES (1, $1)", first_step.name
     )
-    ended_days_ago = [*range(6), *range(9, 15)]
-    ids: list[UUID] = [new_job().id for _ in ended_days_ago]
+
+
+async def end_in_place(
+    connection: asyncpg.Connection, ids: Sequence[UUID], days_ago: Sequence[int]
+) -> None:
+    """Leave jobs as a worker of version 1 ended them."""
     await connection.execute(
         "INSERT INTO holdfast.jobs ("
         "    id, name, queue, priority, arguments, max_attempts, state, finished_at)"
         " SELECT id, 'resize', 'default', 0, '{}', 5, 'succeeded', now() - days * interval '1 day'"
         " FROM unnest($1::uuid[], $2::integer[]) AS ended (id, days)",
         ids,
-        ended_days_ago,
+        days_ago,
     )
+
+
+async def test_what_ended_before_the_migration_moves_to_its_day(
+    postgres_url: str, connection: asyncpg.Connection
+) -> None:
+    await make_version_1(connection)
+    ended_days_ago = [*range(6), *range(9, 15)]
+    ids: list[UUID] = [new_job().id for _ in ended_days_ago]
+    await end_in_place(connection, ids, ended_days_ago)
     async with opened(postgres_url) as store:
         await store.migrate()
         assert await store.counts() == [Count("default", State.SUCCEEDED, 12)]
@@ -323,3 +399,48 @@ async def test_what_ended_before_the_migration_moves_to_its_day(
         assert [job_id for job_id in ids if await store.get(job_id)] == ids[:6]
     assert "history_rest" not in await places(connection)
     assert await connection.fetchval("SELECT count(*) FROM holdfast.jobs") == 0
+
+
+async def test_what_ended_in_place_long_ago_finds_its_day_or_waits_for_it(
+    store: PostgresStore, postgres_url: str, connection: asyncpg.Connection
+) -> None:
+    await end_in_place(connection, [new_job().id for _ in range(3)], [1, 80, 81])
+    reading = await asyncpg.connect(postgres_url)
+    await reading.execute("BEGIN; LOCK TABLE holdfast.history_rest IN ACCESS SHARE MODE")
+    async with opened(postgres_url, Retention(90 * 86400.0)) as other:
+        assert await other.tidy(10) == 0
+        assert await places(connection) == {}
+        await reading.close()
+        assert await other.tidy(10) == 3
+    first = await today(connection)
+    assert await places(connection) == {
+        f"history_{first + number * DAY:%Y%m%d}": 1 for number in (9, 10, 89)
+    }
+
+
+async def test_what_ended_in_place_and_may_not_move_keeps_nothing_else_from_it(
+    store: PostgresStore, connection: asyncpg.Connection
+) -> None:
+    ids = [new_job().id for _ in range(6)]
+    await end_in_place(connection, ids, range(6))
+    await connection.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN RAISE EXCEPTION 'not this one'; END$$;"
+        "CREATE TRIGGER refused BEFORE INSERT ON holdfast.history FOR EACH ROW"
+        f" WHEN (new.id IN ('{ids[0]}', '{ids[2]}')) EXECUTE FUNCTION refuse()"
+    )
+    assert [await store.tidy(3) for _ in range(4)] == [3, 3, 3, 3]
+    with pytest.raises(StoreRefused, match="not this one"):
+        await store.tidy(3)
+    left = await connection.fetch("SELECT id FROM holdfast.jobs ORDER BY id")
+    assert [row["id"] for row in left] == [ids[0], ids[2]]
+    # Upkeep has not stopped at them, either.
+    await connection.execute(
+        "INSERT INTO holdfast.idempotency_keys (tenant, key, body_hash, job_id, expires_at)"
+        " SELECT '', number::text, '', $1, now() FROM generate_series(1, 7) AS number",
+        ids[0],
+    )
+    assert [await store.tidy(3) for _ in range(2)] == [3, 3]
+    with pytest.raises(StoreRefused, match="not this one"):
+        await store.tidy(3)
+    assert await connection.fetchval("SELECT count(*) FROM holdfast.idempotency_keys") == 0

@@ -68,3 +68,11 @@ def test_every_ended_job_has_one_time(ages: dict[tuple[str, str], int]) -> None:
             order = [(queue, str(state)), (queue, ANY), (ANY, str(state)), (ANY, ANY)]
             expected = next((ages[target] for target in order if target in ages), 5000)
             assert retention.kept_seconds_of(queue, state) == expected
+
+
+def test_there_is_room_for_jobs_that_are_kept_for_their_keys() -> None:
+    assert Retention(7 * DAY, (), 7 * DAY).possible_seconds() == [7 * DAY]
+    assert Retention(3600, (), 2 * DAY).possible_seconds() == [0, 3600, DAY, 2 * DAY]
+    rules = parse_rules("a:dead=1h")
+    assert Retention(7 * DAY, rules, DAY).possible_seconds() == [0, 3600, DAY, 7 * DAY]
+    assert len(Retention(60, (), 5000 * DAY).possible_seconds()) == 102

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.domain.errors import StoreRefused
 from holdfast.domain.job import Count, Filter
 from holdfast.domain.states import State
 from holdfast.seam import Seam
@@ -55,6 +56,11 @@ async def opened(tmp_path: Path) -> SqliteStore:
     return store
 
 
+async def tidy_up(store: SqliteStore) -> None:
+    while await store.tidy(300) == 300:
+        pass
+
+
 def rows(connection: sqlite3.Connection, table: str) -> int:
     count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return count
@@ -76,10 +82,28 @@ async def test_what_had_ended_is_moved_by_upkeep_and_not_by_the_migration(
     assert (rows(connection, "jobs"), rows(connection, "history")) == (700, 300)
     assert await store.counts() == counts
     # They ended in 1970, so that the rest is moved and then forgotten, with its attempts.
-    while await store.tidy(300) == 300:
-        pass
+    await tidy_up(store)
     assert [rows(connection, table) for table in ("jobs", "history", "attempts")] == [0, 0, 0]
     assert await store.counts() == []
+    await store.close()
+
+
+@pytest.mark.parametrize("step", ["INSERT ON history WHEN new", "DELETE ON jobs WHEN old"])
+async def test_what_may_not_move_keeps_nothing_else_from_it(
+    tmp_path: Path, connection: sqlite3.Connection, step: str
+) -> None:
+    store = await opened(tmp_path)
+    refused = "00000000-0000-7000-8000-000000000002"
+    connection.execute(
+        f"CREATE TRIGGER refused BEFORE {step}.id = '{refused}'"
+        " BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+    )
+    assert await store.tidy(300) == 300
+    assert (rows(connection, "jobs"), rows(connection, "history")) == (701, 298)
+    with pytest.raises(StoreRefused, match="not this one"):
+        await tidy_up(store)
+    assert [rows(connection, table) for table in ("jobs", "history", "attempts")] == [1, 0, 0]
+    assert await store.counts() == [Count("queue", State.SUCCEEDED, 1)]
     await store.close()
 
 

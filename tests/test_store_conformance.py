@@ -12,14 +12,13 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from holdfast.domain.retention import Retention
+from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualTime
 from holdfast.testing.conformance import Harness, StoreConformance
-from holdfast.testing.conformance.harness import A_WEEK
 from tests.conftest import SERVERS
 from tests.support.postgres import Databases
 

@@ -21,6 +21,7 @@ from holdfast.worker.supervisor import Supervisor
 from tests.promises.stage import Stage
 from tests.support.crashing import is_alive, started
 from tests.support.processes import WAIT_SECONDS, Process, wait_until
+from tests.support.running import execute
 
 LONG_LEASE_SECONDS = 60  # a job that starts again before its end was taken back
 
@@ -85,6 +86,20 @@ async def test_a_killed_process_is_replaced_and_its_jobs_are_taken_back_at_once(
     stage.open_gate("gate.2")
     (ended,) = await stage.ended(job)
     assert (ended.state, ended.crashes) == (State.SUCCEEDED, 1)
+
+
+async def test_a_supervisor_goes_on_though_it_can_take_nothing_back(stage: Stage) -> None:
+    """The schema of its database is one that it does not know."""
+    worker = stage.worker("--processes=2")
+    first, second = await children(worker, 2)
+    await execute(stage.url, "INSERT INTO schema_version VALUES (99, 'later', 0)")
+    os.kill(first, signal.SIGKILL)
+    assert "has version 99" in (await worker.logs("sweep_failed"))["message"]
+    await worker.logs("child_restarts")
+    assert worker.code is None
+    assert is_alive(second)
+    await execute(stage.url, "DELETE FROM schema_version WHERE version = 99")
+    await children(worker, 3)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])

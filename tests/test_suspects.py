@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
-from holdfast import Context, Holdfast, Retry, State
+from holdfast import Context, Holdfast, Job, Retry, State, WorkerHung
+from holdfast.domain.job import Claimed, Reclaimed
+from holdfast.maintenance.reclaiming import take_back
+from holdfast.seam import Process as SeamProcess
+from holdfast.seam import Seam
+from holdfast.worker.alone import TRY_AGAIN_SECONDS, Suspects
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.processes import Launch
+from holdfast.worker.slots import Slots
+from holdfast.worker.watchdog import BLOCKED_CODE
 from tests.promises.stage import Stage
 from tests.support.crashing import is_alive, make_suspects, started
 from tests.support.processes import Process, pause, wait_until
-from tests.support.running import QUICK, WAIT_SECONDS_MAX
+from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events
 
 
 @pytest.fixture
@@ -118,6 +131,124 @@ async def test_suspects_of_other_queues_are_left_alone(local_hf: Holdfast) -> No
     assert (await local_hf.get(other.id)).state is State.QUEUED
 
 
+class Hanging:
+    """Jobs of which one does not stop when it should."""
+
+    def __init__(self, url: str, timeout_grace_seconds: float = 0.05) -> None:
+        self.hf = Holdfast(
+            url, **QUICK, reclaim_seconds=0.05, timeout_grace_seconds=timeout_grace_seconds
+        )
+        self.go = threading.Event()
+        self.hang = self.hf.job(name="hang", timeout_seconds=0.05)(lambda: self.go.wait(20))
+        self.quick = self.hf.job(name="quick")(lambda: None)
+        self._url = url
+
+    async def postponed_suspect(self) -> Job:
+        """Answer one that is due when it is told to be retried."""
+        job = await self.quick.enqueue()
+        await make_suspects(self.hf, [job])
+        await execute(self._url, "UPDATE jobs SET run_at = run_at + 3600000000")
+        return job
+
+    async def __aenter__(self) -> Hanging:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.go.set()
+        await self.hf.close()
+
+
+async def test_a_worker_in_which_a_hung_handler_keeps_suspects_from_running_ends(
+    local_url: str,
+) -> None:
+    async with Hanging(local_url) as jobs, seen_events() as seen:
+        suspect = await jobs.postponed_suspect()
+        await jobs.hang.options(max_attempts=1).enqueue()
+        worker = asyncio.create_task(jobs.hf.run_worker(concurrency=3))
+        await seen.first("hung")
+        other = await jobs.quick.enqueue()
+        await jobs.hf.result(other.id, timeout_seconds=10)
+        assert not worker.done()
+        await jobs.hf.retry(suspect.id)
+        with pytest.raises(WorkerHung, match="can't run beside 1 handlers that don't stop"):
+            await asyncio.wait_for(worker, WAIT_SECONDS_MAX)
+        await jobs.hf.run_due()
+        assert (await jobs.hf.get(suspect.id)).state is State.SUCCEEDED
+
+
+async def test_nothing_starts_beside_a_suspect_that_hangs(local_url: str) -> None:
+    async with Hanging(local_url) as jobs, seen_events() as seen:
+        suspect = await jobs.hang.options(max_attempts=3).enqueue()
+        await make_suspects(jobs.hf, [suspect])
+        worker = asyncio.create_task(jobs.hf.run_worker(concurrency=3))
+        await seen.first("start")
+        other = await jobs.quick.enqueue()
+        with pytest.raises(WorkerHung):
+            await asyncio.wait_for(worker, WAIT_SECONDS_MAX)
+        assert (await jobs.hf.get(suspect.id)).state is State.DEAD
+        assert (await jobs.hf.get(other.id)).fence == 0
+
+
+class Claiming:
+    """A claimer that is told of suspects while one of its two slots is taken by what hangs."""
+
+    def __init__(self, jobs: Hanging) -> None:
+        self.jobs = jobs
+        self.slots = Slots(2, None)
+        self.slots.take("default")
+        self.slots.hang()
+        self.claimed: asyncio.Future[Sequence[Claimed]]
+        self.claimed = asyncio.get_running_loop().create_future()
+
+    async def _is_done(self) -> bool:
+        return False
+
+    async def first(self) -> list[UUID]:
+        """Wait for what it claims first."""
+        return [job.id for job in await asyncio.wait_for(self.claimed, WAIT_SECONDS_MAX)]
+
+    async def __aenter__(self) -> Claiming:
+        hf = self.jobs.hf
+        self.claimer = Claimer(
+            store=await hf._store(),
+            seam=Seam(),
+            settings=hf.settings,
+            slots=self.slots,
+            names=hf.names,
+            worker_id="claiming",
+            start=self.claimed.set_result,
+            room=self.slots.wait_free,
+            is_done=self._is_done,
+        )
+        self.claimer.run_suspects()
+        self.task = asyncio.create_task(self.claimer.run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.claimer.stop()
+        await asyncio.wait_for(self.task, WAIT_SECONDS_MAX)
+
+
+async def test_a_suspect_runs_when_what_hung_has_ended_within_the_grace(local_url: str) -> None:
+    async with Hanging(local_url, timeout_grace_seconds=60) as jobs:
+        suspect = await jobs.quick.enqueue()
+        await make_suspects(jobs.hf, [suspect])
+        async with Claiming(jobs) as claiming:
+            assert not (await asyncio.wait({claiming.task}, timeout=0.05))[0]
+            claiming.slots.recover()
+            claiming.slots.give_back("default")
+            assert await claiming.first() == [suspect.id]
+
+
+async def test_a_worker_in_which_something_hangs_goes_on_when_another_has_the_suspects(
+    local_url: str,
+) -> None:
+    async with Hanging(local_url) as jobs:
+        job = await jobs.quick.enqueue()
+        async with Claiming(jobs) as claiming:
+            assert await claiming.first() == [job.id]
+
+
 async def test_suspects_run_in_processes_of_their_own_beside_the_others(stage: Stage) -> None:
     suspects = await stage.hf.enqueue_many([stage.jobs.gated.call("gate") for _ in range(3)])
     await make_suspects(stage.hf, suspects)
@@ -174,6 +305,21 @@ async def test_an_app_in_a_module_finds_its_processes_without_the_command_line(
     assert stage.ledger("start")[0]["pid"] != worker.pid
 
 
+async def test_queues_of_any_name_reach_the_processes_for_suspects(stage: Stage) -> None:
+    queues = ["mail:high", "a, b"]
+    suspects = [await stage.jobs.quick.options(queue=queue).enqueue(1) for queue in queues]
+    await make_suspects(stage.hf, suspects)
+    other = await stage.jobs.poison.options(queue="mail").enqueue("kill")
+    program = "import asyncio, tests.promises.app as app"
+    run = f"asyncio.run(app.hf.run_worker(queues={queues}, until_empty=True))"
+    worker = run_program(stage, f"{program}; {run}")
+    assert await worker.ended() == 0, worker.text
+    for job in await stage.ended(*suspects):
+        assert job.state is State.SUCCEEDED
+    assert worker.pid not in {entry["pid"] for entry in stage.ledger("start")}
+    assert (await stage.hf.get(other.id)).fence == 0
+
+
 def run_program(stage: Stage, program: str) -> Process:
     return stage._start("program", ["-c", program], {})
 
@@ -188,3 +334,112 @@ async def test_a_module_that_no_other_process_can_import_runs_its_suspects_itsel
     assert stage.ledger("start")[0]["pid"] == worker.pid
     assert "exited with code 1" in (await worker.logs("alone_unavailable"))["message"]
     assert (await stage.ended(suspect))[0].state is State.SUCCEEDED
+
+
+async def test_suspects_that_hang_are_no_reason_to_run_the_next_one_here(stage: Stage) -> None:
+    """Their processes settle them and end, and have nothing leased then."""
+    functions = (stage.jobs.hang_for_ever, stage.jobs.block_for_ever)
+    hanging = [await each.options(max_attempts=3).enqueue() for each in functions]
+    last = await stage.jobs.quick.options(priority=-1).enqueue(1)
+    await make_suspects(stage.hf, [*hanging, last])
+    worker = stage.worker("--until-empty", alone_processes=1, timeout_grace_seconds=0.1)
+    assert await worker.ended() == 0
+    assert [job.state for job in await stage.ended(*hanging)] == [State.DEAD] * 2
+    assert (await stage.ended(last))[0].state is State.SUCCEEDED
+    ends = [event["message"] for event in worker.events("child_ended")]
+    assert ends[:2] == [f"a process for suspects exited with code {BLOCKED_CODE}"] * 2
+    assert worker.events("alone_unavailable") == []
+    assert worker.pid not in {entry["pid"] for entry in stage.ledger("start")}
+
+
+class Machine(Seam):
+    """One on which processes fail when they are told to, and whose clock can be set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late_seconds = 0.0
+        self.started = 0
+        self.go = asyncio.Event()
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.late_seconds
+
+    async def start_process(self, command: Sequence[str], **options: Any) -> SeamProcess:
+        self.started += 1
+        await self.go.wait()
+        return await super().start_process([sys.executable, "-c", "raise SystemExit(1)"])
+
+
+class Starting:
+    """Processes for suspects that don't come to work; `had` is what they had leased."""
+
+    def __init__(self, had: Sequence[Reclaimed] | None) -> None:
+        self.machine = Machine()
+        self.had = had
+        self.here = 0
+        self.ended = 0
+        self.suspects = Suspects(
+            find_launch=lambda: Launch("tests.promises.app:hf"),
+            run_here=self._run_here,
+            take_back=self._take_back,
+            look=self._look_in_vain,
+            died=lambda error: pytest.fail(f"died: {error!r}"),
+            processes_max=4,
+            seam=self.machine,
+        )
+
+    def _run_here(self) -> None:
+        self.here += 1
+
+    async def _take_back(self, worker_id: str, reason: str) -> Sequence[Reclaimed] | None:
+        self.ended += 1
+        return self.had
+
+    async def _look_in_vain(self) -> None: ...
+
+    async def fail(self, count: int = 1) -> None:
+        """Let so many processes start at once, and end."""
+        before = self.ended
+        self.machine.go.clear()
+        self.suspects.found(count)
+        self.machine.go.set()
+        await wait_until(lambda: self.ended == before + count, "all of them ended")
+
+    async def __aenter__(self) -> Starting:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for task in self.suspects.tasks:
+            task.cancel()
+
+
+async def test_a_database_that_can_not_be_asked_is_no_false_start() -> None:
+    away = Holdfast("postgresql://127.0.0.1:1/away")._make_store()
+    assert await take_back(away, "worker", "was killed") is None
+    await away.close()
+    async with Starting(had=None) as starting:
+        for _ in range(3):
+            await starting.fail()
+        assert (starting.machine.started, starting.here) == (3, 0)
+
+
+async def test_processes_that_fail_at_the_same_time_are_one_false_start() -> None:
+    async with Starting(had=[]) as starting:
+        await starting.fail(count=4)
+        await starting.fail()
+        assert (starting.machine.started, starting.here) == (5, 0)
+        starting.suspects.found(1)
+        assert (starting.machine.started, starting.here) == (5, 1)
+
+
+async def test_processes_for_suspects_are_tried_again_after_some_minutes() -> None:
+    async with Starting(had=[]) as starting, seen_events() as seen:
+        await starting.fail()
+        await starting.fail()
+        starting.suspects.found(1)
+        assert (starting.machine.started, starting.here) == (2, 1)
+        starting.machine.late_seconds = TRY_AGAIN_SECONDS
+        await starting.fail()
+        starting.suspects.found(1)
+        assert (starting.machine.started, starting.here) == (3, 2)
+        assert len(seen.named("alone_unavailable")) == 2

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from holdfast.backoff import Backoff
 from holdfast.context import Context
 from holdfast.definition import (
     Call,
@@ -25,14 +26,14 @@ from holdfast.domain import codec
 from holdfast.domain.errors import (
     BadArguments,
     ConfigurationError,
+    HoldfastError,
     JobFailed,
     JobNotFound,
     ResultTimeout,
-    StoreUnavailable,
     WrongState,
 )
 from holdfast.domain.ids import IdMaker
-from holdfast.domain.job import Attempt, Count, Filter, Job, NewJob, Page
+from holdfast.domain.job import Attempt, Count, Filter, Job, NewJob, Page, Reclaimed
 from holdfast.domain.limits import ENQUEUE_BATCH_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX
 from holdfast.domain.states import State
 from holdfast.maintenance.reclaiming import take_back
@@ -44,8 +45,8 @@ from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_
 from holdfast.stores.opening import absolute_url, make_store
 from holdfast.stores.protocol import Store
 from holdfast.worker import resources
-from holdfast.worker.backoff import Backoff
 from holdfast.worker.children.pool import make_children
+from holdfast.worker.origin import check_not_loading
 from holdfast.worker.processes import Birth, Launch, find_launch
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.slots import Slots, parse_queues
@@ -268,6 +269,8 @@ class Holdfast:
         until_empty: bool = False,
     ) -> WorkerReport:
         """`run_worker` for a process that is nothing but a worker: `holdfast worker`."""
+        if birth and birth.queues is not None:
+            queues = birth.queues
         slots = self._slots(1 if birth and birth.suspects_only else concurrency, queues)
         return await self._run_worker(slots, self._horizon(until_empty), launch, birth)
 
@@ -281,6 +284,7 @@ class Holdfast:
         until_empty: bool = False,
     ) -> bool:
         """Run several such processes until SIGTERM or SIGINT; answer whether all ended well."""
+        check_not_loading()
         slots = self._slots(concurrency, queues)  # what can't be right is told before they start
         options = ["--concurrency", str(slots.concurrency)]
         options += ["--queues", queues] if queues else []
@@ -295,15 +299,16 @@ class Holdfast:
         )
         return await supervisor.run()
 
-    async def _take_back(self, worker_id: str, reason: str) -> None:
-        """Free what a worker had that died, on a connection for this moment."""
+    async def _take_back(self, worker_id: str, reason: str) -> Sequence[Reclaimed] | None:
+        """Free what a worker had that died, on a connection for this moment. Without it the leases
+        run out: whatever is wrong with the database, the other workers go on."""
         try:
             store = await self._open()
-        except StoreUnavailable as error:
+        except HoldfastError as error:
             logs.event(WARNING, "sweep_failed", str(error))
-            return
+            return None
         try:
-            await take_back(store, worker_id, reason)
+            return await take_back(store, worker_id, reason)
         finally:
             await store.close()
 
@@ -338,6 +343,7 @@ class Holdfast:
         launch: Launch | None = None,
         birth: Birth | None = None,
     ) -> WorkerReport:
+        check_not_loading()
         making = make_children(self, self._database, self._definitions, self.settings, self._seam)
         async with making as children, resources.opened(self._resources) as made:
             worker = Worker(
@@ -412,6 +418,7 @@ class Holdfast:
                     await opening.result().close()
 
     async def _open(self) -> Store:
+        check_not_loading()
         store = self._make_store()
         try:
             await store.open()

@@ -7,7 +7,6 @@ are the same for all.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import (
@@ -21,19 +20,27 @@ from contextlib import (
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
+from holdfast.backoff import Backoff
 from holdfast.domain import codec
 from holdfast.domain.errors import LeaseLost, StoreUnavailable, WrongState
 from holdfast.domain.job import Claimed, Settlement, Standing
 from holdfast.domain.states import State
-from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
-from holdfast.stores.foreign.failures import DriverError, is_of_driver, unwrapped
+from holdfast.seam import Seam
+from holdfast.stores.foreign import (
+    Driver,
+    Foreign,
+    recognise_async,
+    recognise_sync,
+    run_now,
+    to_its_end,
+)
+from holdfast.stores.foreign.failures import is_of_driver, is_refusal, unwrapped
 from holdfast.stores.protocol import Enrolled
 
 T = TypeVar("T")
 
 _ASK_SECONDS_MIN = 0.1
 _ASK_SECONDS_MAX = 5.0
-_INTEGRITY = "23"  # the class of SQLSTATE
 
 
 @runtime_checkable
@@ -58,6 +65,7 @@ class Completing:
         store: CompletingStore,
         result_bytes_max: int,
         loop: asyncio.AbstractEventLoop,
+        seam: Seam,
     ) -> None:
         self.settled: Settlement | None = None
         self.is_settling = False
@@ -66,7 +74,9 @@ class Completing:
         self._store = store
         self._result_bytes_max = result_bytes_max
         self._loop = loop
+        self._seam = seam
         self._is_open = False
+        self._committing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def block(self, connection: Any = None) -> AsyncIterator[Any]:
@@ -78,18 +88,19 @@ class Completing:
                 try:
                     with self._store.holding():
                         yield given
-                    settlement, failure = await self._settle(foreign)
+                    settlement = await self._settle(foreign)
                 except BaseException:
+                    self.is_settling = False
                     await self._roll_back(foreign)
                     raise
-                if failure is not None:
-                    await self._roll_back(foreign)
-                    await self._find_out(failure)
-                self.settled = settlement
+                # In a task of its own: a handler that is cancelled meanwhile must still learn what
+                # happened, or its job's success would be taken for a lost lease.
+                self._committing = asyncio.create_task(self._commit(foreign, settlement))
+                await to_its_end(self._committing)
 
     @contextmanager
     def block_sync(self, connection: Any = None) -> Iterator[Any]:
-        if asyncio._get_running_loop() is self._loop:
+        if is_on_loop(self._loop):
             raise RuntimeError("this would wait for itself here: async with ctx.completing()")
         with self._only_once():
             lent = self._lent() if connection is None else nullcontext(connection)
@@ -99,14 +110,22 @@ class Completing:
                 try:
                     with self._store.holding():
                         yield given
-                    settlement, failure = run_now(self._settle(foreign))
+                    settlement = run_now(self._settle(foreign))
                 except BaseException:
+                    self.is_settling = False
                     run_now(self._roll_back(foreign))
                     raise
-                if failure is not None:
+                try:
+                    run_now(foreign.run(_commit))
+                except Exception as failure:
                     run_now(self._roll_back(foreign))
                     _wait(self._find_out(failure), self._loop)
                 self.settled = settlement
+
+    def give_up(self) -> None:
+        """Wait no longer for a commit: the worker ends, and nobody hears of it any more."""
+        if self._committing is not None:
+            self._committing.cancel()
 
     @contextmanager
     def _only_once(self) -> Iterator[None]:
@@ -124,6 +143,9 @@ class Completing:
     async def _begin(self, foreign: Foreign) -> None:
         try:
             await foreign.run(_begin)
+        except asyncio.CancelledError:
+            await self._roll_back(foreign)
+            raise
         except Exception as error:
             if not is_of_driver(unwrapped(error)):
                 raise
@@ -131,9 +153,8 @@ class Completing:
                 f"no transaction could be begun for job {self._job.id}: {error}"
             ) from error
 
-    async def _settle(self, foreign: Foreign) -> tuple[Settlement, Exception | None]:
-        """Settle as the last statement, and commit. An error of the commit is answered: nobody
-        knows yet what happened."""
+    async def _settle(self, foreign: Foreign) -> Settlement:
+        """Settle, as the last statement before the commit."""
         job, result = self._job, codec.encode_result(self.result, bytes_max=self._result_bytes_max)
         settlement = Settlement(
             job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result
@@ -146,11 +167,15 @@ class Completing:
         self.is_settling = True
         if not await foreign.run(settle):
             raise LeaseLost(job.id, job.fence)
+        return settlement
+
+    async def _commit(self, foreign: Foreign, settlement: Settlement) -> None:
         try:
             await foreign.run(_commit)
-        except Exception as error:
-            return settlement, error
-        return settlement, None
+        except Exception as failure:
+            await self._roll_back(foreign)
+            await self._find_out(failure)
+        self.settled = settlement
 
     async def _roll_back(self, foreign: Foreign) -> None:
         # What breaks a connection rolls back, too; and the first error is the one to tell.
@@ -165,21 +190,21 @@ class Completing:
             return
         if standing != Standing(State.RUNNING, fence):
             raise LeaseLost(self._job.id, fence) from failure
-        if not _may_pass(failure):
-            raise failure
+        inner = unwrapped(failure)
+        if is_refusal(inner) or not is_of_driver(inner):
+            raise failure  # it is the handler's own
         raise StoreUnavailable(
             f"the commit of job {self._job.id} failed, and nothing was written: {failure}"
         ) from failure
 
     async def _ask(self) -> Standing | None:
         """Ask until there is an answer; the lease is held meanwhile."""
-        seconds = _ASK_SECONDS_MIN
+        backoff = Backoff(self._seam, _ASK_SECONDS_MIN, _ASK_SECONDS_MAX)
         while True:
             try:
                 return await self._store.standing(self._job.id)
             except StoreUnavailable:
-                await asyncio.sleep(seconds)
-                seconds = min(_ASK_SECONDS_MAX, seconds * 2)
+                await backoff.wait()
 
     @contextmanager
     def _lent(self) -> Iterator[SyncConnection]:
@@ -241,17 +266,16 @@ class _Remote:
         return _wait(self._foreign.run(work), self._loop)
 
 
+def is_on_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    """Does this run on the loop? Then waiting for it here would never end."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
 def _wait(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-
-def _may_pass(failure: Exception) -> bool:
-    """Is it one of the database or the way to it, and not of what the handler wrote?"""
-    inner = unwrapped(failure)
-    refused = isinstance(inner, sqlite3.IntegrityError) or str(
-        DriverError(inner).sqlstate
-    ).startswith(_INTEGRITY)
-    return is_of_driver(inner) and not refused
 
 
 async def _begin(driver: Driver) -> None:

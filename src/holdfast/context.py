@@ -10,10 +10,11 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 from uuid import UUID
 
-from holdfast.completing import Completing, CompletingStore
+from holdfast.completing import Completing, CompletingStore, is_on_loop
 from holdfast.domain import codec
 from holdfast.domain.errors import ConfigurationError, LeaseLost
 from holdfast.domain.job import Claimed, Lease, Settlement
+from holdfast.seam import Seam
 
 
 class ContextStore(Protocol):
@@ -33,6 +34,7 @@ class Context:
         "_job",
         "_loop",
         "_result_bytes_max",
+        "_seam",
         "_stop",
         "_store",
         "noticed_stop",
@@ -45,6 +47,7 @@ class Context:
         store: ContextStore,
         resources: Mapping[str, Any],
         result_bytes_max: int,
+        seam: Seam,
     ) -> None:
         self._job = job
         self._store = store
@@ -53,6 +56,7 @@ class Context:
         self._completing: Completing | None = None
         self.noticed_stop = False
         self._result_bytes_max = result_bytes_max
+        self._seam = seam
         self.resources = resources
 
     @property
@@ -113,7 +117,7 @@ class Context:
 
     def progress_sync(self, value: Any) -> None:
         """`progress` for handlers that run in a thread."""
-        if asyncio._get_running_loop() is self._loop:
+        if is_on_loop(self._loop):
             raise RuntimeError("progress_sync would wait for itself here: await ctx.progress(...)")
         asyncio.run_coroutine_threadsafe(self.progress(value), self._loop).result()
 
@@ -153,7 +157,7 @@ class Context:
             if not isinstance(self._store, CompletingStore):
                 raise ConfigurationError("ctx.completing is not available in child processes")
             self._completing = Completing(
-                self._job, self._store, self._result_bytes_max, self._loop
+                self._job, self._store, self._result_bytes_max, self._loop, self._seam
             )
         return self._completing
 
@@ -164,3 +168,8 @@ class Context:
     def tell_to_stop(self) -> None:
         if self._stop is not None:
             self._stop.set()
+
+    def give_up(self) -> None:
+        """Let a commit that is under way end as it may: the worker ends now."""
+        if self._completing is not None:
+            self._completing.give_up()

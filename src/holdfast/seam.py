@@ -13,15 +13,26 @@ import random
 import signal
 import socket
 import sqlite3
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
+
+# A copy of this process that a handler makes with os.fork has all that is open here. Whoever opens
+# what must not be shared holds this lock meanwhile, and copies are made before or after.
+no_forks = threading.Lock()
+os.register_at_fork(
+    before=no_forks.acquire,
+    after_in_parent=no_forks.release,
+    after_in_child=no_forks.release,
+)
 
 
 class Lane(Protocol[Item]):
@@ -98,12 +109,19 @@ class Seam:
         self, command: Sequence[str], *, pass_fds: Sequence[int] = ()
     ) -> Process:
         """Start a process in a session of its own: Ctrl-C reaches it through us, and once."""
-        return await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-            pass_fds=tuple(pass_fds),
-        )
+        thread = self.threads("holdfast-process", 1)
+        try:
+            starting = thread.submit(partial(_start_process, command, pass_fds))
+        except RuntimeError as error:
+            raise BlockingIOError(str(error)) from error  # no room for another thread
+        try:
+            process = await asyncio.wrap_future(starting)
+            return _ThreadProcess(process, thread)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_kill_late)
+            raise
+        finally:
+            thread.close()
 
     def exit(self, code: int) -> None:
         """End the process here and now, whatever its other threads do."""
@@ -129,6 +147,45 @@ class Seam:
         return sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, cached_statements=256
         )
+
+
+def _start_process(command: Sequence[str], pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:
+    # It waits for the end of a pipe, which a copy of this process would keep open.
+    with no_forks:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=pass_fds
+        )
+
+
+def _kill_late(starting: Future[subprocess.Popen[bytes]]) -> None:
+    """End a process that has started after all, when nobody waited for it any longer."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().kill()
+        starting.result().wait()
+
+
+class _ThreadProcess:
+    """A process for whose end a thread waits."""
+
+    def __init__(self, process: subprocess.Popen[bytes], thread: Threads) -> None:
+        self._process = process
+        self._ended: Future[int] = Future()
+        self._ended.set_running_or_notify_cancel()  # whoever waits no longer can't cancel it
+        thread.submit(lambda: self._ended.set_result(process.wait()))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        return await asyncio.wrap_future(self._ended)
+
+    def send_signal(self, signal: int) -> None:
+        self._process.send_signal(signal)
 
 
 class _ThreadLane(Generic[T]):

@@ -11,10 +11,9 @@ from typing import Any
 
 from holdfast.domain import limits
 from holdfast.domain.errors import ConfigurationError
-from holdfast.domain.retention import Retention, parse_rules
+from holdfast.domain.retention import DAY_SECONDS, Retention, parse_rules
 
 DEFAULT_URL = "sqlite:///holdfast.db"
-DAY_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,8 @@ class Settings:
 
     @property
     def retention(self) -> Retention:
-        return Retention(self.history_kept_seconds, parse_rules(self.history_kept_rules))
+        rules = parse_rules(self.history_kept_rules)
+        return Retention(self.history_kept_seconds, rules, self.keys_kept_seconds)
 
 
 def read_settings(

@@ -271,6 +271,14 @@ MUTANTS = [
         "test_a_poison_in_a_child_process_ends_as_dead_and_harms_no_other[sqlite]",
     ),
     Mutant(
+        "06 a job dies of what another left in its child process",
+        "domain/outcomes.py",
+        "settlement.state is State.DEAD and crashed.reused and job.releases == 0",
+        "False",
+        SIX_CHILDREN,
+        "test_no_job_is_dead_for_what_an_earlier_one_left_in_its_child_process[sqlite]",
+    ),
+    Mutant(
         "07 SQLite lets a row that ended in place change",
         SQLITE_SCHEMA,
         "    OR (old.state <> 'queued' AND old.state <> 'running')\n",
@@ -397,24 +405,32 @@ MUTANTS = [
     Mutant(
         "13 a blocked process lives on",
         "worker/watchdog.py",
-        "        self._seam.exit(BLOCKED_CODE)\n",
-        "",
+        "                    self._seam.exit(BLOCKED_CODE)\n",
+        "                    pass\n",
         THIRTEEN_BLOCKED,
         "test_a_blocked_process_settles_its_jobs_and_ends[sqlite]",
     ),
     Mutant(
         "13 the neighbours of a blocked handler are left to their leases",
         "worker/watchdog.py",
-        "                settlements.append(self._settlement(run, run in guilty))\n",
-        "                settlements += [self._settlement(run, True)] if run in guilty else []\n",
+        "[run for run in ours if run not in guilty]",
+        "[]",
         THIRTEEN_BLOCKED,
         "test_a_blocked_process_settles_its_jobs_and_ends[sqlite]",
     ),
     Mutant(
+        "13 one refused release of a blocked process loses all",
+        "worker/watchdog.py",
+        "any(found) and len(batch) > 1",
+        "False",
+        THIRTEEN_BLOCKED,
+        "test_a_release_that_is_refused_keeps_a_blocked_process_from_handing_back_no_other[sqlite]",
+    ),
+    Mutant(
         "13 a worker without a slot lives on",
         "worker/runner.py",
-        "len(self._hung) == self._slots.concurrency",
-        "len(self._hung) > self._slots.concurrency",
+        "hung == self._slots.concurrency",
+        "hung > self._slots.concurrency",
         THIRTEEN_BLOCKED,
         "test_a_worker_without_a_slot_that_is_not_hung_ends_with_an_error[sqlite]",
     ),
@@ -499,10 +515,12 @@ MUTANTS = [
         "14 a handler that does not listen keeps its job",
         "worker/runner.py",
         """\
-            if run.settlement is None:
+            elif run.settlement is None:
                 self._settle(run, Released())
 """,
-        "",
+        """\
+            elif run.settlement is None:
+""",
         FOURTEEN,
         "test_a_handler_that_does_not_listen_is_released_and_left_behind[sqlite]",
     ),

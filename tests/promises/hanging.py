@@ -13,6 +13,8 @@ from tests.support.processes import LOOK_SECONDS, pause
 TIMEOUT_SECONDS = 0.3
 SECOND = "second"
 
+left_behind: list[threading.Event] = []
+
 
 async def hang_in_loop(ctx: Context) -> str:
     """Don't listen to being cancelled, at the first attempt."""
@@ -43,6 +45,24 @@ def work_in_child(ctx: Context) -> str:
     return "done"
 
 
+def leave_poison(ctx: Context) -> None:
+    """Leave a thread behind that kills the process when the next job runs there."""
+    left_behind.append(threading.Event())
+
+    def act() -> None:
+        left_behind[0].wait()
+        POISONS["exit"]()
+
+    threading.Thread(target=act, daemon=True).start()
+
+
+def come_next(ctx: Context) -> str:
+    if left_behind:
+        left_behind[0].set()
+        threading.Event().wait()
+    return "done"
+
+
 class Hanging:
     def __init__(self, hf: Holdfast) -> None:
         self.in_loop = hf.job(retry=SOON, timeout_seconds=TIMEOUT_SECONDS)(hang_in_loop)
@@ -52,6 +72,8 @@ class Hanging:
         )(hang_in_thread)
         self.poison = hf.job(executor="process", retry=SOON)(poison_child)
         self.work = hf.job(executor="process", retry=SOON)(work_in_child)
+        self.leave_poison = hf.job(executor="process", retry=SOON)(leave_poison)
+        self.come_next = hf.job(executor="process", retry=SOON)(come_next)
 
 
 hf = Holdfast()

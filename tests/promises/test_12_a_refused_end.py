@@ -27,6 +27,11 @@ $$;
 CREATE TRIGGER refused BEFORE INSERT ON history FOR EACH ROW
 WHEN (new.name = 'refused' AND {condition}) EXECUTE FUNCTION refuse()
 """
+END_IN_PLACE = """
+UPDATE jobs
+SET state = 'succeeded', fence = fence + 1, finished_at = started_at, lease_owner = NULL,
+    lease_expires_at = NULL
+"""
 NEIGHBOURS = 9
 
 
@@ -95,6 +100,34 @@ async def test_a_job_that_the_database_lets_not_end_keeps_no_other_from_ending(
             assert not done.is_set()
             await wait_until(done.is_set, "taken back")
         assert (await hf.get(bad.id)).state is State.RUNNING
+
+
+@both_stores
+async def test_an_ended_job_that_the_database_lets_not_move_ends_no_worker(
+    store_url: str,
+) -> None:
+    """An older version had ended it in its place among the live ones."""
+    quick = QUICK | {"reclaim_seconds": 0.1}
+    async with Holdfast(store_url, **quick) as hf, seen_events() as seen:
+        done = asyncio.Event()
+
+        @hf.job
+        async def refused() -> None:
+            return None
+
+        @hf.job
+        async def waiting() -> None:
+            done.set()
+
+        bad = await refused.enqueue()
+        await leave_leased(hf, store_url, bad.id)
+        await execute(store_url, END_IN_PLACE)
+        await refuse(store_url, "true")
+        async with working(hf, concurrency=1):
+            assert "not this one" in (await seen.first("tidy_refused")).message
+            await waiting.enqueue()
+            await signal(done)
+        assert (await hf.get(bad.id)).state is State.SUCCEEDED
 
 
 async def leave_leased(hf: Holdfast, url: str, job_id: UUID) -> None:

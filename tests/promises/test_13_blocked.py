@@ -4,12 +4,76 @@ does one that has no slot left."""
 from __future__ import annotations
 
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
+import asyncpg
 import pytest
 
-from holdfast import State
+from holdfast import Job, State
 from holdfast.worker.watchdog import BLOCKED_CODE
+from tests.promises.blocking import Blocking
 from tests.promises.stage import Stage, both_stores
+from tests.support.crashing import is_alive
+from tests.support.processes import Process, wait_until
+from tests.support.running import execute
+
+REFUSAL = "CREATE TRIGGER refused BEFORE UPDATE ON jobs {condition} {action}"
+SQLITE_ACTION = "BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+POSTGRES_FUNCTION = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'not this one';
+END
+$$
+"""
+
+
+@pytest.fixture
+def blocking(stage: Stage) -> Blocking:
+    return Blocking(stage.hf)
+
+
+def start_worker(stage: Stage) -> Process:
+    """It ends long before a lease runs out."""
+    return stage.worker(
+        app="blocking:hf", lease_seconds=30, renew_seconds=0.3, timeout_grace_seconds=0.2
+    )
+
+
+@asynccontextmanager
+async def locked(stage: Stage, *jobs: Job) -> AsyncIterator[None]:
+    """Hold the rows of these jobs, as a connection does that stands between UPDATE and COMMIT."""
+    connection = await asyncpg.connect(stage.url)
+    try:
+        async with connection.transaction():
+            await connection.fetch(
+                "SELECT FROM holdfast.jobs WHERE id = ANY ($1) FOR UPDATE",
+                [job.id for job in jobs],
+            )
+            yield
+    finally:
+        await connection.close()
+
+
+async def refuse_releases(stage: Stage, tenant: str) -> None:
+    """Let the database refuse to hand back jobs of this tenant."""
+    condition, action = f"WHEN (new.tenant = '{tenant}' AND new.releases = 1)", SQLITE_ACTION
+    if not stage.is_sqlite:
+        await execute(stage.url, POSTGRES_FUNCTION)
+        condition, action = f"FOR EACH ROW {condition}", "EXECUTE FUNCTION refuse()"
+    await execute(stage.url, REFUSAL.format(condition=condition, action=action))
+
+
+async def standing(stage: Stage, job: Job) -> tuple[Any, ...]:
+    found = await stage.hf.get(job.id)
+    return found.state, found.attempts, found.releases
+
+
+HANDED_BACK = (State.QUEUED, 0, 1)
+LEFT_TO_ITS_LEASE = (State.RUNNING, 1, 0)
 
 
 @both_stores
@@ -33,6 +97,89 @@ async def test_a_blocked_process_settles_its_jobs_and_ends(stage: Stage) -> None
     for neighbour in neighbours:
         found = await stage.hf.get(neighbour.id)
         assert (found.state, found.attempts, found.releases) == (State.QUEUED, 0, 1)
+
+
+@both_stores
+async def test_a_job_without_a_timeout_may_not_block_a_neighbour_past_its_own(
+    stage: Stage, blocking: Blocking
+) -> None:
+    neighbour = await blocking.wait_briefly.options(priority=-1).enqueue("never")
+    job = await blocking.block_without_timeout.options(max_attempts=1).enqueue()
+    worker = start_worker(stage)
+    assert await worker.ended() == BLOCKED_CODE
+    (ended,) = await stage.ended(job)
+    assert (ended.state, ended.error_code) == (State.DEAD, "TIMEOUT")
+    assert (ended.error_text or "").startswith("blocked the event loop; after ")
+    assert await standing(stage, neighbour) == HANDED_BACK
+
+
+@pytest.mark.parametrize("held", ["ended", pytest.param("neighbour", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+async def test_a_row_that_is_locked_keeps_a_blocked_process_from_settling_no_other(
+    stage: Stage, blocking: Blocking, held: str
+) -> None:
+    """The loop may have been blocked while a connection of its own held what it was settling."""
+    ending = await blocking.wait.enqueue("gate")
+    neighbours = [await blocking.wait.enqueue("never") for _ in range(3)]
+    worker = start_worker(stage)
+    await stage.noted("start", times=4)
+    async with locked(stage, ending if held == "ended" else neighbours.pop()):
+        stage.open_gate("gate")
+        await stage.noted("finish", ending.id)
+        job = await blocking.block.options(max_attempts=1).enqueue()
+        assert await worker.ended() == BLOCKED_CODE
+    (ended,) = await stage.ended(job)
+    assert (ended.state, ended.error_code) == (State.DEAD, "TIMEOUT")
+    assert [await standing(stage, each) for each in neighbours] == [HANDED_BACK] * len(neighbours)
+    assert "leases left to run out: 1 (" in (await worker.logs("blocked"))["message"]
+
+
+@both_stores
+async def test_a_release_that_is_refused_keeps_a_blocked_process_from_handing_back_no_other(
+    stage: Stage, blocking: Blocking
+) -> None:
+    refused = await blocking.wait.options(tenant="refused").enqueue("never")
+    await refuse_releases(stage, "refused")
+    neighbours = [await blocking.wait.enqueue("never") for _ in range(2)]
+    worker = start_worker(stage)
+    await stage.noted("start", times=3)
+    job = await blocking.block.options(max_attempts=1).enqueue()
+    assert await worker.ended() == BLOCKED_CODE
+    assert (await stage.ended(job))[0].error_code == "TIMEOUT"
+    assert [await standing(stage, each) for each in neighbours] == [HANDED_BACK] * 2
+    assert await standing(stage, refused) == LEFT_TO_ITS_LEASE
+    assert "not this one" in (await worker.logs("blocked"))["message"]
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_blocked_process_that_can_not_settle_ends_all_the_same(
+    stage: Stage, blocking: Blocking
+) -> None:
+    await blocking.block_without_a_way_out.enqueue()
+    worker = start_worker(stage)
+    assert await worker.ended() == BLOCKED_CODE
+    assert "there is no way out" in (await worker.logs("blocked"))["message"]
+
+
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+async def test_child_processes_are_gone_before_a_blocked_process_hands_their_jobs_back(
+    stage: Stage, blocking: Blocking
+) -> None:
+    in_child = await blocking.hang_in_child.enqueue()
+    worker = start_worker(stage)
+    child = (await stage.noted("start", in_child.id))["pid"]
+    job = await blocking.block.options(max_attempts=1).enqueue()
+    await stage.noted("start", job.id)
+    async with locked(stage, job, in_child):
+        await wait_until(lambda: not is_alive(child), lambda: f"killed: {worker.text}")
+        assert worker.code is None
+        assert await standing(stage, in_child) == LEFT_TO_ITS_LEASE
+    await wait_until(partial(is_handed_back, stage, in_child), "handed back")
+    assert await worker.ended() == BLOCKED_CODE
+
+
+async def is_handed_back(stage: Stage, job: Job) -> bool:
+    return await standing(stage, job) == HANDED_BACK
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

@@ -4,11 +4,32 @@ attempt given back."""
 from __future__ import annotations
 
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 
+import asyncpg
 import pytest
 
 from holdfast import Job, State
+from holdfast.domain.limits import STOP_SECONDS_MAX
 from tests.promises.stage import Stage, both_stores
+from tests.promises.stopping import Stopping
+from tests.support.crashing import is_alive
+from tests.support.processes import wait_until
+from tests.support.running import execute
+
+SLOW_COMMIT = """
+CREATE TABLE public.commits (job text);
+CREATE FUNCTION public.wait_for_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(14);
+    RETURN NULL;
+END
+$$;
+CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON public.commits DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION public.wait_for_gate()
+"""
 
 
 @both_stores
@@ -78,3 +99,73 @@ async def test_a_released_job_starts_at_once_at_the_next_worker(stage: Stage) ->
     worker.signal(signal.SIGTERM)
     again = await stage.noted("start", job.id, times=2)
     assert (again["pid"], again["attempt"], again["fence"]) == (heir.pid, 1, 3)
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_child_process_that_does_not_listen_is_killed_and_its_job_released(
+    stage: Stage,
+) -> None:
+    job = await Stopping(stage.hf).hang_in_child.enqueue()
+    worker = stage.worker(app="stopping:hf", grace_seconds=0)
+    child = (await stage.noted("start", job.id))["pid"]
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended() == 0
+    assert_released(await stage.hf.get(job.id))
+    assert not is_alive(child)
+    assert "Error" not in worker.text
+
+
+@asynccontextmanager
+async def transaction(stage: Stage, sql: str) -> AsyncIterator[asyncpg.Connection]:
+    """Hold the locks that this takes."""
+    connection = await asyncpg.connect(stage.url)
+    try:
+        async with connection.transaction():
+            await connection.execute(sql)
+            yield connection
+    finally:
+        await connection.close()
+
+
+async def is_queued(stage: Stage, job: Job) -> bool:
+    return (await stage.hf.get(job.id)).state is State.QUEUED
+
+
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+async def test_a_thread_that_is_committing_keeps_no_other_job_from_being_released(
+    stage: Stage,
+) -> None:
+    """Its own job is not released: it holds the row, and the commit is worth waiting for."""
+    jobs = Stopping(stage.hf)
+    await execute(stage.url, SLOW_COMMIT)
+    async with transaction(stage, "SELECT pg_advisory_xact_lock(14)") as gate:
+        deaf = await jobs.stubborn.enqueue("never")
+        committing = await jobs.complete_in_thread.enqueue()
+        worker = stage.worker(app="stopping:hf", grace_seconds=0, lease_seconds=30)
+        await stage.noted("start", deaf.id)
+        waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        await wait_until(partial(gate.fetch, waiting), "committing")
+        worker.signal(signal.SIGTERM)
+        await wait_until(partial(is_queued, stage, deaf), lambda: f"released: {worker.text}")
+    assert await worker.ended() == 0
+    assert_released(await stage.hf.get(deaf.id))
+    (ended,) = await stage.ended(committing)
+    assert (ended.state, ended.attempts) == (State.SUCCEEDED, 1)
+    assert (await worker.logs("stopped"))["message"] == "1 succeeded, 1 released"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+async def test_a_worker_stops_in_time_whatever_is_in_its_way(stage: Stage) -> None:
+    """A handler does not listen, its release can't be written, and a child does not end."""
+    jobs = Stopping(stage.hf)
+    in_child = await jobs.quick_in_child.enqueue()
+    deaf = await jobs.stubborn.enqueue("never")
+    worker = stage.worker(app="stopping:hf", grace_seconds=0, lease_seconds=30)
+    await stage.noted("start", deaf.id)
+    await stage.ended(in_child)
+    row = f"SELECT FROM holdfast.jobs WHERE id = '{deaf.id}' FOR UPDATE"
+    async with transaction(stage, row):
+        worker.signal(signal.SIGTERM)
+        assert await worker.ended(STOP_SECONDS_MAX) == 0
+    assert (await stage.hf.get(deaf.id)).state is State.RUNNING

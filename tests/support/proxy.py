@@ -18,10 +18,11 @@ COMMIT = b"COMMIT"
 @dataclass
 class CommitCut:
     """Cut a connection when it commits, if it has sent `marker` before: before the server hears of
-    the commit, or when it has committed and answers."""
+    the commit, or when it has committed and answers. Or hold it there, until `goes_on` is set."""
 
     marker: bytes
     before: bool
+    goes_on: asyncio.Event | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -59,6 +60,15 @@ class Proxy:
         """Cut the next connection that commits after it has sent the marker; once."""
         self._commit_cut = CommitCut(marker, before)
         return self._commit_cut
+
+    def hold_at_commit(self, marker: bytes, *, before: bool) -> CommitCut:
+        """Hold the next connection that commits after it has sent the marker; once."""
+        self._commit_cut = CommitCut(marker, before, asyncio.Event())
+        return self._commit_cut
+
+    def let_go(self, held: CommitCut) -> None:
+        assert held.goes_on is not None
+        self._call(self._do(held.goes_on.set))
 
     def switch(self, target_port: int) -> None:
         """Lead all connections that come from now on to this port, and cut the others."""
@@ -157,7 +167,9 @@ class Proxy:
             cut = self._commit_cut
             if cut is not None and not cut.done.is_set() and ends_at(cut, data):
                 cut.done.set()
-                return
+                if cut.goes_on is None:
+                    return
+                await cut.goes_on.wait()
             target.write(data)
             await target.drain()
 

@@ -13,12 +13,15 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+from click.exceptions import Exit
 
 from holdfast.app import Holdfast
-from holdfast.cli.session import Command, run
+from holdfast.cli.session import Command, run, say
 from holdfast.cli.target import load_app
+from holdfast.domain.errors import WorkerHung
 from holdfast.observability import logs
 from holdfast.worker.processes import Birth, Launch
+from holdfast.worker.watchdog import BLOCKED_CODE
 
 T = TypeVar("T")
 
@@ -65,9 +68,20 @@ def worker(
         logs.configure(log_format or "auto", log_level)
     launch = _launch(app, born, log_format, log_level)
     if processes is None:
-        run(_work(found, launch, born, choices))
+        _run(_work(found, launch, born, choices), born)
     elif not run(found.run_processes(launch, processes, **choices)):
         raise click.ClickException("a worker process did not end well; the log says which")
+
+
+def _run(work: Coroutine[Any, Any, None], born: Birth | None) -> None:
+    try:
+        run(work)
+    except WorkerHung as error:
+        if born is None:
+            raise
+        # Whoever started this process must not take it for one that never came to work.
+        say(str(error))
+        raise Exit(BLOCKED_CODE) from None
 
 
 def _load(app: str, born: Birth | None) -> Holdfast:

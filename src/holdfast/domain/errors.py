@@ -12,7 +12,7 @@ HoldfastError
 ├── JobFailed                   `hf.result` of a job that did not succeed
 ├── ResultTimeout               `hf.result` gave up waiting (a TimeoutError, too)
 ├── LeaseLost                   a write with a fence that is no longer the job's
-├── WorkerHung                  no slot of the worker is left: its handlers don't stop
+├── WorkerHung                  handlers don't stop, and nothing else can start beside them
 ├── StoreError
 │   ├── StoreUnavailable        the database can't be reached now; trying again may help
 │   └── StoreRefused            the database refused a value; trying again will not help
@@ -100,10 +100,14 @@ class LeaseLost(HoldfastError):
 
 
 class WorkerHung(HoldfastError):
-    def __init__(self, handlers: int) -> None:
+    def __init__(self, handlers: int, *, suspects_wait: bool = False) -> None:
+        trouble = (
+            f"jobs that have to run alone can't run beside {handlers} handlers that don't stop"
+            if suspects_wait
+            else f"all {handlers} slots are taken by handlers that don't stop"
+        )
         super().__init__(
-            f"all {handlers} slots are taken by handlers that don't stop, though their jobs were"
-            " settled; the worker ends, to be started anew"
+            f"{trouble}, though their jobs were settled; the worker ends, to be started anew"
         )
 
 

@@ -34,10 +34,17 @@ PAGE_ROWS_MAX: Final = 1000
 PAGE_LOOK_MAX: Final = 10_000  # rows that one step of a filtered list looks at
 PAGE_STEPS_MAX: Final = 20  # such steps in one call; the page says where to go on
 HISTORY_RULES_MAX: Final = 100  # rules of the setting `history_kept_rules`
+HISTORY_KEY_DAYS_MAX: Final = 100  # days of partitions for jobs that are kept for their keys
 HISTORY_SECONDS_MAX: Final = 10 * 366 * 86400
+HISTORY_DAYS_AHEAD: Final = 2  # PostgreSQL: partitions that are made before they are needed
+HISTORY_STRAYS_MAX: Final = 10_000  # rows that a new partition takes from `history_rest`
+HISTORY_REST_BYTES_MAX: Final = 512 * 1024 * 1024  # of `history_rest`; read for a new partition
+HISTORY_COUNTS_FOLDED_MAX: Final = 10_000  # rows of `history_counts` in one step of upkeep
 
 CRASHES_IN_COMPANY_MAX: Final = 2  # with so many crashes a job waits for its own process
+SUSPECTS_COUNTED_MAX: Final = 100  # stand for any number above
 CHILD_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # between a worker and a child process
+STOP_SECONDS_MAX: Final = 10  # what a worker takes to stop when its grace time is over
 
 REPR_CHARS_MAX: Final = 1000  # what a result keeps of an object that JSON can't hold
 PREVIEW_BYTES_MAX: Final = 1000  # what is kept of a result that is too large

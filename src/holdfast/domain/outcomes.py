@@ -33,10 +33,14 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """The child process that ran the handler, and nothing else, died."""
+    """The child process that ran the handler, and nothing else, died.
+
+    One that is `reused` had run other jobs before, and one of these may have left the cause behind.
+    """
 
     code: str
     text: str
+    reused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settl
             return Settlement(job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result)
         case Failed():
             return _decide_failed(job, outcome, retry, chance)
-        case Crashed(code, text):
-            return _decide_crashed(job, Failed(code, text), retry, chance)
+        case Crashed():
+            return _decide_crashed(job, outcome, retry, chance)
         case Snoozed():
             return _decide_snoozed(job, outcome, retry, chance)
         case Released():
@@ -99,9 +103,19 @@ def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) ->
     )
 
 
-def _decide_crashed(job: Claimed, failed: Failed, retry: Retry, chance: float) -> Settlement:
-    settlement = _decide_failed(job, failed, retry, chance)
-    return msgspec.structs.replace(settlement, crashed=True, outcome="crashed")
+def _decide_crashed(job: Claimed, crashed: Crashed, retry: Retry, chance: float) -> Settlement:
+    """Settle it as failed. But no job is dead for a crash that another may have caused: it is given
+    back once, with its attempt, and then gets a process that has run nothing else."""
+    settlement = _decide_failed(job, Failed(crashed.code, crashed.text), retry, chance)
+    in_doubt = settlement.state is State.DEAD and crashed.reused and job.releases == 0
+    return msgspec.structs.replace(
+        settlement,
+        crashed=True,
+        outcome="crashed",
+        state=State.QUEUED if in_doubt else settlement.state,
+        attempt_back=in_doubt,
+        released=in_doubt,
+    )
 
 
 def _decide_snoozed(job: Claimed, snoozed: Snoozed, retry: Retry, chance: float) -> Settlement:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.domain.errors import ConfigurationError
-from holdfast.domain.limits import HISTORY_RULES_MAX, HISTORY_SECONDS_MAX
+from holdfast.domain.limits import HISTORY_KEY_DAYS_MAX, HISTORY_RULES_MAX, HISTORY_SECONDS_MAX
 from holdfast.domain.states import ENDED, State
 
 ANY = "*"
+DAY_SECONDS: Final = 86400.0
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
@@ -25,10 +26,12 @@ class Rule(NamedTuple):
 
 class Retention(NamedTuple):
     """The first rule that matches decides: those that name queue and state come first, then those
-    that name a queue, then those that name a state."""
+    that name a queue, then those that name a state. A job with an idempotency key is kept at least
+    as long as its key."""
 
     kept_seconds: float
     rules: Sequence[Rule] = ()
+    keys_kept_seconds: float = 0.0
 
     def kept_seconds_of(self, queue: str, state: State) -> float:
         for rule in self.rules:
@@ -39,6 +42,18 @@ class Retention(NamedTuple):
     @property
     def longest_seconds(self) -> float:
         return max([self.kept_seconds, *(rule.kept_seconds for rule in self.rules)])
+
+    def possible_seconds(self) -> list[float]:
+        """How long jobs may be kept, to the day, for who makes room ahead."""
+        by_rule = {self.kept_seconds, *(rule.kept_seconds for rule in self.rules)}
+        by_key: set[float] = set()
+        if min(by_rule) < self.keys_kept_seconds:
+            days = min(int(self.keys_kept_seconds / DAY_SECONDS), HISTORY_KEY_DAYS_MAX)
+            by_key = {number * DAY_SECONDS for number in range(days + 1)}
+        return sorted(by_rule | by_key)
+
+
+A_WEEK: Final = Retention(7 * DAY_SECONDS)
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:

@@ -12,29 +12,42 @@ from holdfast.observability import logs
 from holdfast.stores.protocol import Store
 
 
-async def take_back(store: Store, worker_id: str, reason: str) -> list[Reclaimed]:
-    """Free what this worker, which has died, had leased; without the database, its leases do."""
+async def take_back(store: Store, worker_id: str, reason: str) -> Sequence[Reclaimed] | None:
+    """Free what this worker, which has died, had leased. None: the database could not be asked, or
+    refused; then the leases run out."""
     freed: list[Reclaimed] = []
     try:
-        while reclaimed := await take_back_some(store, worker_id, reason):
+        while reclaimed := await _reclaim(store, worker_id, reason):
             freed += reclaimed
     except StoreUnavailable as error:
         logs.event(WARNING, "sweep_failed", str(error))
+        return freed or None
+    except StoreRefused as error:
+        _log_refusal(error)
+        return freed or None
     return freed
 
 
-async def take_back_some(
+async def take_back_some(store: Store) -> Sequence[Reclaimed]:
+    """Take back one batch that ran out; what the database does not let end is told, and left."""
+    try:
+        return await _reclaim(store)
+    except StoreRefused as error:
+        _log_refusal(error)
+        return []
+
+
+async def _reclaim(
     store: Store, dead_worker: str | None = None, reason: str = ""
 ) -> Sequence[Reclaimed]:
-    """Take back one batch; what the database does not let end is told, and left."""
-    try:
-        reclaimed = await store.reclaim(RECLAIM_BATCH_MAX, dead_worker, reason)
-    except StoreRefused as error:
-        logs.event(ERROR, "reclaim_refused", str(error))
-        return []
+    reclaimed = await store.reclaim(RECLAIM_BATCH_MAX, dead_worker, reason)
     for job in reclaimed:
         _log_reclaim(job)
     return reclaimed
+
+
+def _log_refusal(error: StoreRefused) -> None:
+    logs.event(ERROR, "reclaim_refused", str(error))
 
 
 def _log_reclaim(job: Reclaimed) -> None:

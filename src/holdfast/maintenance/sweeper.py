@@ -4,10 +4,11 @@ and say which jobs nobody here can run. Each step is bounded and idempotent: the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from logging import WARNING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from logging import ERROR, WARNING
 
-from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.errors import StoreRefused, StoreUnavailable
 from holdfast.domain.limits import RECLAIM_BATCH_MAX, TIDY_ROWS_MAX
 from holdfast.maintenance.reclaiming import take_back_some
 from holdfast.observability import logs
@@ -92,28 +93,41 @@ class Sweeper:
             logs.event(WARNING, "sweep_failed", str(error))
 
     async def _look_for_suspects(self) -> None:
-        if waiting := await self._store.suspects(self._names, self._queues):
-            self._suspects(waiting)
+        with _telling_refusals():
+            if waiting := await self._store.suspects(self._names, self._queues):
+                self._suspects(waiting)
 
     async def _tidy(self) -> bool:
         """Do what fits between two sweeps; False if more is left."""
         until = self._seam.monotonic() + self._settings.reclaim_seconds / 4
-        while True:
-            asked_at = self._seam.monotonic()
-            done = await self._store.tidy(TIDY_ROWS_MAX)
-            self._look_at_delay(asked_at)
-            if done < TIDY_ROWS_MAX:
-                return True
-            if self._seam.monotonic() >= until:
-                return False
+        with _telling_refusals():
+            while True:
+                asked_at = self._seam.monotonic()
+                done = await self._store.tidy(TIDY_ROWS_MAX)
+                self._look_at_delay(asked_at)
+                if done < TIDY_ROWS_MAX:
+                    break
+                if self._seam.monotonic() >= until:
+                    return False
+        return True
 
     async def _tell_unknown_names(self) -> None:
-        for name in await self._store.unknown_names(self._names, self._queues):
-            if name not in self._unknown:
-                self._unknown.add(name)
-                logs.event(
-                    WARNING,
-                    "unknown_name",
-                    "jobs of this name wait, but this worker has no handler for it",
-                    name=name,
-                )
+        with _telling_refusals():
+            for name in await self._store.unknown_names(self._names, self._queues):
+                if name not in self._unknown:
+                    self._unknown.add(name)
+                    logs.event(
+                        WARNING,
+                        "unknown_name",
+                        "jobs of this name wait, but this worker has no handler for it",
+                        name=name,
+                    )
+
+
+@contextmanager
+def _telling_refusals() -> Iterator[None]:
+    """What stands in the way of upkeep keeps nobody from working."""
+    try:
+        yield
+    except StoreRefused as error:
+        logs.event(ERROR, "tidy_refused", str(error))

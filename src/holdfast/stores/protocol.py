@@ -90,7 +90,7 @@ class Store(Protocol):
         """Lease the first due suspect, to be run alone in its process."""
 
     async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
-        """How many due suspects wait; a hundred stand for any number above."""
+        """How many due suspects wait; SUSPECTS_COUNTED_MAX stand for any number above."""
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
         """Lease this job if it is queued and due."""
@@ -137,7 +137,10 @@ class Store(Protocol):
     async def tidy(self, limit: int) -> int:
         """Do one bounded step of upkeep: forget history, attempts and idempotency keys that were
         kept long enough, move ended jobs that still stand among the live ones, make room for new
-        history. Answer how many rows there were to do; less than `limit` means all was done."""
+        history. Answer how many rows there were to do; less than `limit` means all was done.
+
+        An ended job that the database does not let move is passed over; StoreRefused says that
+        such jobs are all that is left."""
 
     async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
         """End these jobs if they are queued or running; tell the workers that hold them."""

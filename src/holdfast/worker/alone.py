@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from logging import WARNING
 
-from holdfast.domain.job import Reclaimed
+from holdfast.backoff import Backoff
 from holdfast.observability import logs
 from holdfast.seam import Seam
-from holdfast.worker import events
-from holdfast.worker.backoff import Backoff
-from holdfast.worker.processes import Launch, WorkerProcess, stopped_well
+from holdfast.worker.processes import Launch, ProcessGroup, TakeBack
 
 FALSE_STARTS_MAX = 2
-STOP_SECONDS = 10.0
-
-TakeBack = Callable[[str, str], Awaitable[Sequence[Reclaimed]]]
+TRY_AGAIN_SECONDS = 300.0
 
 
 class Suspects:
@@ -24,8 +20,8 @@ class Suspects:
     and ends when none is due.
 
     `find_launch` answers how such a process is started, or None: then, or if two in a row don't
-    come to work, `run_here` is called instead. `take_back` frees what a process that died had
-    leased; `look` asks how many suspects wait, and calls `found` again.
+    come to work, `run_here` is called instead, for some minutes. `look` asks how many suspects
+    wait, and calls `found` again.
     """
 
     def __init__(
@@ -41,85 +37,75 @@ class Suspects:
     ) -> None:
         self._find_launch = find_launch
         self._run_here = run_here
-        self._take_back = take_back
         self._look = look
         self._died = died
         self._processes_max = processes_max
         self._seam = seam
         self._launch: Launch | None = None
-        self._usable = True
+        self._here_until = seam.monotonic()
         self._places = 0
-        self._processes: set[WorkerProcess] = set()
+        self._processes = ProcessGroup(seam, take_back)
         self._backoff = Backoff(seam, 0.5, 2.0)
         self._false_starts = 0
-        self._signals = 0
         self.tasks: set[asyncio.Task[None]] = set()
 
     def found(self, count: int) -> None:
         """So many wait: have as many processes, up to the most that is allowed."""
-        if self._usable and self._launch is None:
-            self._launch = self._find_launch()
-        if not self._usable or self._launch is None:
-            self._usable = False
+        launch = self._usable_launch()
+        if launch is None:
             self._run_here()
             return
-        while not self._signals and self._places < min(count, self._processes_max):
+        while not self._processes.is_stopping and self._places < min(count, self._processes_max):
             self._places += 1
-            task = asyncio.get_running_loop().create_task(self._fill(self._launch))
+            task = asyncio.get_running_loop().create_task(self._fill(launch))
             self.tasks.add(task)
             task.add_done_callback(self._forget)
 
+    def _usable_launch(self) -> Launch | None:
+        if self._seam.monotonic() < self._here_until:
+            return None
+        self._launch = self._launch or self._find_launch()
+        if self._launch is None:
+            self._stay_here()
+        return self._launch
+
+    def _stay_here(self) -> None:
+        self._here_until = self._seam.monotonic() + TRY_AGAIN_SECONDS
+
     def stop(self) -> None:
         """Let the processes finish their jobs, or hand them back; the second call hurries."""
-        self._signals += 1
-        for process in self._processes:
-            process.tell_to_stop()
+        self._processes.stop()
 
-    async def end(self) -> None:
-        """Wait for all to end, and kill the late ones."""
+    async def end(self, seconds: float) -> None:
+        """Wait for all to end, and kill those that are late."""
         if self.tasks:
-            await asyncio.wait(self.tasks, timeout=STOP_SECONDS)
-        for process in self._processes:
-            process.kill_late()
+            await asyncio.wait(self.tasks, timeout=seconds)
+        self._processes.kill_late()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def _fill(self, launch: Launch) -> None:
+        false_starts = self._false_starts
         try:
-            died = await self._run_process(launch)
-        except OSError as error:
-            died = True
-            self._count_false_start(str(error))
+            ended = await self._processes.run(
+                launch, "holdfast alone", "a process for suspects", suspects_only=True
+            )
         finally:
             self._places -= 1
-        if died and not self._signals:
-            if self._false_starts:
+        if ended.had_work or not ended.died:
+            self._false_starts = 0
+        # Several that are started at once and fail are one false start.
+        elif ended.had_work is False and self._false_starts == false_starts:
+            self._count_false_start(ended.reason)
+        if ended.died and not self._processes.is_stopping:
+            if not ended.had_work:
                 await self._backoff.wait()
             await self._look()
-
-    async def _run_process(self, launch: Launch) -> bool:
-        """Start one and wait for its end; answer whether it died."""
-        process = await launch.start(self._seam, "holdfast alone", suspects_only=True)
-        self._processes.add(process)
-        events.log_child_started(process.worker_id, process.pid, "runs suspects, one at a time")
-        # A signal that came while it was being started has not reached it.
-        for _ in range(self._signals):
-            process.tell_to_stop()
-        code = await process.wait()
-        self._processes.discard(process)
-        reason = process.reason(code)
-        events.log_child_ended(process.worker_id, process.pid, reason, code)
-        died = code != 0 and not (self._signals and stopped_well(code))
-        if died and not await self._take_back(process.worker_id, reason):
-            self._count_false_start(reason)
-        else:
-            self._false_starts = 0
-        return died
 
     def _count_false_start(self, reason: str) -> None:
         """It ended before it had a job: the module can't be imported again, say."""
         self._false_starts += 1
-        if self._usable and self._false_starts >= FALSE_STARTS_MAX:
-            self._usable = False
+        if self._false_starts >= FALSE_STARTS_MAX:
+            self._stay_here()
             logs.event(
                 WARNING,
                 "alone_unavailable",

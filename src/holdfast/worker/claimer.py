@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from logging import WARNING
 
-from holdfast.domain.errors import StoreUnavailable
+from holdfast.backoff import Backoff
+from holdfast.domain.errors import StoreUnavailable, WorkerHung
 from holdfast.domain.job import Claimed
 from holdfast.domain.limits import CLAIM_BATCH_MAX
 from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Claim, Store
-from holdfast.worker.backoff import Backoff
 from holdfast.worker.slots import Slots
 
 
@@ -99,7 +99,11 @@ class Claimer:
 
     async def _claim_suspect(self) -> tuple[int, bool]:
         """Claim one suspect when nothing runs here, and claim nothing else until it has ended."""
-        await self._slots.wait_unused()
+        if not await self._is_alone():
+            if await self._store.suspects(self._names, self._slots.queues):
+                raise WorkerHung(self._slots.hung, suspects_wait=True)
+            self._suspects_wait = False  # Another worker has them.
+            return 0, True
         if self._stopping:
             return 0, False
         asked_at = self._seam.monotonic()
@@ -109,8 +113,20 @@ class Claimer:
         if jobs:
             self._suspects_run += 1
             self._start(jobs)
-            await self._slots.wait_unused()
+            if not await self._is_alone():
+                raise WorkerHung(self._slots.hung, suspects_wait=True)
         return len(jobs), True
+
+    async def _is_alone(self) -> bool:
+        """Wait until nothing runs here; False if what hangs does not end within the grace. Then
+        only a new process can run a suspect, or may run others beside a suspect that hangs."""
+        await self._slots.wait_idle()
+        try:
+            async with asyncio.timeout(self._settings.timeout_grace_seconds):
+                await self._slots.wait_unused()
+        except TimeoutError:
+            return False
+        return True
 
     async def _claim(self) -> tuple[int, bool]:
         """Claim once for all queues."""

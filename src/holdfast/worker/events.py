@@ -127,7 +127,7 @@ def log_child_ended(worker_id: str, process_id: int, what: str, code: int) -> No
     logs.event(level, "child_ended", what, worker_id=worker_id, process_id=process_id)
 
 
-def log_signal(worker_id: str, name: str, hurry: bool, running: int) -> None:
+def log_signal(worker_id: str | None, name: str, hurry: bool, running: int) -> None:
     message = f"{name}: stopping now" if hurry else f"{name}: finishing what runs"
     logs.event(INFO, "shutdown", message, worker_id=worker_id, count=running)
 

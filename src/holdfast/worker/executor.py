@@ -23,7 +23,7 @@ from holdfast.worker.run import Run, Stop
 class Executor:
     """`give_up` is called with the outcome of a handler that should have stopped and did not.
 
-    Its run then has a `leftover`, and what `execute` answers in the end no longer counts.
+    Its run is `given_up` then, and what `execute` answers in the end no longer counts.
     """
 
     def __init__(
@@ -112,13 +112,12 @@ class Executor:
 
     def _end_patience(self, run: Run) -> None:
         ended = run.told_to_stop is None
-        if ended or run.settlement is not None or run.leftover is not None:
+        if ended or run.settlement is not None or run.given_up:
             return
-        if run.context.settles_itself and run.context.completed is None:
-            # It is just being committed, and only the database knows how that ends.
+        if run.is_committing:
             self._told_to_stop(run)
             return
-        run.leftover = run.task
+        run.given_up = True
         grace = f" and did not stop within {self._settings.timeout_grace_seconds:g} s more"
         lost = run.stop is Stop.LOST
         self._give_up(run, None if lost else timed_out(self._definitions[run.job.name], grace))

@@ -12,13 +12,13 @@ from concurrent.futures import Future
 from logging import WARNING
 from typing import Any
 
+from holdfast.backoff import Backoff
 from holdfast.domain.errors import StoreError
 from holdfast.domain.job import Lease, Lost
 from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
-from holdfast.worker.backoff import Backoff
 
 
 class LeaseKeeper:

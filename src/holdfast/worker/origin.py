@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -13,10 +14,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast.domain.errors import ConfigurationError
+
 MAIN = "__main__"
 # The name that the standard library's multiprocessing gives to a script in its children, too: a
 # script that guards its main program with `if __name__ == "__main__"` does not start it there.
 MAIN_AGAIN = "__mp_main__"
+
+_loading = threading.Event()
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +52,23 @@ def find_origin(app: object, functions: Iterable[object] = ()) -> Origin | None:
 
 def load_app(origin: Origin) -> Any:
     """Import the app, and whatever else defines its jobs."""
-    module = _import(origin.module, origin.script)
-    for other in origin.modules:
-        _import(other, origin.script)
+    _loading.set()
+    try:
+        module = _import(origin.module, origin.script)
+        for other in origin.modules:
+            _import(other, origin.script)
+    finally:
+        _loading.clear()
     return getattr(module, origin.name)
+
+
+def check_not_loading() -> None:
+    """Refuse to go on with a main program that `load_app` runs again."""
+    if _loading.is_set():
+        raise ConfigurationError(
+            "a child process imports this program for its jobs and must not run it again: what"
+            ' enqueues jobs or runs a worker needs `if __name__ == "__main__":` before it'
+        )
 
 
 def _global(app: object) -> tuple[str, str] | None:
@@ -85,6 +103,7 @@ def _import(module: str, script: str | None) -> ModuleType:
         loader = SourceFileLoader(MAIN_AGAIN, script)
         spec = spec_from_loader(MAIN_AGAIN, loader)
         assert spec is not None
-        sys.modules[MAIN] = sys.modules[MAIN_AGAIN] = module_from_spec(spec)
-        loader.exec_module(sys.modules[MAIN_AGAIN])
+        again = sys.modules[MAIN] = sys.modules[MAIN_AGAIN] = module_from_spec(spec)
+        again.__spec__ = None  # as scripts have it; multiprocessing would import it by its name
+        loader.exec_module(again)
     return sys.modules[MAIN_AGAIN]

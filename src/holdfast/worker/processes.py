@@ -5,18 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from logging import WARNING
 
 import msgspec
 
+from holdfast.domain.job import Reclaimed
+from holdfast.observability import logs
 from holdfast.seam import Process, Seam
+from holdfast.worker import events
 from holdfast.worker.origin import find_origin
+from holdfast.worker.watchdog import BLOCKED_CODE
+
+TakeBack = Callable[[str, str], Awaitable[Sequence[Reclaimed] | None]]
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker process is told by the one that starts it: who that is, which token to have in
-    its id, its title, and what to import besides the app's module, on which path."""
+    its id, its title, what to import besides the app's module, on which path, and which queues to
+    serve, where that is not left to its options."""
 
     parent: int
     token: str
@@ -24,6 +32,7 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspects_only: bool = False
     modules: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
+    queues: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +43,13 @@ class Launch:
     options: Sequence[str] = ()
     modules: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
+    queues: tuple[str, ...] | None = None
 
     def with_options(self, *options: str) -> Launch:
         return replace(self, options=[*self.options, *options])
+
+    def with_queues(self, queues: Sequence[str]) -> Launch:
+        return replace(self, queues=tuple(queues))
 
     async def start(self, seam: Seam, title: str, *, suspects_only: bool = False) -> WorkerProcess:
         birth = Birth(
@@ -46,8 +59,9 @@ class Launch:
             suspects_only=suspects_only,
             modules=self.modules,
             path=self.path,
+            queues=self.queues,
         )
-        program = [sys.executable, "-m", "holdfast.cli.main", "worker", self.app]
+        program = [sys.executable, "-P", "-m", "holdfast.cli.main", "worker", self.app]
         told = ["--birth", msgspec.json.encode(birth).decode()]
         process = await seam.start_process([*program, *self.options, *told])
         return WorkerProcess(process, seam.identity(process.pid, birth.token))
@@ -60,7 +74,7 @@ def find_launch(app: object, functions: Iterable[object]) -> Launch | None:
     if origin is None or origin.script is not None:
         return None
     name = f"{origin.module}:{origin.name}"
-    return Launch(name, modules=origin.modules, path=tuple(sys.path))
+    return Launch(name, modules=origin.modules, path=tuple(map(str, sys.path)))
 
 
 class WorkerProcess:
@@ -94,6 +108,70 @@ class WorkerProcess:
     def reason(self, code: int) -> str:
         """Say how it ended, as the rest of a sentence."""
         return "did not stop in time and was killed" if self._killed_late else ending(code)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a worker process ended. `had_work` is None if nobody knows."""
+
+    code: int
+    reason: str
+    died: bool
+    had_work: bool | None
+
+
+class ProcessGroup:
+    """Worker processes that stop together. `take_back` frees at once what one that died had
+    leased, and answers None if the database can't be asked."""
+
+    def __init__(self, seam: Seam, take_back: TakeBack) -> None:
+        self._seam = seam
+        self._take_back = take_back
+        self._processes: set[WorkerProcess] = set()
+        self._stops = 0
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stops > 0
+
+    def stop(self) -> None:
+        """Tell all of them; the second call hurries."""
+        self._stops += 1
+        for process in self._processes:
+            process.tell_to_stop()
+
+    def kill_late(self) -> None:
+        for process in self._processes:
+            process.kill_late()
+
+    async def run(
+        self, launch: Launch, title: str, what: str, *, suspects_only: bool = False
+    ) -> Ended:
+        """Start one and wait for its end."""
+        try:
+            process = await launch.start(self._seam, title, suspects_only=suspects_only)
+        except OSError as error:
+            reason = f"could not be started: {error}"
+            logs.event(WARNING, "child_ended", f"{what} {reason}")
+            return Ended(1, reason, died=True, had_work=False)
+        self._processes.add(process)
+        events.log_child_started(process.worker_id, process.pid, what)
+        # What it was told while it was being started has not reached it.
+        for _ in range(self._stops):
+            process.tell_to_stop()
+        code = await process.wait()
+        self._processes.discard(process)
+        reason = process.reason(code)
+        events.log_child_ended(process.worker_id, process.pid, f"{what} {reason}", code)
+        if code == 0 or (self._stops and stopped_well(code)):
+            return Ended(code, reason, died=False, had_work=None)
+        freed = await self._take_back(process.worker_id, reason)
+        # One that ends itself because a handler hangs has settled its jobs before.
+        had_work = code == BLOCKED_CODE or (None if freed is None else bool(freed))
+        return Ended(code, reason, died=True, had_work=had_work)
 
 
 def ending(code: int) -> str:

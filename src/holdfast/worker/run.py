@@ -20,17 +20,17 @@ class Stop(Enum):
 
 
 class Run:
-    """`leftover` is a handler that did not stop: its job is settled without it, and its slot is
+    """`given_up` says that the handler did not stop: its job is settled without it, and its slot is
     free when it is done. `gives_up_at` (monotonic) is when that happens, for jobs with a timeout.
     """
 
     __slots__ = (
         "context",
         "ended_monotonic",
+        "given_up",
         "gives_up_at",
         "job",
         "lease",
-        "leftover",
         "settlement",
         "started_monotonic",
         "stop",
@@ -49,11 +49,16 @@ class Run:
         self.task: asyncio.Task[Any] | None = None
         self.told_to_stop: Callable[[Run], None] | None = None
         self.gives_up_at: float | None = None
-        self.leftover: asyncio.Future[Any] | None = None
+        self.given_up = False
 
     @property
     def duration_ms(self) -> float:
         return (self.ended_monotonic - self.started_monotonic) * 1000
+
+    @property
+    def is_committing(self) -> bool:
+        """Is its own transaction just being committed? Only the database knows how that ends."""
+        return self.context.settles_itself and self.context.completed is None
 
     def set_deadline(
         self, timeout_seconds: float, grace_seconds: float, now: float

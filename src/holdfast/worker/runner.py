@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from holdfast.backoff import Backoff
 from holdfast.context import Context
 from holdfast.definition import Definition
 from holdfast.domain.errors import JobTimeout, StoreError, WorkerHung
@@ -18,7 +19,6 @@ from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 from holdfast.worker import events
-from holdfast.worker.backoff import Backoff
 from holdfast.worker.children.pool import Children
 from holdfast.worker.classify import timed_out
 from holdfast.worker.executor import Executor
@@ -68,11 +68,11 @@ class Runner:
         self._ended = ended
         self._died = died
         self._threads = seam.threads("holdfast-handler", slots.concurrency)
+        self._children = children
         self._executor = Executor(
             definitions, settings, seam, self._threads, children, self._give_up
         )
         self._runs: set[Run] = set()
-        self._hung: set[Run] = set()
         self._giving_up: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -84,7 +84,7 @@ class Runner:
     @property
     def tasks(self) -> set[asyncio.Task[Any]]:
         """The handlers that run and are worth waiting for."""
-        return {run.task for run in self._runs - self._hung if run.task is not None}
+        return {run.task for run in self._runs if run.task is not None and not run.given_up}
 
     async def room(self) -> None:
         """Wait until a handler can start, and until the settler is not far behind."""
@@ -109,7 +109,8 @@ class Runner:
                 run.task = loop.create_task(self._perform(run))
 
     def _context(self, job: Claimed) -> Context:
-        return Context(job, self._store, self._resources, self._settings.result_bytes_max)
+        bytes_max = self._settings.result_bytes_max
+        return Context(job, self._store, self._resources, bytes_max, self._seam)
 
     def close(self) -> None:
         """Start nothing more: what a claim that is under way still brings is released."""
@@ -119,13 +120,24 @@ class Runner:
         for run in list(self._runs):
             run.tell_to_stop(Stop.SHUTDOWN)
 
-    def abandon_all(self) -> None:
-        """Release the jobs of handlers that did not listen. The process ends now, and what they
-        may still write is fenced off."""
+    def release_all(self) -> set[asyncio.Task[Any]]:
+        """Release the jobs of handlers that did not listen; what they may still write is fenced
+        off. Answer those that are just committing: they hold their rows, and a release would wait
+        for that."""
+        committing = set()
         for run in list(self._runs):
-            if run.settlement is None:
+            if run.task is not None and run.is_committing:
+                committing.add(run.task)
+            elif run.settlement is None:
                 self._settle(run, Released())
+                run.tell_to_stop(Stop.LOST)
+        return committing
+
+    def abandon_all(self) -> None:
+        """Wait for no handler any longer: the process ends now."""
+        for run in list(self._runs):
             run.tell_to_stop(Stop.LOST)
+            run.context.give_up()
             if run.task is not None:
                 # Or `asyncio.run` would wait for it, and the process never end.
                 asyncio.tasks._unregister_task(run.task)
@@ -163,7 +175,7 @@ class Runner:
         events.log_start(self._worker_id, run.job)
         try:
             outcome = await self._executor.execute(run)
-            if run.leftover is None:
+            if not run.given_up:
                 self._settle(run, outcome)
         except Exception as error:
             # Not the handler's error, but ours: no job may stay leased by a worker that lost it.
@@ -177,20 +189,22 @@ class Runner:
         self._settle(run, outcome)
         seconds = self._seam.monotonic() - run.started_monotonic
         events.log_hung(self._worker_id, run.job, seconds)
-        self._hung.add(run)
-        if len(self._hung) == self._slots.concurrency and not self._closing:
+        self._slots.hang()
+        hung = self._slots.hung
+        if hung == self._slots.concurrency and not self._closing:
             self._giving_up = asyncio.get_running_loop().call_later(
-                self._settings.timeout_grace_seconds, self._died, WorkerHung(len(self._hung))
+                self._settings.timeout_grace_seconds, self._died, WorkerHung(hung)
             )
 
-    def _forget_hung(self, run: Run) -> None:
-        self._hung.discard(run)
+    def _recover(self) -> None:
+        self._slots.recover()
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
 
     def unsettled(self) -> list[Run]:
-        return [run for run in self._runs - self._hung if run.settlement is None]
+        runs = self._runs.copy()  # in one step: this may be asked from any thread
+        return [run for run in runs if run.settlement is None and not run.given_up]
 
     def settlements_under_way(self) -> list[Settlement]:
         return self.settler.under_way()
@@ -203,6 +217,10 @@ class Runner:
 
     def release(self, run: Run) -> Settlement:
         return self._decide(run, Released())
+
+    def kill_children(self) -> None:
+        if self._children is not None:
+            self._children.kill()
 
     def _settle(self, run: Run, outcome: Outcome | None) -> None:
         run.ended_monotonic = self._seam.monotonic()
@@ -232,8 +250,8 @@ class Runner:
 
     def _end(self, run: Run) -> None:
         self._runs.discard(run)
-        if run.leftover is not None:
-            self._forget_hung(run)
+        if run.given_up:
+            self._recover()
         self._slots.give_back(run.job.queue)
         self._ended(run.job.queue)
 

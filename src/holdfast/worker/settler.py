@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from logging import ERROR, WARNING
 from uuid import UUID
 
+from holdfast.backoff import Backoff
 from holdfast.domain.errors import StoreError, StoreRefused, StoreUnavailable
 from holdfast.domain.job import Lost, Settlement
 from holdfast.domain.limits import SETTLE_BATCH_MAX
 from holdfast.domain.states import State
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store
-from holdfast.worker.backoff import Backoff
 from holdfast.worker.run import Run
 
 BACKLOG_MAX = 2 * SETTLE_BATCH_MAX

@@ -53,12 +53,20 @@ class Slots:
         self._used_by_queue: Counter[str] = Counter()
         self._free = asyncio.Event()
         self._free.set()
+        self._hung = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._unused = asyncio.Event()
         self._unused.set()
 
     @property
     def used(self) -> int:
         return self._used
+
+    @property
+    def hung(self) -> int:
+        """How many are taken by handlers that should have stopped, and may never do so."""
+        return self._hung
 
     @property
     def free(self) -> int:
@@ -70,6 +78,7 @@ class Slots:
 
     def take(self, queue: str) -> None:
         self._used += 1
+        self._idle.clear()
         self._unused.clear()
         if queue in self.caps:
             self._used_by_queue[queue] += 1
@@ -81,16 +90,34 @@ class Slots:
         if queue in self.caps:
             self._used_by_queue[queue] -= 1
         self._free.set()
+        self._tell_idle()
+
+    def hang(self) -> None:
+        self._hung += 1
+        self._tell_idle()
+
+    def recover(self) -> None:
+        """One that hung has ended after all, and gives its slot back now."""
+        self._hung -= 1
+
+    def _tell_idle(self) -> None:
+        if self._used == self._hung:
+            self._idle.set()
         if not self._used:
             self._unused.set()
 
     def let_go(self) -> None:
         """Let whoever waits go on, although nothing is free."""
         self._free.set()
+        self._idle.set()
         self._unused.set()
 
     async def wait_free(self) -> None:
         await self._free.wait()
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing runs but what hangs."""
+        await self._idle.wait()
 
     async def wait_unused(self) -> None:
         await self._unused.wait()

@@ -11,7 +11,6 @@ from logging import ERROR
 from typing import Any, Protocol
 
 from holdfast.context import current_context
-from holdfast.domain.errors import StoreError
 from holdfast.domain.job import Settlement
 from holdfast.domain.limits import ERROR_FRAMES_MAX, SETTLE_BATCH_MAX
 from holdfast.observability import logs
@@ -24,7 +23,7 @@ BLOCKED_CODE = 70  # the exit code "internal software error" of sysexits.h
 LOOK_SECONDS_MAX = 5.0
 ANSWER_SECONDS = 1.0
 QUESTIONS = 4
-WRITE_SECONDS_MAX = 5.0
+WRITE_SECONDS_MAX = 3.0
 TELL_SECONDS_MAX = 1.0
 
 
@@ -40,6 +39,9 @@ class Watched(Protocol):
     def time_out(self, run: Run, text: str) -> Settlement: ...
 
     def release(self, run: Run) -> Settlement: ...
+
+    def kill_children(self) -> None:
+        """End what handlers of executor="process" do."""
 
 
 class Watchdog:
@@ -61,7 +63,10 @@ class Watchdog:
         while True:
             await asyncio.sleep(self._seconds_to_next_look())
             if self._overdue() and await self._is_blocked() and self._overdue():
-                await self._end(store)
+                try:
+                    await self._end(store)
+                finally:
+                    self._seam.exit(BLOCKED_CODE)
 
     def _seconds_to_next_look(self) -> float:
         times = [run.gives_up_at for run in self._watched.unsettled() if run.gives_up_at]
@@ -93,14 +98,26 @@ class Watchdog:
         culprit = self._culprit(unsettled)
         guilty = [culprit] if culprit else self._overdue()
         where = self._where()
-        settlements = self._watched.settlements_under_way()
-        for run in unsettled:
-            # One that its own transaction settles is left to that, or to the end of its lease.
-            if not run.context.settles_itself:
-                settlements.append(self._settlement(run, run in guilty))
-        trouble = await self._write(store, settlements)
-        await self._tell(guilty, where, trouble)
-        self._seam.exit(BLOCKED_CODE)
+        try:
+            trouble = await self._settle_all(store, unsettled, guilty)
+        except Exception as error:
+            trouble = f"; all leases are left to run out: {error!r}"
+        await self._tell(guilty, f"{where}{trouble}")
+
+    async def _settle_all(
+        self, store: Store, unsettled: Sequence[Run], guilty: Sequence[Run]
+    ) -> str:
+        """Write what can be written in a few seconds, and answer what was in the way."""
+        # What is handed back may start elsewhere at once.
+        self._watched.kill_children()
+        # One that its own transaction settles is left to that, or to the end of its lease.
+        ours = [run for run in unsettled if not run.context.settles_itself]
+        troubles = await self._write(store, [self._time_out(run) for run in ours if run in guilty])
+        innocent = [run for run in ours if run not in guilty]
+        troubles += await self._write(store, [self._watched.release(run) for run in innocent])
+        # Last, because they may be locked by a connection that stands still with the loop.
+        troubles += await self._write(store, self._watched.settlements_under_way())
+        return f"; leases left to run out: {len(troubles)} ({troubles[0]})" if troubles else ""
 
     def _culprit(self, runs: Sequence[Run]) -> Run | None:
         """Whose code does the loop's thread run?"""
@@ -113,24 +130,31 @@ class Watchdog:
         context = task.get_context().get(current_context) if hasattr(task, "get_context") else None
         return next((run for run in runs if run.context is context), None)
 
-    def _settlement(self, run: Run, is_guilty: bool) -> Settlement:
-        if not is_guilty:
-            return self._watched.release(run)
+    def _time_out(self, run: Run) -> Settlement:
         seconds = self._seam.monotonic() - run.started_monotonic
         text = f"blocked the event loop; after {seconds:.1f} s its process was ended"
         return self._watched.time_out(run, text)
 
-    async def _write(self, store: Store, settlements: Sequence[Settlement]) -> str:
-        """Write what can be written in a few seconds, and answer what was in the way; the leases
-        of the rest run out."""
+    async def _write(self, store: Store, settlements: Sequence[Settlement]) -> list[str]:
+        """Write many at once; where one of them is locked or refused, each for itself."""
+        troubles: list[str] = []
+        for first in range(0, len(settlements), SETTLE_BATCH_MAX):
+            batch = settlements[first : first + SETTLE_BATCH_MAX]
+            found = [await self._trouble(store, batch)]
+            if any(found) and len(batch) > 1:
+                found = await asyncio.gather(*[self._trouble(store, [one]) for one in batch])
+            troubles += filter(None, found)
+        return troubles
+
+    async def _trouble(self, store: Store, batch: Sequence[Settlement]) -> str:
+        """Write, and answer what was in the way."""
         try:
             async with asyncio.timeout(WRITE_SECONDS_MAX):
-                for first in range(0, len(settlements), SETTLE_BATCH_MAX):
-                    await store.settle(settlements[first : first + SETTLE_BATCH_MAX])
+                await store.settle(batch)
         except TimeoutError:
-            return "; the database did not answer in time, and leases are left to run out"
-        except StoreError as error:
-            return f"; leases are left to run out: {error}"
+            return "the database did not answer in time"
+        except Exception as error:
+            return str(error) or repr(error)
         return ""
 
     def _where(self) -> str:
@@ -139,12 +163,12 @@ class Watchdog:
         frames = traceback.extract_stack(frame)[-ERROR_FRAMES_MAX:]
         return " > ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in frames)
 
-    async def _tell(self, guilty: Sequence[Run], where: str, trouble: str) -> None:
+    async def _tell(self, guilty: Sequence[Run], where: str) -> None:
         """Log it, but not for long: what the handler blocks in may be the log itself."""
 
         def tell() -> None:
             for run in guilty:
-                self._log(run, f"{where}{trouble}")
+                self._log(run, where)
 
         telling = self._seam.threads("holdfast-last-words", 1).submit(tell)
         await asyncio.wait([asyncio.wrap_future(telling)], timeout=TELL_SECONDS_MAX)

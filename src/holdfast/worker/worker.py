@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any
 
 from holdfast.definition import Definition
+from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.maintenance.reclaiming import take_back
 from holdfast.maintenance.sweeper import Sweeper
 from holdfast.seam import Seam
@@ -27,10 +28,12 @@ from holdfast.worker.claimer import Claimer, SuspectClaimer
 from holdfast.worker.processes import Birth, Launch
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.runner import Runner
+from holdfast.worker.signals import handling_signals
 from holdfast.worker.slots import Slots
 
 STOP_HANDLERS_SECONDS = 2.0
 SETTLE_SECONDS_MAX = 5.0
+LAST_SECONDS = 1.0
 
 
 class Worker:
@@ -63,9 +66,11 @@ class Worker:
         self._settings = settings
         self._seam = seam
         self._slots = slots
+        self._children = children
         self._horizon_seconds = horizon_seconds
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
+        self._stop_by: float | None = None
         self._fatal: BaseException | None = None
         self._runner = Runner(
             worker_id=self.id,
@@ -145,7 +150,7 @@ class Worker:
                 if listener is not None:
                     await listener.close()
         finally:
-            await self._runner.keeper.stop()
+            await self._stop_keeper()
             self._runner.end_threads()
         if self._fatal is not None:
             raise self._fatal
@@ -158,17 +163,9 @@ class Worker:
             self._hurrying.set()
         self._stopping.set()
 
-    @asynccontextmanager
-    async def signals(self) -> AsyncIterator[None]:
+    def signals(self) -> AbstractAsyncContextManager[None]:
         """Let SIGTERM and SIGINT call `stop`."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal, number)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
+        return handling_signals(self._on_signal)
 
     def _on_signal(self, number: signal.Signals) -> None:
         hurry = self._stopping.is_set()
@@ -211,18 +208,57 @@ class Worker:
         )
         hurrying.cancel()
         await self._handlers_end(deadline - self._seam.monotonic(), hurry=True)
+        self._stop_by = min(deadline, self._seam.monotonic()) + STOP_SECONDS_MAX
         self._runner.stop_all()
         self._suspects.stop()
         await self._handlers_end(STOP_HANDLERS_SECONDS, hurry=False)
+        await self._end_parts(self._settle_rest(self._runner.release_all(), settling))
         self._runner.abandon_all()
-        idle = asyncio.create_task(self._runner.settler.wait_idle())
+
+    async def _end_parts(self, settling_rest: Coroutine[Any, Any, None]) -> None:
+        """End side by side what has one deadline."""
+        seconds = self._seconds_left()
+        parts = {
+            asyncio.create_task(settling_rest),
+            # What a process has that was killed for being late is still to be taken back.
+            asyncio.create_task(self._suspects.end(seconds - LAST_SECONDS)),
+        }
+        if self._children is not None:
+            parts.add(asyncio.create_task(self._children.close()))
+        done, late = await asyncio.wait(parts, timeout=seconds)
+        for part in late:
+            part.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        for part in done:
+            self._fatal = self._fatal or part.exception()
+
+    async def _settle_rest(
+        self, committing: set[asyncio.Task[Any]], settling: asyncio.Task[None]
+    ) -> None:
+        """Wait until every end is acknowledged, but for no settler that has failed."""
+
+        async def settle() -> None:
+            if committing:
+                await asyncio.wait(committing)
+            await self._runner.settler.wait_idle()
+
+        settled = asyncio.create_task(settle())
         await asyncio.wait(
-            {idle, settling},
+            {settled, settling},
             timeout=SETTLE_SECONDS_MAX,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        idle.cancel()
-        await self._suspects.end()
+        settled.cancel()
+
+    async def _stop_keeper(self) -> None:
+        """Let a renewal that is under way end, but not long after all else has."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(LAST_SECONDS, self._seconds_left())):
+                await self._runner.keeper.stop()
+
+    def _seconds_left(self) -> float:
+        now = self._seam.monotonic()
+        return STOP_SECONDS_MAX if self._stop_by is None else max(0.0, self._stop_by - now)
 
     async def _handlers_end(self, seconds: float, *, hurry: bool) -> None:
         """Wait until no handler runs any more, for so many seconds, or until told to hurry."""
@@ -244,7 +280,7 @@ class Worker:
         launch = self._find_launch()
         if launch is None or self._slots.queues is None:
             return launch
-        return launch.with_options("--queues", ",".join(self._slots.queues))
+        return launch.with_queues(self._slots.queues)
 
     def _heard(self, wakeup: Wakeup) -> None:
         if wakeup.canceled is not None:

@@ -3,7 +3,7 @@
 None of these libraries is imported here before somebody brings one of its connections.
 """
 
-from holdfast.stores.foreign.protocol import Driver, Foreign, run_now
+from holdfast.stores.foreign.protocol import Driver, Foreign, run_now, to_its_end
 from holdfast.stores.foreign.recognition import recognise, recognise_async, recognise_sync
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "recognise_async",
     "recognise_sync",
     "run_now",
+    "to_its_end",
 ]

@@ -11,7 +11,7 @@ from holdfast.stores.foreign.postgres import rows_of
 from holdfast.stores.foreign.protocol import Dialect, Row
 from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
 from holdfast.stores.foreign.rendering import named, percent_style
-from holdfast.stores.foreign.sqlite import must_begin
+from holdfast.stores.foreign.sqlite import BEGIN, must_begin
 
 _DIALECTS: dict[str, Dialect] = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 _ATOMIC = "open one with `transaction.atomic()`"
@@ -44,7 +44,7 @@ class DjangoDriver:
         if connection.get_autocommit() and not connection.in_atomic_block:
             raise not_in_transaction(_ATOMIC)
         if self.dialect == "SQLite" and must_begin(connection.connection, _ATOMIC):
-            self.execute("BEGIN")
+            self.execute(BEGIN)
 
     async def begin(self) -> None:
         connection = self._connection

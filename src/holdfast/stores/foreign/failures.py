@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 _WRAPPERS = frozenset({"sqlalchemy", "django"})
 _DRIVERS = frozenset({"asyncpg", "psycopg", "psycopg2", "sqlite3"})
+_INTEGRITY = "23"  # the class of SQLSTATE
 
 
 class DriverError(Exception):
@@ -32,6 +34,12 @@ def unwrapped(error: BaseException) -> BaseException:
 
 def is_of_driver(error: BaseException) -> bool:
     return isinstance(error, OSError | TimeoutError) or _package(error) in _DRIVERS
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Does a constraint stand against what was written? Another try would meet it again."""
+    sqlstate = DriverError(error).sqlstate or ""
+    return isinstance(error, sqlite3.IntegrityError) or sqlstate.startswith(_INTEGRITY)
 
 
 def _package(error: BaseException) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from holdfast.stores.foreign.protocol import Dialect, Row
+from holdfast.domain.errors import BadArguments
+from holdfast.stores.foreign.protocol import Dialect, Row, to_its_end
 from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
 from holdfast.stores.foreign.rendering import named, percent_style
 
@@ -40,7 +42,9 @@ class AsyncpgDriver(_PostgresDriver):
         if self._connection.is_in_transaction():
             raise in_transaction("a transaction")
         self._transaction = self._connection.transaction()
-        await self._transaction.start()
+        # A start that is cancelled half way leaves a transaction open, which asyncpg can't end: the
+        # next one on this connection would be a savepoint of it, and commit nothing.
+        await to_its_end(asyncio.create_task(self._transaction.start()))
 
     async def commit(self) -> None:
         await self._transaction.commit()
@@ -56,21 +60,32 @@ class _PsycopgDriver(_PostgresDriver):
         return bool(self._connection.info.transaction_status.name == "IDLE")
 
     async def join(self) -> None:
+        self._refuse_pipeline()
         if self._connection.autocommit and self._is_idle:
             raise not_in_transaction(_OPEN_ONE)
 
+    def _refuse_pipeline(self) -> None:
+        if self._connection.pgconn.pipeline_status:
+            raise BadArguments(
+                "the connection is in pipeline mode, where an answer comes after the next"
+                " statement; enqueue, or complete the job, outside of `connection.pipeline()`"
+            )
+
     def _make_transaction(self) -> Any:
+        self._refuse_pipeline()
         if not self._is_idle:
             raise in_transaction("a transaction")
         return self._connection.transaction()
 
-    def _cursor(self) -> Any:
-        return self._connection.cursor(row_factory=import_module("psycopg.rows").dict_row)
+    def _cursor(self, kind: str) -> Any:
+        """A plain one, whatever factories the connection has."""
+        make = getattr(import_module("psycopg"), kind)
+        return make(self._connection, row_factory=import_module("psycopg.rows").dict_row)
 
 
 class PsycopgDriver(_PsycopgDriver):
     async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
-        with self._cursor() as cursor:
+        with self._cursor("Cursor") as cursor:
             cursor.execute(percent_style(sql), named(values))
             return cursor.fetchall() if cursor.description else []
 
@@ -89,7 +104,7 @@ class PsycopgDriver(_PsycopgDriver):
 
 class AsyncPsycopgDriver(_PsycopgDriver):
     async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
-        async with self._cursor() as cursor:
+        async with self._cursor("AsyncCursor") as cursor:
             await cursor.execute(percent_style(sql), named(values))
             return await cursor.fetchall() if cursor.description else []
 
@@ -112,7 +127,8 @@ class Psycopg2Driver(_PostgresDriver):
         return not self._connection.info.transaction_status
 
     async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
-        with self._connection.cursor() as cursor:
+        plain = import_module("psycopg2.extensions").cursor
+        with self._connection.cursor(cursor_factory=plain) as cursor:
             cursor.execute(percent_style(sql), named(values))
             return rows_of(cursor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -57,3 +58,17 @@ def run_now(work: Coroutine[Any, Any, T]) -> T:
         return answer
     work.close()
     raise RuntimeError("the work waited for something")
+
+
+async def to_its_end(task: asyncio.Task[T]) -> T:
+    """Wait for the task even while being cancelled; the cancellation is raised afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    answer = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return answer

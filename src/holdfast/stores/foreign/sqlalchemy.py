@@ -13,7 +13,7 @@ from holdfast.domain.errors import BadArguments
 from holdfast.stores.foreign.protocol import Dialect, Row
 from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
 from holdfast.stores.foreign.rendering import colon_style, named
-from holdfast.stores.foreign.sqlite import must_begin
+from holdfast.stores.foreign.sqlite import BEGIN, must_begin
 
 _DIALECTS: dict[str, Dialect] = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 _NO_AUTOCOMMIT = 'use another isolation level than "AUTOCOMMIT"'
@@ -47,7 +47,7 @@ class SqlalchemyDriver:
             # SQLAlchemy begins with the first statement, but pysqlite only with the first change.
             connection.exec_driver_sql("SELECT 1")
             if must_begin(connection.connection.driver_connection, _NO_AUTOCOMMIT):
-                connection.exec_driver_sql("BEGIN")
+                connection.exec_driver_sql(BEGIN)
         elif connection.connection.dbapi_connection.autocommit:
             raise not_in_transaction(_NO_AUTOCOMMIT)
 
@@ -84,7 +84,9 @@ class SqlalchemyDriver:
 def _is_in_block(owner: Any) -> bool:
     """Has somebody begun the transaction, and not the library by itself?"""
     if _is_connection(owner):
-        return getattr(owner, "_trans_context_manager", None) is not None
+        # SQLAlchemy has no public word for it. If it calls this otherwise one day, the error is to
+        # be seen: with a default, blocks would be taken whose commit is not ours.
+        return owner._trans_context_manager is not None
     transaction = owner.get_transaction()
     return transaction is not None and transaction.origin.name != "AUTOBEGIN"
 

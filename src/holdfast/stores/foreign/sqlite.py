@@ -8,6 +8,10 @@ from typing import Any, Final
 from holdfast.stores.foreign.protocol import Dialect, Row
 from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
 
+# The lock is taken at once: a transaction that reads first and is refused the lock later would have
+# to start over, and SQLite does not wait for it.
+BEGIN: Final = "BEGIN IMMEDIATE"
+
 
 class SqliteDriver:
     dialect: Final[Dialect] = "SQLite"
@@ -25,16 +29,14 @@ class SqliteDriver:
 
     async def join(self) -> None:
         if must_begin(self._connection, "begin one with `BEGIN`"):
-            self.execute("BEGIN")
+            self.execute(BEGIN)
 
     async def begin(self) -> None:
         if begins_by_itself(self._connection):
             return
         if self._connection.in_transaction:
             raise in_transaction("a transaction")
-        # The lock is taken at once: a transaction that reads first and is refused the lock later
-        # would have to start over.
-        self.execute("BEGIN IMMEDIATE")
+        self.execute(BEGIN)
 
     async def flush(self) -> None:
         return None

@@ -12,7 +12,7 @@ and the last sweep was quick.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from operator import itemgetter
@@ -22,7 +22,7 @@ from uuid import UUID
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Claimed
 from holdfast.seam import Seam
-from holdfast.stores.postgres.records import to_claimed
+from holdfast.stores.postgres.records import Fetch, to_claimed
 from holdfast.stores.protocol import Claim
 
 FULL_CLAIMS_BEFORE_REMEMBERING = 5
@@ -30,8 +30,6 @@ SLOW_CLAIM_SECONDS = 0.05
 QUICK_SWEEP_SECONDS = 0.005
 SWEEP_SHARE = 20  # a sweep may take one of so many parts of the time
 TRACKS_MAX = 64
-
-Fetch = Callable[..., Awaitable[Sequence[Any]]]
 
 
 class Position(NamedTuple):

@@ -99,8 +99,9 @@ class TextConnection:
         return await self._fetch(_with_casts(sql, types), texts)
 
     async def fetchval(self, sql: str, *values: object) -> Any:
-        rows = await self.fetch(sql, *values)
-        return next(iter(rows[0].values())) if rows else None
+        # No answer must not be taken for one: NULL says that all was written.
+        (row,) = await self.fetch(sql, *values)
+        return next(iter(row.values()))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from holdfast.domain.job import Filter, Page
 from holdfast.domain.limits import PAGE_LOOK_MAX
 from holdfast.domain.states import ENDED, LIVE, State
-from holdfast.stores.postgres.records import to_job
+from holdfast.stores.postgres.records import Fetch, to_job
 
 # A plan made for the values: filters that are not given fall away.
 PLANNED: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
@@ -21,8 +20,6 @@ IN_ORDER: Final = (
 )
 
 _UNSUCCESSFUL = ENDED - {State.SUCCEEDED}
-
-Fetch = Callable[..., Awaitable[Sequence[Any]]]
 
 
 async def fetch_page(fetch: Fetch, filter: Filter, limit: int, after: UUID | None) -> Page:

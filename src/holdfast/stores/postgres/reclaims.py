@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.domain.errors import StoreRefused
 from holdfast.domain.job import Reclaimed
 from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
 from holdfast.domain.retention import Retention
-from holdfast.stores.postgres.records import to_reclaimed
+from holdfast.stores.postgres.records import Fetch, to_reclaimed
 from holdfast.stores.postgres.settles import retention_values
-
-Fetch = Callable[..., Awaitable[Sequence[Any]]]
 
 
 async def reclaim(

@@ -1,12 +1,15 @@
-"""Rows of PostgreSQL as the domain's shapes."""
+"""Rows of PostgreSQL as the domain's shapes, and who fetches them by a statement's name."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from holdfast.domain import codec
 from holdfast.domain.job import Attempt, Claimed, Job, Reclaimed
 from holdfast.domain.states import State
+
+Fetch = Callable[..., Awaitable[Sequence[Any]]]
 
 
 def to_claimed(row: Any) -> Claimed:

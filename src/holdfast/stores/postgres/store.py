@@ -23,7 +23,8 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
-from holdfast.domain.retention import Retention
+from holdfast.domain.limits import SUSPECTS_COUNTED_MAX
+from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver
@@ -41,8 +42,6 @@ from holdfast.stores.protocol import Canceled, Claim, Enrolled
 from holdfast.stores.statements import Statement, load, read_sql
 from holdfast.wakeups.postgres import PostgresListener, start_listening
 from holdfast.wakeups.protocol import Heard
-
-A_WEEK: Final = Retention(7 * 86400.0)
 
 
 def _load_statements() -> dict[str, Statement]:
@@ -109,7 +108,7 @@ class PostgresStore:
         return to_claimed(rows[0]) if rows else None
 
     async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
-        rows = await self._fetch("suspects", names=names, queues=queues)
+        rows = await self._fetch("suspects", names=names, queues=queues, limit=SUSPECTS_COUNTED_MAX)
         return int(rows[0][0])
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:

@@ -3,25 +3,24 @@ and the days to come get their partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
-
+from holdfast.domain.errors import StoreRefused
+from holdfast.domain.limits import (
+    HISTORY_COUNTS_FOLDED_MAX,
+    HISTORY_DAYS_AHEAD,
+    HISTORY_REST_BYTES_MAX,
+    HISTORY_STRAYS_MAX,
+)
 from holdfast.domain.retention import Retention
+from holdfast.stores.postgres.records import Fetch
 from holdfast.stores.postgres.settles import retention_values
-
-COUNTS_FOLDED_MAX = 10_000
-STRAYS_MAX = 10_000  # jobs that ended before their day had its partition, moved under a lock
-DAYS_AHEAD = 2
-LEFTOVER_DAYS = 30
-
-Fetch = Callable[..., Awaitable[Sequence[Any]]]
 
 
 async def tidy(fetch: Fetch, retention: Retention, limit: int) -> int:
-    rows = await fetch("move_leftovers", limit=limit, **retention_values(retention))
-    done: int = rows[0][0]
-    # The rest of what ended in place some time ago is kept until days before those to come.
-    await keep_days(fetch, retention, days_back=LEFTOVER_DAYS if done else 0)
+    moved, refused = 0, None
+    # What ended in place stays there rather than to find no partition of its day.
+    if await keep_days(fetch, retention, limit):
+        moved, refused = await _move_leftovers(fetch, retention, limit)
+    done = moved
     for step, values in (
         ("forget_history", {}),
         ("forget_attempts", {"longest_seconds": retention.longest_seconds}),
@@ -30,21 +29,55 @@ async def tidy(fetch: Fetch, retention: Retention, limit: int) -> int:
         if done < limit:
             rows = await fetch(step, limit=limit - done, **values)
             done += rows[0][0]
-    folded = await fetch("fold_history_counts", limit=COUNTS_FOLDED_MAX)
-    return limit if folded[0][0] == COUNTS_FOLDED_MAX else done
+    folded = await fetch("fold_history_counts", limit=HISTORY_COUNTS_FOLDED_MAX)
+    if folded[0][0] == HISTORY_COUNTS_FOLDED_MAX or (moved and refused is not None):
+        return limit
+    if refused is not None and done < limit:
+        raise refused
+    return done
 
 
-async def keep_days(fetch: Fetch, retention: Retention, days_back: int = 0) -> None:
-    """Make the partitions that will be needed soon, drop those of the past.
+async def _move_leftovers(
+    fetch: Fetch, retention: Retention, limit: int
+) -> tuple[int, StoreRefused | None]:
+    values = retention_values(retention)
+    try:
+        rows = await fetch("move_leftovers", limit=limit, **values)
+        return rows[0][0], None
+    except StoreRefused:
+        moved, refused = 0, None
+    # One by one, to pass over those that the database does not let go.
+    for row in await fetch("leftovers", limit=limit):
+        try:
+            rows = await fetch("move_leftover", job_id=row["id"], **values)
+            moved += rows[0][0]
+        except StoreRefused as error:
+            refused = error
+    return moved, refused
+
+
+async def keep_days(fetch: Fetch, retention: Retention, leftovers_max: int = 0) -> bool:
+    """Make the partitions that will be needed soon, drop those of the past; False if one that is
+    needed is still missing.
 
     Each on its own: one that can't have its lock now is left for another time.
     """
-    kept_seconds = {retention.kept_seconds, *(rule.kept_seconds for rule in retention.rules)}
     days = await fetch(
-        "history_days", kept_seconds=sorted(kept_seconds), back=days_back, ahead=DAYS_AHEAD
+        "history_days",
+        kept_seconds=retention.possible_seconds(),
+        ahead=HISTORY_DAYS_AHEAD,
+        limit=leftovers_max,
     )
+    all_there = True
     for row in days:
         if row["is_past"]:
             await fetch("drop_history_day", day=row["day"])
         else:
-            await fetch("add_history_day", day=row["day"], strays_max=STRAYS_MAX)
+            added = await fetch(
+                "add_history_day",
+                day=row["day"],
+                strays_max=HISTORY_STRAYS_MAX,
+                rest_bytes_max=HISTORY_REST_BYTES_MAX,
+            )
+            all_there = all_there and added[0][0]
+    return all_there

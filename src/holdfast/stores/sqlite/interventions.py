@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -129,26 +128,13 @@ def _reclaim(
     transaction: Transaction, jobs: Sequence[_Overdue], moves: Sequence[Move]
 ) -> Sequence[Reclaimed]:
     try:
-        with _savepoint(transaction):
+        with moving.savepoint(transaction):
             moving.move(transaction, moves)
         done = list(zip(jobs, moves, strict=True))
     except sqlite3.IntegrityError:
         done = _one_by_one(transaction, list(zip(jobs, moves, strict=True)))
     transaction.wake_queues({one.place.queue for _, one in done if one.state is State.QUEUED})
     return [_reclaimed(job, one) for job, one in done]
-
-
-@contextmanager
-def _savepoint(transaction: Transaction) -> Iterator[None]:
-    transaction.connection.execute("SAVEPOINT reclaiming")
-    try:
-        yield
-    except sqlite3.IntegrityError:
-        transaction.connection.execute("ROLLBACK TO reclaiming")
-        transaction.connection.execute("RELEASE reclaiming")
-        raise
-    # Not after other errors: a full disk, say, has ended the whole transaction.
-    transaction.connection.execute("RELEASE reclaiming")
 
 
 def _one_by_one(
@@ -159,7 +145,7 @@ def _one_by_one(
     refused: sqlite3.IntegrityError | None = None
     for job, one in moves:
         try:
-            with _savepoint(transaction):
+            with moving.savepoint(transaction):
                 moving.move(transaction, [one])
             done.append((job, one))
         except sqlite3.IntegrityError as error:

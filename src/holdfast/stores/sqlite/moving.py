@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -86,6 +88,20 @@ def move(transaction: Transaction, moves: Sequence[Move]) -> None:
         _write(transaction, "end", moves=rows)
         remove(transaction, [one.place.number for one in ended])
         count(transaction, ((one.place.tenant, one.place.queue, one.state) for one in ended))
+
+
+@contextmanager
+def savepoint(transaction: Transaction) -> Iterator[None]:
+    """Take back all of the block if the database refuses a part of it."""
+    transaction.connection.execute("SAVEPOINT moving")
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        transaction.connection.execute("ROLLBACK TO moving")
+        transaction.connection.execute("RELEASE moving")
+        raise
+    # Not after other errors: a full disk, say, has ended the whole transaction.
+    transaction.connection.execute("RELEASE moving")
 
 
 def kept_until(transaction: Transaction, queue: str, state: State, finished_at: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.domain.job import Attempt, Count, Filter, Job, Page
-from holdfast.domain.limits import PAGE_LOOK_MAX
+from holdfast.domain.limits import PAGE_LOOK_MAX, SUSPECTS_COUNTED_MAX
 from holdfast.domain.states import LIVE, State
 from holdfast.stores.sqlite.values import to_document, to_json, to_time, to_time_or_none
 from holdfast.stores.statements import load, read_sql
@@ -16,7 +16,6 @@ from holdfast.stores.statements import load, read_sql
 _SQL = load(read_sql("sqlite", "reads.sql"), numbered=False)
 _BEYOND_ALL_IDS = "~"
 _NAMES_LOOKED_AT_MAX = 200
-_SUSPECTS_COUNTED_MAX = 100
 
 
 class _PageSql(NamedTuple):
@@ -182,7 +181,7 @@ def suspects(
         "names": to_json(list(names)),
         "queues": _queues(queues),
         "now": now,
-        "limit": _SUSPECTS_COUNTED_MAX,
+        "limit": SUSPECTS_COUNTED_MAX,
     }
     counted: int = connection.execute(_SQL["suspects"].sql, bounds).fetchone()[0]
     return counted

@@ -25,7 +25,7 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
-from holdfast.domain.retention import Retention
+from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
@@ -41,7 +41,6 @@ from holdfast.wakeups.protocol import Heard, Listener
 T = TypeVar("T")
 
 RECLAIM_WAIT_SECONDS_MAX = 1.0
-A_WEEK = Retention(7 * 86400.0)
 
 
 class SqliteStore:
@@ -151,7 +150,10 @@ class SqliteStore:
         return await self._write(reclaim)
 
     async def tidy(self, limit: int) -> int:
-        return await self._write(lambda transaction: tidying.tidy(transaction, limit))
+        done, refused = await self._write(lambda transaction: tidying.tidy(transaction, limit))
+        if refused is not None:
+            raise self._database.translated(refused) from refused
+        return done
 
     async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
         return await self._write(lambda transaction: interventions.cancel(transaction, job_ids))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.domain.states import State
@@ -31,25 +34,48 @@ _LEFTOVERS = msgspec.json.Decoder(list[_Leftover])
 _OUTLIVED = msgspec.json.Decoder(list[_Outlived])
 
 
-def tidy(transaction: Transaction, limit: int) -> int:
-    done = 0
-    for step in (_move_leftovers, _forget_history, _forget_attempts, _forget_keys):
+def tidy(transaction: Transaction, limit: int) -> tuple[int, sqlite3.IntegrityError | None]:
+    """Answer how many rows there were to do, or why those that are left can't be done."""
+    moved, refused = _move_leftovers(transaction, limit)
+    done = moved
+    for step in (_forget_history, _forget_attempts, _forget_keys):
         if done < limit:
             done += step(transaction, limit - done)
-    return done
+    if refused is None or done == limit:
+        return done, None
+    return (limit, None) if moved else (done, refused)
 
 
-def _move_leftovers(transaction: Transaction, limit: int) -> int:
+def _move_leftovers(
+    transaction: Transaction, limit: int
+) -> tuple[int, sqlite3.IntegrityError | None]:
     leftovers = _LEFTOVERS.decode(_fetch(transaction, "leftovers", limit))
-    if leftovers:
-        rows = [
-            (one.number, moving.kept_until(transaction, one.queue, one.state, one.finished_at))
-            for one in leftovers
-        ]
+    if not leftovers:
+        return 0, None
+    try:
+        _move(transaction, leftovers)
+        return len(leftovers), None
+    except sqlite3.IntegrityError:
+        moved, refused = 0, None
+    # One by one, to pass over those that the database does not let go.
+    for leftover in leftovers:
+        try:
+            _move(transaction, [leftover])
+            moved += 1
+        except sqlite3.IntegrityError as error:
+            refused = error
+    return moved, refused
+
+
+def _move(transaction: Transaction, leftovers: Sequence[_Leftover]) -> None:
+    rows = [
+        (one.number, moving.kept_until(transaction, one.queue, one.state, one.finished_at))
+        for one in leftovers
+    ]
+    with moving.savepoint(transaction):
         transaction.connection.execute(_SQL["move_leftovers"].sql, {"leftovers": to_json(rows)})
         moving.remove(transaction, [one.number for one in leftovers])
         moving.count(transaction, ((one.tenant, one.queue, one.state) for one in leftovers))
-    return len(leftovers)
 
 
 def _forget_history(transaction: Transaction, limit: int) -> int:

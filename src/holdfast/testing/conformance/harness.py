@@ -12,13 +12,12 @@ import pytest_asyncio
 
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Claimed, Job, NewJob, Settlement
-from holdfast.domain.retention import Retention
+from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.protocol import Claim, Store
 
 LEASE_SECONDS = 30.0
-A_WEEK = Retention(7 * 86400.0)
 
 _seam = Seam()
 _ids = IdMaker(_seam.random)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.domain.errors import DuplicateJob
-from holdfast.domain.job import Count, Filter, Job, Lost
+from holdfast.domain.job import Count, Filter, Job, Lost, Receipt
 from holdfast.domain.limits import PAGE_LOOK_MAX
 from holdfast.domain.retention import Retention, parse_rules
 from holdfast.domain.states import ENDED, State
@@ -226,6 +226,32 @@ class History(Suite):
             kept = {job for job, days_kept in kept_days.items() if days < days_kept}
             assert set(await listed(store)) == kept
             assert sum(count.jobs for count in await store.counts()) == len(kept)
+        await store.close()
+
+    async def test_a_job_is_kept_as_long_as_its_key(self, harness: Harness) -> None:
+        store = await harness.open_store(Retention(60.0))
+        day, keyed = DAY_SECONDS, new_job(idempotency_key="k", body_hash=b"h")
+        await store.enqueue([msgspec.structs.replace(keyed, key_kept_seconds=3 * day)])
+        await store.settle([success((await claim(store))[0])])
+        await harness.advance(2 * day)
+        await store.tidy(100)
+        again = msgspec.structs.replace(keyed, id=new_id())
+        assert await store.enqueue([again]) == [Receipt(keyed.id, False)]
+        assert (await recorded(store, keyed.id)).state is State.SUCCEEDED
+        await harness.advance(2 * day)
+        while await store.tidy(100):
+            pass
+        assert await store.get(keyed.id) is None
+        assert await store.enqueue([again]) == [Receipt(again.id, True)]
+        await store.close()
+
+    async def test_attempts_of_a_live_job_are_kept_however_old(self, harness: Harness) -> None:
+        store = await harness.open_store(Retention(60.0))
+        job = await claim_one(store)
+        await store.settle([failure(job, State.QUEUED)])
+        await harness.advance(DAY_SECONDS)
+        await store.tidy(100)
+        assert len(await store.attempts(job.id)) == 1
         await store.close()
 
     async def test_a_step_of_upkeep_forgets_no_more_than_its_limit(

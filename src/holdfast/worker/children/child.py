@@ -12,6 +12,7 @@ import inspect
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, closing, suppress
 from typing import Any, Final
@@ -40,7 +41,7 @@ def main() -> None:
         try:
             app = _load(link.boot)
         except BaseException as error:
-            link.send(NotReady(f"the job could not be imported: {codec.error_text(error)}"))
+            link.send(_not_ready("the job could not be imported", error))
             return
         definitions, functions = app.lend_to_child(link.boot.url)
         link.result_bytes_max = min(app.settings.result_bytes_max, CHILD_MESSAGE_BYTES_MAX // 2)
@@ -51,9 +52,7 @@ def main() -> None:
 
 def _become_child(lifeline: int) -> None:
     """Stay with the worker: its signals come through it, and its death is ours."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Not ignored, which processes that handlers start would inherit.
-        signal.signal(number, lambda _number, _frame: None)
+    _DeafEar().put_on()
     if sys.platform == "linux":
         # The kernel kills us and what the handlers have started when the worker is gone, even if a
         # handler never lets another thread run.
@@ -65,12 +64,51 @@ def _become_child(lifeline: int) -> None:
             title.write(_TITLE)
 
 
+class _DeafEar:
+    """For signals that are the worker's business. They are not ignored, which processes that
+    handlers start would inherit; and copies of this process, like those of `multiprocessing`, hear
+    them again."""
+
+    _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._thread = threading.local()
+
+    def put_on(self) -> None:
+        for number in self._NUMBERS:
+            self._before[number] = signal.signal(number, self._overhear)
+        os.register_at_fork(
+            before=self._block, after_in_parent=self._unblock, after_in_child=self._take_off
+        )
+
+    def _overhear(self, number: int, frame: object) -> None:
+        pass
+
+    def _block(self) -> None:
+        # What is sent to a copy right after its birth waits until it can hear.
+        self._thread.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._NUMBERS)
+
+    def _unblock(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._thread.mask)
+
+    def _take_off(self) -> None:
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._overhear:
+                signal.signal(number, handler)
+        self._unblock()
+
+
 def _load(boot: Boot) -> Any:
     sys.path[:] = boot.path
     app = load_app(boot.origin)
     if boot.log_format is not None:
         logs.configure(boot.log_format, boot.log_level)
     return app
+
+
+def _not_ready(reason: str, error: BaseException) -> NotReady:
+    return NotReady(reason, type(error).__name__, codec.error_text(error))
 
 
 def _serve_with_resources(
@@ -87,7 +125,7 @@ def _serve_with_resources(
     try:
         link.resources = runner.run(enter())
     except BaseException as error:
-        link.send(NotReady(f"a resource could not be made: {codec.error_text(error)}"))
+        link.send(_not_ready("a resource could not be made", error))
         return
     link.send(Ready())
     _serve(link, definitions)

@@ -6,11 +6,11 @@ When that is gone, the worker is gone, and so are this process and all that its 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import queue
 import signal
 import socket
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -20,7 +20,15 @@ from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Lease
 from holdfast.seam import Seam
 from holdfast.worker.children import messages
-from holdfast.worker.children.messages import Boot, Close, Perform, Progress, Recorded, TellToStop
+from holdfast.worker.children.messages import (
+    Boot,
+    Close,
+    Ended,
+    Perform,
+    Progress,
+    Recorded,
+    TellToStop,
+)
 from holdfast.worker.run import Run
 
 
@@ -34,7 +42,8 @@ class Link:
         self._seam = Seam()
         self._loop = self._seam.side_loop("holdfast-link")
         self._run: Run | None = None
-        self._recording: deque[asyncio.Future[Recorded]] = deque()
+        self._numbers = itertools.count()
+        self._recording: dict[int, asyncio.Future[Recorded]] = {}
         self.boot = self._loop.submit(self._open(descriptor)).result()
 
     def close(self) -> None:
@@ -45,11 +54,20 @@ class Link:
         self._loop.submit(self._send(message)).result()
 
     async def progress(self, lease: Lease, progress: bytes) -> bool:
-        """Record progress through the worker, whose lease it is."""
-        recorded: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
-        self._recording.append(recorded)
-        await self._send(Progress(progress))
-        answer = await recorded
+        """Record progress through the worker, whose lease it is; may be awaited on any loop."""
+        return await asyncio.wrap_future(self._loop.submit(self._record(lease, progress)))
+
+    async def _record(self, lease: Lease, progress: bytes) -> bool:
+        # A thread that a handler left behind may go on while the next job runs.
+        if self._run is None or self._run.lease != lease:
+            return False
+        number = next(self._numbers)
+        self._recording[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send(Progress(number, lease, progress))
+            answer = await self._recording[number]
+        finally:
+            del self._recording[number]
         if answer.trouble is not None:
             raise StoreUnavailable(answer.trouble)
         return answer.held
@@ -72,6 +90,8 @@ class Link:
         self._writer.close()
 
     async def _send(self, message: messages.Message) -> None:
+        if isinstance(message, Ended):
+            self._run = None
         self._writer.write(messages.pack(message))
         await self._writer.drain()
 
@@ -84,13 +104,13 @@ class Link:
     def _heard(self, message: messages.Message) -> None:
         match message:
             case Perform(job):
-                context = Context(job, self, self.resources, self.result_bytes_max)
+                context = Context(job, self, self.resources, self.result_bytes_max, self._seam)
                 context.enable_stop()
                 self._run = Run(job, context, self._seam.monotonic())
                 self.work.put((self._run, message))
             case TellToStop(why) if self._run is not None:
                 self._run.tell_to_stop(why)
-            case Recorded():
-                self._recording.popleft().set_result(message)
+            case Recorded(number) if number in self._recording:
+                self._recording[number].set_result(message)
             case Close():
                 self.work.put(None)

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.domain.errors import PayloadTooLarge
-from holdfast.domain.job import Claimed
+from holdfast.domain.job import Claimed, Lease
 from holdfast.domain.limits import CHILD_MESSAGE_BYTES_MAX
 from holdfast.domain.outcomes import Failed, Outcome, Released, Snoozed, Succeeded
 from holdfast.observability.logs import Format
@@ -38,8 +38,10 @@ class TellToStop(msgspec.Struct, tag=True):
 
 
 class Recorded(msgspec.Struct, tag=True):
-    """The answer to Progress: is the lease still held, or why is that not known?"""
+    """The answer to the Progress of this number: is its lease still held, or why is that not
+    known?"""
 
+    number: int
     held: bool
     trouble: str | None = None
 
@@ -53,10 +55,16 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class NotReady(msgspec.Struct, tag=True):
+    """`error_text` is what the user's own code raised: for the job's error, and for no log."""
+
     reason: str
+    error_type: str
+    error_text: str
 
 
 class Progress(msgspec.Struct, tag=True):
+    number: int
+    lease: Lease
     data: bytes
 
 

@@ -10,13 +10,13 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from logging import WARNING
 from typing import Final
 
+from holdfast.backoff import Backoff
 from holdfast.definition import Definition
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.outcomes import Crashed, Failed, Outcome, Released
 from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
-from holdfast.worker.backoff import Backoff
 from holdfast.worker.children.memory import count_oom_kills
 from holdfast.worker.children.messages import Boot, Ended
 from holdfast.worker.children.process import ChildProcess, NotStarted
@@ -45,7 +45,8 @@ def make_children(
             " so that child processes can import it"
         )
     log_format, log_level = logs.configuration() or (None, 0)
-    boot = Boot(origin=origin, url=url, path=sys.path, log_format=log_format, log_level=log_level)
+    path = [str(entry) for entry in sys.path]  # a program may have put a Path there
+    boot = Boot(origin=origin, url=url, path=path, log_format=log_format, log_level=log_level)
     return Children(boot, settings, seam)
 
 
@@ -67,29 +68,40 @@ class Children:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         """End all; those that run a handler are killed."""
         for child in list(self._all):
             self._discard(child)
         await asyncio.gather(*self._closing)
 
+    def kill(self) -> None:
+        """Kill all; may be called from any thread."""
+        for child in list(self._all):
+            child.kill()
+
     async def perform(self, definition: Definition, run: Run) -> Outcome | None:
         """Run the job's handler in a child; None means that the lease is lost."""
         try:
-            child = await self._take()
+            # One that was given back for a crash, perhaps: see _decide_crashed.
+            child = await self._take(unused=run.job.releases > 0)
         except NotStarted as error:
-            logs.event(WARNING, "executor_failed", str(error), job_id=run.job.id, name=run.job.name)
+            logs.event(WARNING, "executor_failed", error.told, job_id=run.job.id, name=run.job.name)
             return Failed("CHILD_FAILED", str(error))
         try:
             return await self._perform_in(child, definition, run)
         finally:
             self._put_back(child)
 
-    async def _take(self) -> ChildProcess:
-        """Take one that is idle, or start one."""
+    async def _take(self, *, unused: bool) -> ChildProcess:
+        """Take one that is idle, or start one; an unused one has run no job before."""
         if (idle := self._take_idle()) is not None:
-            return idle
+            if not unused:
+                return idle
+            self._discard(idle)  # the new one takes its place
         async with self._starts:
-            if (idle := self._take_idle()) is not None:
+            if not unused and (idle := self._take_idle()) is not None:
                 return idle
             # Children that don't come to work are not started one after the other in a rush.
             await asyncio.sleep(max(0.0, self._not_before - self._seam.monotonic()))
@@ -132,7 +144,9 @@ class Children:
             self._idle.append(child)
 
     def _discard(self, child: ChildProcess) -> None:
-        self._all.discard(child)
+        if child not in self._all:
+            return  # The worker ends, and has closed it already.
+        self._all.remove(child)
         task = asyncio.get_running_loop().create_task(child.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -201,4 +215,4 @@ def _crashed(
     elif child.exit_code == -signal.SIGABRT and definition.memory_bytes_max is not None:
         text += f", with memory_bytes_max at {definition.memory_bytes_max:,} bytes"
         code = "OUT_OF_MEMORY"
-    return Crashed(code, text)
+    return Crashed(code, text, reused=child.jobs_done > 0)

@@ -8,10 +8,12 @@ import signal
 import socket
 import sys
 from contextlib import ExitStack, suppress
-from typing import Final
+from pathlib import Path
+from typing import IO, Final
+from weakref import WeakSet
 
 from holdfast.domain.errors import StoreError
-from holdfast.seam import Process, Seam
+from holdfast.seam import Process, Seam, no_forks
 from holdfast.worker.children import messages
 from holdfast.worker.children.messages import (
     Boot,
@@ -29,10 +31,39 @@ from holdfast.worker.run import Run, Stop
 START_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 5.0
 _ECHO_SECONDS: Final = 1.0
+_SOURCE: Final = str(Path(__file__).parents[3])
+# Without the current directory on the path (-P): a file there may have the name of a module that
+# is needed before the worker's own path is known.
+_COMMAND: Final = (
+    sys.executable,
+    "-P",
+    "-c",
+    f"import sys; sys.path.append({_SOURCE!r});"
+    " from holdfast.worker.children.child import main; main()",
+)
+
+# Our ends of what ties children to this process: none may outlive it in a copy of it.
+_ends: WeakSet[IO[bytes] | socket.socket] = WeakSet()
+
+
+def _let_go_of_ends() -> None:
+    """Give them up in a copy of this process, where their numbers stay taken."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for end in _ends:
+        with suppress(OSError, ValueError):  # closed already
+            os.dup2(nothing, end.fileno(), inheritable=False)
+    os.close(nothing)
+
+
+os.register_at_fork(after_in_child=_let_go_of_ends)
 
 
 class NotStarted(Exception):
-    """A child process does not come to work; the text says why."""
+    """A child process does not come to work; the text says why, and `told` what logs may say."""
+
+    def __init__(self, text: str, told: str | None = None) -> None:
+        super().__init__(text)
+        self.told = told or text
 
 
 class ChildProcess:
@@ -44,7 +75,7 @@ class ChildProcess:
     def __init__(
         self,
         process: Process,
-        lifeline: int,
+        lifeline: IO[bytes],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -61,23 +92,26 @@ class ChildProcess:
 
     @classmethod
     async def start(cls, seam: Seam) -> ChildProcess:
-        program = "from holdfast.worker.children.child import main; main()"
         with ExitStack() as ours, ExitStack() as theirs:
             try:
-                near, far = socket.socketpair()
-                ours.enter_context(near)
-                theirs.enter_context(far)
-                their_end, our_end = os.pipe()
-                theirs.callback(os.close, their_end)
-                ours.callback(os.close, our_end)
-                descriptors = [far.fileno(), their_end]
-                command = [sys.executable, "-c", program, *map(str, descriptors)]
-                process = await seam.start_process(command, pass_fds=descriptors)
-                streams = await asyncio.open_unix_connection(sock=near)
+                with no_forks:
+                    near, far = socket.socketpair()
+                    ours.enter_context(near)
+                    theirs.enter_context(far)
+                    reading, writing = os.pipe()
+                    their_end = theirs.enter_context(os.fdopen(reading, "rb", 0))
+                    lifeline = ours.enter_context(os.fdopen(writing, "wb", 0))
+                    _ends.update((near, lifeline))
+                descriptors = [far.fileno(), their_end.fileno()]
+                command = [*_COMMAND, *map(str, descriptors)]
+                async with asyncio.timeout(START_SECONDS_MAX):
+                    process = await seam.start_process(command, pass_fds=descriptors)
+                    streams = await asyncio.open_unix_connection(sock=near)
             except OSError as error:
-                raise NotStarted(f"no child process could be started: {error}") from error
+                reason = str(error) or f"it took longer than {START_SECONDS_MAX:g} s"
+                raise NotStarted(f"no child process could be started: {reason}") from error
             ours.pop_all()
-            return cls(process, our_end, *streams)
+            return cls(process, lifeline, *streams)
 
     async def boot(self, boot: Boot) -> None:
         """Wait until it is ready, or raise NotStarted."""
@@ -88,10 +122,14 @@ class ChildProcess:
         except TimeoutError:
             text = f"the child process was not ready within {START_SECONDS_MAX:g} s"
             raise NotStarted(text) from None
+        except messages.Unreadable as error:
+            raise NotStarted(f"the child process sent what is no message: {error}") from error
         if answer is None:
             raise NotStarted(f"the child process {await self.ending()} at its start")
         if isinstance(answer, NotReady):
-            raise NotStarted(answer.reason)
+            raise NotStarted(
+                f"{answer.reason}: {answer.error_text}", f"{answer.reason}: {answer.error_type}"
+            )
         self.is_busy = False
 
     async def perform(self, run: Run, memory_bytes_max: int | None) -> Ended | None:
@@ -101,7 +139,7 @@ class ChildProcess:
         try:
             while (message := await messages.receive(self._reader)) is not None:
                 if isinstance(message, Progress):
-                    self._send(await _record(run, message.data))
+                    self._send(await _record(run, message))
                 elif isinstance(message, Ended):
                     self.is_busy = False
                     self.jobs_done += 1
@@ -131,9 +169,9 @@ class ChildProcess:
         self._send(Close())
         await asyncio.wait([self._exited], timeout=END_SECONDS_MAX)
         self.kill()
-        await asyncio.wait([self._exited], timeout=END_SECONDS_MAX)
+        await asyncio.wait([self._exited], timeout=_ECHO_SECONDS)
         self._writer.close()
-        os.close(self._lifeline)
+        self._lifeline.close()
 
     @property
     def is_alive(self) -> bool:
@@ -169,8 +207,10 @@ class ChildProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _record(run: Run, data: bytes) -> Recorded:
+async def _record(run: Run, progress: Progress) -> Recorded:
+    if progress.lease != run.lease:
+        return Recorded(progress.number, held=False)
     try:
-        return Recorded(held=await run.context.record_progress(data))
+        return Recorded(progress.number, held=await run.context.record_progress(progress.data))
     except StoreError as error:
-        return Recorded(held=True, trouble=str(error))
+        return Recorded(progress.number, held=True, trouble=str(error))

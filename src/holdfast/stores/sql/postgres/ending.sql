@@ -12,21 +12,32 @@ kept AS (
     SELECT
         id, CASE WHEN finished_at IS NULL THEN fence + 1 ELSE fence END, run_at, created_at,
         started_at, coalesce(finished_at, now()), expires_at,
-        coalesce(finished_at, now()) + make_interval(
-            secs => CASE
-                WHEN cardinality(:rule_queues::text[]) = 0 THEN :kept_seconds::float8
-                ELSE coalesce(
-                    (
-                        SELECT rule.seconds
-                        FROM unnest(
-                            :rule_queues::text[], :rule_states::text[], :rule_seconds::float8[]
-                        ) WITH ORDINALITY AS rule (queue, state, seconds, place)
-                        WHERE rule.queue IN ('*', ended.queue)
-                            AND rule.state IN ('*', ended.end_state)
-                        ORDER BY rule.place
-                        LIMIT 1
-                    ),
-                    :kept_seconds::float8
+        greatest(
+            coalesce(finished_at, now()) + make_interval(
+                secs => CASE
+                    WHEN cardinality(:rule_queues::text[]) = 0 THEN :kept_seconds::float8
+                    ELSE coalesce(
+                        (
+                            SELECT rule.seconds
+                            FROM unnest(
+                                :rule_queues::text[], :rule_states::text[], :rule_seconds::float8[]
+                            ) WITH ORDINALITY AS rule (queue, state, seconds, place)
+                            WHERE rule.queue IN ('*', ended.queue)
+                                AND rule.state IN ('*', ended.end_state)
+                            ORDER BY rule.place
+                            LIMIT 1
+                        ),
+                        :kept_seconds::float8
+                    )
+                END
+            ),
+            -- A key whose job is forgotten would lead to nothing.
+            CASE
+                WHEN idempotency_key IS NOT NULL THEN (
+                    SELECT keyed.expires_at
+                    FROM holdfast.idempotency_keys AS keyed
+                    WHERE keyed.tenant = coalesce(ended.tenant, '')
+                        AND keyed.key = ended.idempotency_key AND keyed.job_id = ended.id
                 )
             END
         ),

@@ -163,7 +163,7 @@ FROM (
     FROM holdfast.jobs
     WHERE suspect AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
         AND (:queues::text[] IS NULL OR queue = ANY (:queues))
-    LIMIT 100
+    LIMIT :limit
 ) AS waiting
 
 -- name: claim_by_id

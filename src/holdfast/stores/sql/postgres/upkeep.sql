@@ -1,6 +1,6 @@
 -- name: history_days
--- The days whose history is past, and those without a partition around the day that jobs which
--- end now are kept until, for each time that jobs are kept.
+-- The days whose history is past, and those without a partition that jobs will be kept until: those
+-- that end from now on, and the next ones that ended in place, for each time that jobs are kept.
 WITH known AS (
     SELECT to_date(substr(relname, 9), 'YYYYMMDD') AS day
     FROM pg_inherits
@@ -10,11 +10,22 @@ WITH known AS (
 today AS (
     SELECT (now() AT TIME ZONE 'UTC')::date AS day
 ),
+ends AS (
+    SELECT now() + make_interval(days => number) AS at
+    FROM generate_series(0, :ahead::integer) AS number
+    UNION ALL
+    (
+        SELECT least(finished_at, now())
+        FROM holdfast.jobs
+        WHERE finished_at IS NOT NULL
+        ORDER BY id
+        LIMIT :limit
+    )
+),
 wanted AS (
-    SELECT DISTINCT
-        (now() AT TIME ZONE 'UTC' + make_interval(secs => seconds))::date + number AS day
-    FROM unnest(:kept_seconds::float8[]) AS kept (seconds)
-    CROSS JOIN generate_series(-:back::integer, :ahead::integer) AS number
+    SELECT DISTINCT (at AT TIME ZONE 'UTC' + make_interval(secs => seconds))::date AS day
+    FROM ends
+    CROSS JOIN unnest(:kept_seconds::float8[]) AS kept (seconds)
 )
 SELECT known.day, true AS is_past FROM known JOIN today ON known.day < today.day
 UNION ALL
@@ -23,7 +34,7 @@ WHERE wanted.day NOT IN (SELECT day FROM known)
 ORDER BY day
 
 -- name: add_history_day
-SELECT holdfast.add_history_day(:day, :strays_max)
+SELECT holdfast.add_history_day(:day, :strays_max, :rest_bytes_max)
 
 -- name: drop_history_day
 SELECT holdfast.drop_history_day(:day)
@@ -42,6 +53,20 @@ WITH ended AS (
         LIMIT :limit
         FOR UPDATE SKIP LOCKED
     ))
+    RETURNING
+        *, state AS end_state, result AS end_result, error_code AS end_code,
+        error_text AS end_text, 0 AS crashed
+),
+{ending}
+SELECT count(*) FROM ended
+
+-- name: leftovers
+SELECT id FROM holdfast.jobs WHERE finished_at IS NOT NULL ORDER BY id LIMIT :limit
+
+-- name: move_leftover
+WITH ended AS (
+    DELETE FROM holdfast.jobs
+    WHERE id = :job_id AND finished_at IS NOT NULL
     RETURNING
         *, state AS end_state, result AS end_result, error_code AS end_code,
         error_text AS end_text, 0 AS crashed
@@ -79,6 +104,7 @@ WITH forgotten AS (
         SELECT ctid
         FROM holdfast.attempts
         WHERE ended_at <= now() - make_interval(secs => :longest_seconds)
+            AND NOT EXISTS (SELECT FROM holdfast.jobs WHERE jobs.id = attempts.job_id)
         ORDER BY ended_at
         LIMIT :limit
         FOR UPDATE SKIP LOCKED

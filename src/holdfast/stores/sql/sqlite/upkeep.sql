@@ -12,7 +12,18 @@ INSERT INTO history (
     result
 )
 SELECT
-    id, json_extract(value, '$[1]'), state, queue, name, tenant, correlation_id, tags, priority,
+    id, max(
+        json_extract(value, '$[1]'),
+        coalesce(
+            (
+                SELECT kept.expires_at FROM idempotency_keys AS kept
+                WHERE kept.tenant = coalesce(jobs.tenant, '')
+                    AND kept.key = jobs.idempotency_key AND kept.job_id = jobs.id
+            ),
+            0
+        )
+    ),
+    state, queue, name, tenant, correlation_id, tags, priority,
     attempt, max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at,
     started_at, finished_at, requeued_from, idempotency_key, error_code, error_text, arguments,
     progress, result
@@ -34,7 +45,10 @@ DELETE FROM history_counts WHERE jobs <= 0
 
 -- name: forget_attempts
 DELETE FROM attempts WHERE rowid IN (
-    SELECT rowid FROM attempts WHERE ended_at <= :ended_by ORDER BY ended_at LIMIT :limit
+    SELECT rowid FROM attempts
+    WHERE ended_at <= :ended_by
+        AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = attempts.job_id)
+    ORDER BY ended_at LIMIT :limit
 )
 
 -- name: forget_keys

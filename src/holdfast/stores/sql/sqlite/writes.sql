@@ -95,6 +95,8 @@ WHERE jobs.state = 'running'
 -- The statements from here on name jobs by the numbers of their rows, and no fence: what was read
 -- of a job in the same transaction stands, because only one can write at a time.
 
+-- A job is kept at least as long as its key, which would lead to nothing otherwise.
+
 -- name: succeed
 INSERT INTO history (
     id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
@@ -102,8 +104,18 @@ INSERT INTO history (
     finished_at, requeued_from, idempotency_key, arguments, progress, result
 )
 SELECT
-    id, json_extract(value, '$[1]'), 'succeeded', queue, name, tenant, correlation_id, tags,
-    priority, attempt, max_attempts, snoozes, releases, crashes, fence + 1, run_at, expires_at,
+    id, max(
+        json_extract(value, '$[1]'),
+        coalesce(
+            (
+                SELECT kept.expires_at FROM idempotency_keys AS kept
+                WHERE kept.tenant = coalesce(jobs.tenant, '')
+                    AND kept.key = jobs.idempotency_key AND kept.job_id = jobs.id
+            ),
+            0
+        )
+    ),
+    'succeeded', queue, name, tenant, correlation_id, tags, priority, attempt, max_attempts, snoozes, releases, crashes, fence + 1, run_at, expires_at,
     created_at, started_at, :now, requeued_from, idempotency_key, arguments, progress,
     json_extract(value, '$[2]')
 FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:successes))
@@ -146,8 +158,18 @@ INSERT INTO history (
     finished_at, requeued_from, idempotency_key, error_code, error_text, arguments, progress
 )
 SELECT
-    id, json_extract(value, '$[2]'), json_extract(value, '$[1]'), queue, name, tenant,
-    correlation_id, tags, priority, attempt - json_extract(value, '$[6]'), max_attempts,
+    id, max(
+        json_extract(value, '$[2]'),
+        coalesce(
+            (
+                SELECT kept.expires_at FROM idempotency_keys AS kept
+                WHERE kept.tenant = coalesce(jobs.tenant, '')
+                    AND kept.key = jobs.idempotency_key AND kept.job_id = jobs.id
+            ),
+            0
+        )
+    ),
+    json_extract(value, '$[1]'), queue, name, tenant, correlation_id, tags, priority, attempt - json_extract(value, '$[6]'), max_attempts,
     snoozes + json_extract(value, '$[7]'), releases + json_extract(value, '$[8]'),
     crashes + json_extract(value, '$[9]'), fence + 1, run_at, expires_at, created_at, started_at,
     :now, requeued_from, idempotency_key, coalesce(json_extract(value, '$[4]'), error_code),

@@ -78,6 +78,31 @@ CREATE TABLE holdfast.history_counts (
 CREATE UNIQUE INDEX history_counts_folded
     ON holdfast.history_counts (kept_day, tenant, queue, state) WHERE folded;
 
+-- Whoever may work with the jobs may work with their history. The partitions of the days need no
+-- rights of their own: nobody names them.
+DO $$
+DECLARE
+    allowed record;
+BEGIN
+    FOR allowed IN
+        SELECT
+            privilege_type AS privilege,
+            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END AS role,
+            CASE WHEN is_grantable THEN 'WITH GRANT OPTION' ELSE '' END AS option
+        FROM pg_class AS jobs
+        CROSS JOIN aclexplode(coalesce(jobs.relacl, acldefault('r', jobs.relowner)))
+        JOIN pg_class AS history ON history.oid = 'holdfast.history'::regclass
+        WHERE jobs.oid = 'holdfast.jobs'::regclass AND grantee <> history.relowner
+    LOOP
+        EXECUTE format(
+            'GRANT %s ON holdfast.history, holdfast.history_rest, holdfast.history_counts'
+            ' TO %s %s',
+            allowed.privilege, allowed.role, allowed.option
+        );
+    END LOOP;
+END
+$$;
+
 ALTER TABLE holdfast.attempts
     DROP CONSTRAINT attempts_outcome,
     ADD CONSTRAINT attempts_outcome
@@ -92,7 +117,9 @@ RETURN 'history_' || to_char(day::timestamp, 'YYYYMMDD');
 -- drop tables. They wait for no lock for long, because whoever wants to write history would wait
 -- behind them; what they could not do, they do when they are called again.
 
-CREATE FUNCTION holdfast.add_history_day(day date, strays_max integer) RETURNS boolean
+-- Says whether the day has its partition now.
+CREATE FUNCTION holdfast.add_history_day(day date, strays_max integer, rest_bytes_max bigint)
+RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET datestyle = 'ISO' SET lock_timeout = '100ms'
@@ -103,8 +130,16 @@ DECLARE
     ends timestamptz := day + 1;
     strays bigint;
 BEGIN
+    -- History is kept for ten years at most.
+    IF day < current_date - 60 OR day > current_date + 4000 THEN
+        RETURN false;
+    END IF;
     LOCK TABLE holdfast.history IN SHARE UPDATE EXCLUSIVE MODE;
     IF to_regclass(format('holdfast.%I', name)) IS NOT NULL THEN
+        RETURN true;
+    END IF;
+    -- All of it is read for a new partition, and nobody can write to it meanwhile.
+    IF pg_relation_size('holdfast.history_rest') > rest_bytes_max THEN
         RETURN false;
     END IF;
     -- What ended before its day had a partition moves there, unless that takes too long.
@@ -157,8 +192,20 @@ BEGIN
     ) THEN
         RETURN false;
     END IF;
-    EXECUTE format('DROP TABLE IF EXISTS holdfast.%I', holdfast.history_day_name(day));
-    DELETE FROM holdfast.history_counts WHERE kept_day = day;
+    -- Another worker may have dropped it just now.
+    IF to_regclass(format('holdfast.%I', holdfast.history_day_name(day))) IS NULL THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DROP TABLE holdfast.%I', holdfast.history_day_name(day));
+    -- What of that day found no place in it is still there. One statement: it sees one moment.
+    WITH gone AS (
+        DELETE FROM holdfast.history_counts WHERE kept_day = day
+    )
+    INSERT INTO holdfast.history_counts (kept_day, tenant, queue, state, jobs)
+    SELECT day, coalesce(tenant, ''), queue, state, count(*)
+    FROM holdfast.history_rest
+    WHERE kept_until >= day::timestamptz AND kept_until < (day + 1)::timestamptz
+    GROUP BY tenant, queue, state;
     RETURN true;
 EXCEPTION WHEN lock_not_available THEN
     RETURN false;

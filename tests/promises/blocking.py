@@ -1,0 +1,33 @@
+"""Jobs that block the event loop of their worker, and jobs that are beside them then."""
+
+from __future__ import annotations
+
+from holdfast import Holdfast, Retry
+from tests.promises.handlers import SOON, block_for_ever, gated, hang_for_ever
+
+TIMEOUT_SECONDS = 0.3
+
+
+class NoWayOut(Retry):
+    def attempts_allowed(self, code: str, max_attempts: int) -> int:
+        raise RuntimeError("there is no way out")
+
+
+class Blocking:
+    def __init__(self, hf: Holdfast) -> None:
+        self.wait = hf.job(name="wait", retry=SOON)(gated)
+        self.wait_briefly = hf.job(
+            name="wait_briefly", retry=SOON, timeout_seconds=TIMEOUT_SECONDS
+        )(gated)
+        self.block = hf.job(name="block_briefly", timeout_seconds=TIMEOUT_SECONDS)(block_for_ever)
+        self.block_without_timeout = hf.job(name="block_without_timeout")(block_for_ever)
+        self.block_without_a_way_out = hf.job(
+            name="block_without_a_way_out",
+            timeout_seconds=TIMEOUT_SECONDS,
+            retry=NoWayOut(max_attempts=2),
+        )(block_for_ever)
+        self.hang_in_child = hf.job(name="hang_in_child", executor="process")(hang_for_ever)
+
+
+hf = Holdfast()
+jobs = Blocking(hf)
