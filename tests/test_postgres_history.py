@@ -63,7 +63,11 @@ async def opened(url: str, retention: Retention = A_WEEK) -> AsyncIterator[Postg
 
 async def running(store: PostgresStore, count: int = 1, **changes: Any) -> Sequence[Claimed]:
     await store.enqueue([new_job(**changes) for _ in range(count)])
-    return await store.claim(Claim("worker", count, 30.0, ["resize"]))
+    claimed: list[Claimed] = []
+    # A claim that was slow looks for new lanes only after a while.
+    while len(claimed) < count:
+        claimed += await store.claim(Claim("worker", count - len(claimed), 30.0, ["resize"]))
+    return claimed
 
 
 def ended(job: Claimed, state: State = State.SUCCEEDED) -> Settlement:

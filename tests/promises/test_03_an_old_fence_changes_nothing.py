@@ -40,13 +40,15 @@ async def is_writable(stage: Stage) -> bool:
         return True
 
 
-async def become_ghost(stage: Stage, job: Job) -> tuple[Process, Process]:
-    """Stop the worker that runs the job until another has taken it over; answer both."""
+async def become_ghost(stage: Stage, *jobs: Job) -> tuple[Process, Process]:
+    """Stop the worker that runs the jobs until another has taken them over; answer both."""
     ghost = stage.worker()
-    await stage.noted("start", job.id)
+    for job in jobs:
+        await stage.noted("start", job.id)
     await freeze(stage, ghost)
     heir = stage.worker()
-    await stage.noted("start", job.id, times=2)
+    for job in jobs:
+        await stage.noted("start", job.id, times=2)
     return ghost, heir
 
 
@@ -96,8 +98,7 @@ async def test_a_ghosts_handlers_are_stopped_within_a_second(stage: Stage) -> No
     """Async ones are cancelled; those in threads see `ctx.cancelled`."""
     in_thread = await stage.jobs.gated_in_thread.enqueue("gate")
     job = await stage.jobs.gated.enqueue("gate")
-    ghost, heir = await become_ghost(stage, job)
-    await stage.noted("start", in_thread.id, times=2)
+    ghost, heir = await become_ghost(stage, job, in_thread)
     ghost.signal(signal.SIGCONT)
     await stage.noted("cancelled", times=2)
     learned = {
