@@ -19,7 +19,8 @@ DAYS = 6
 Progress = Callable[[int], None]
 
 POSTGRES_DAYS = """
-SELECT holdfast.add_history_day(current_date + day, 0, 1000000000) FROM generate_series(0, 10) AS day
+SELECT holdfast.add_history_day(current_date + day, 0, 1000000000)
+FROM generate_series(0, 10) AS day
 """
 POSTGRES_BATCH = """
 WITH made AS (
