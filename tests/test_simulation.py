@@ -133,7 +133,7 @@ async def enqueue_all(
     hf: Holdfast, job: Functions, simulation: Simulation, account: Account
 ) -> list[Job]:
     draw = simulation.random.random
-    poisons = simulation.random.choice(((), (), (1,), (3,)))
+    poisons = simulation.random.choice(((), (), (), (), (), (), (1,), (3,)))
     calls = [
         *(job["quick"].call() for _ in range(2)),
         *(job["slow"].call(seconds=draw() * 20) for _ in range(2)),

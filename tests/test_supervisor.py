@@ -187,6 +187,17 @@ async def test_processes_end_when_their_supervisor_was_killed(stage: Stage) -> N
     assert (ended.state, ended.attempts) == (State.SUCCEEDED, 1)
 
 
+@pytest.mark.slow
+async def test_a_process_that_blocks_ends_after_its_supervisor_was_killed(stage: Stage) -> None:
+    """Nothing can be told to it; it looks for its parent beside its event loop."""
+    job = await stage.jobs.gated_and_blocking.enqueue("never")
+    worker = stage.worker("--processes=1", grace_seconds=0, lease_seconds=LONG_LEASE_SECONDS)
+    await stage.noted("start", job.id)
+    (pid,) = await children(worker, 1)
+    worker.kill()
+    await wait_until(lambda: not is_alive(pid), lambda: f"ended: {worker.text}")
+
+
 @pytest.mark.parametrize(
     ("app", "options", "code", "told"),
     [

@@ -28,8 +28,12 @@ async def test_a_handler_out_of_memory_or_too_deep_fails_without_killing_anybody
     await check_others(stage, others, crashes_max=0)
 
 
-@both_stores
-@pytest.mark.parametrize("kinds", [["kill"], ["kill", *POISONS]], ids=["1", "5"])
+@pytest.mark.parametrize(
+    ("store_url", "kinds"),
+    [("sqlite", ["kill"]), ("pg15", ["kill", *POISONS])],
+    ids=["1-sqlite", "5-pg15"],
+    indirect=["store_url"],
+)
 async def test_200_jobs_survive_the_poison_among_them(stage: Stage, kinds: list[str]) -> None:
     """All of them run in one process when it strikes; two processes are kept alive."""
     others = await enqueue_others(stage, 100)

@@ -6,8 +6,10 @@ import asyncio
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +21,9 @@ from holdfast.app import Holdfast
 from holdfast.cli.session import Command, run, say
 from holdfast.cli.target import load_app
 from holdfast.domain.errors import WorkerHung
+from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.observability import logs
+from holdfast.seam import Seam
 from holdfast.worker.processes import Birth, Launch
 from holdfast.worker.watchdog import BLOCKED_CODE
 
@@ -113,7 +117,21 @@ def _launch(app: str, born: Birth | None, log_format: str | None, log_level: str
 async def _work(app: Holdfast, launch: Launch, born: Birth | None, choices: dict[str, Any]) -> None:
     async with app:
         working = app.run_launched(launch, born, **choices)
-        await (_until_orphaned(working, born.parent) if born else working)
+        if born is None:
+            await working
+            return
+        end_late = partial(_end_late, born.parent, app.settings.grace_seconds + STOP_SECONDS_MAX)
+        Seam().threads("holdfast-orphan", 1).submit(end_late)
+        await _until_orphaned(working, born.parent)
+
+
+def _end_late(parent: int, seconds: float) -> None:
+    """End this process when its parent has been gone for so long, whatever blocks its loop."""
+    pause = threading.Event()
+    while os.getppid() == parent:
+        pause.wait(LOOK_AT_PARENT_SECONDS)
+    pause.wait(seconds)
+    Seam().exit(BLOCKED_CODE)
 
 
 async def _until_orphaned(work: Coroutine[Any, Any, T], parent: int) -> None:
