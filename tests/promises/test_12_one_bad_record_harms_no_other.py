@@ -66,15 +66,16 @@ async def test_payloads_and_names_that_nobody_understands_harm_no_other(stage: S
     unknown = await insert(stage, "nobody knows this", "{}")
     good = await stage.hf.enqueue_many([stage.jobs.quick.call(number) for number in range(10)])
     assert len((await stage.hf.page(Filter(states=(State.QUEUED,)))).jobs) == len(bad) + 11
-    worker = stage.worker("--until-empty", concurrency=50)
-    assert await worker.ended() == 0
+    worker = stage.worker(concurrency=50)
+    assert (await worker.logs("unknown_name"))["name"] == "nobody knows this"
+    await stage.ended(*[await stage.hf.get(job_id) for job_id in bad.values()])
     for kind, job_id in bad.items():
         job = await stage.hf.get(job_id)
         assert (job.state, job.error_code) == (State.FAILED, "BAD_ARGUMENTS"), kind
     assert [job.result for job in await stage.ended(*good)] == list(range(10))
     left = await stage.hf.get(unknown)
     assert (left.state, left.attempts, left.fence) == (State.QUEUED, 0, 0)
-    assert [event["name"] for event in worker.events("unknown_name")] == ["nobody knows this"]
+    assert len(worker.events("unknown_name")) == 1
 
 
 @both_stores

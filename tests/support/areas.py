@@ -15,10 +15,10 @@ BUDGET_SECONDS = 30.0
 BUDGETS_SECONDS: dict[str, float] = {
     "promises/": 360.0,
     "test_mutants": 240.0,
-    "test_simulation": 90.0,
+    "test_simulation": 120.0,
     "test_store_conformance": 60.0,
     "test_supervisor": 45.0,
-    "test_cli": 45.0,
+    "test_cli": 60.0,
     "test_postgres_plans": 45.0,
 }
 

@@ -50,13 +50,12 @@ class Sweeper:
         while True:
             now = self._seam.monotonic()
             try:
-                # First, because a worker that soon finds nothing more to do tells it all the same.
-                if now >= look_at:
-                    look_at = now + LOOK_FOR_UNKNOWN_SECONDS
-                    await self._tell_unknown_names()
                 if await self._may_reclaim():
                     await self.reclaim()
                 await self._look_for_suspects()
+                if now >= look_at:
+                    look_at = now + LOOK_FOR_UNKNOWN_SECONDS
+                    await self._tell_unknown_names()
                 if now >= tidy_at and await self._tidy():
                     tidy_at = now + TIDY_SECONDS
             except StoreUnavailable as error:
