@@ -6,15 +6,16 @@ PostgreSQL; `own_postgres` a server that the test may stop, crash and restart.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from holdfast import Holdfast
+from tests.mutants.guard import SOURCE
 from tests.support import areas
 from tests.support.postgres import (
     Databases,
@@ -33,11 +34,8 @@ BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "tests/test_simul")
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
 
-# A loaded machine is no failure, and CI gives the same answer to the same code.
-hypothesis.settings.register_profile(
-    "holdfast", deadline=None, derandomize=os.environ.get("CI") == "true"
-)
-hypothesis.settings.load_profile("holdfast")
+if SOURCE not in os.environ:  # the runs on mutants have no property tests, and are many
+    importlib.import_module("tests.support.properties")
 
 _started: list[Server] = []
 

@@ -241,7 +241,7 @@ class Databases:
 
     def create(self, template: str = "template0") -> str:
         name = f"{self._prefix}_{next(self._numbers)}"
-        self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {self._copying()}')
         return name
 
     def drop(self, name: str) -> None:
@@ -255,10 +255,18 @@ class Databases:
             self.run(self._connection.close())
         self._loop.close()
 
+    def _copying(self) -> str:
+        """Copy files instead of logging every page: half the time, where it can be had."""
+        version = self._connected().get_server_version()
+        return "STRATEGY file_copy" if version.major >= 15 else ""
+
     def _execute(self, sql: str) -> None:
+        self.run(self._connected().execute(sql))
+
+    def _connected(self) -> asyncpg.Connection:
         if self._connection is None:
             self._connection = self.run(asyncpg.connect(self.url("postgres")))
-        self.run(self._connection.execute(sql))
+        return self._connection
 
 
 def addresses(servers: Sequence[Server]) -> str:

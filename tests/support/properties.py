@@ -1,0 +1,13 @@
+"""How property tests run here."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+
+# A loaded machine is no failure, and CI gives the same answer to the same code.
+hypothesis.settings.register_profile(
+    "holdfast", deadline=None, derandomize=os.environ.get("CI") == "true"
+)
+hypothesis.settings.load_profile("holdfast")
