@@ -216,11 +216,16 @@ async def schedule(simulation: Simulation, path: Path, account: Account) -> list
         account.expected[canceled.id] = {State.CANCELED}
     await disturbing
     async with asyncio.timeout(3600):
-        for job in jobs:
-            while not (await client.get(job.id)).state.ended:
-                await simulation.pass_time(1)
+        found = await look(client)
+        while not all(job.state.ended for job in found.values()):
+            await simulation.pass_time(4)
+            found = await look(client)
     keeping.cancel()
-    return [await client.get(job.id) for job in jobs]
+    return [found[job.id] for job in jobs]
+
+
+async def look(client: Holdfast) -> dict[UUID, Job]:
+    return {job.id: job for job in (await client.page()).jobs}
 
 
 def check(jobs: list[Job], account: Account) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from logging import WARNING
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from holdfast.backoff import Backoff
 from holdfast.context import Context
@@ -30,20 +28,24 @@ from holdfast.domain.errors import (
     JobFailed,
     JobNotFound,
     ResultTimeout,
+    SchemaMismatch,
     WrongState,
 )
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Attempt, Count, Filter, Job, NewJob, Page, Reclaimed
 from holdfast.domain.limits import ENQUEUE_BATCH_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX
 from holdfast.domain.states import State
+from holdfast.loops import Loops
 from holdfast.maintenance.reclaiming import take_back
 from holdfast.observability import logs
 from holdfast.observability.logs import shown_url
-from holdfast.seam import Seam, SideLoop
+from holdfast.seam import Seam
 from holdfast.settings import DEFAULT_URL, read_settings
 from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
 from holdfast.stores.opening import absolute_url, make_store
 from holdfast.stores.protocol import Store
+from holdfast.tables import Tables
+from holdfast.transaction import transaction
 from holdfast.worker import resources
 from holdfast.worker.children.pool import make_children
 from holdfast.worker.origin import check_not_loading
@@ -74,12 +76,8 @@ class Holdfast:
         self._ids = IdMaker(self._seam.random)
         self._definitions: dict[str, Definition] = {}
         self._resources: dict[str, resources.ResourceFunction] = {}
-        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Store]]
-        self._stores = WeakKeyDictionary()
-        self._stores_process_id = os.getpid()
-        self._sync_lock = threading.Lock()
-        self._sync_loop: SideLoop | None = None
-        self._sync_process_id = 0
+        self._tables: list[Tables] = []
+        self._loops = Loops(self._seam, self._open)
         self._folder = os.path.abspath("")  # a handler may go elsewhere; a relative file may not
         self._make_store()  # a bad URL is told at once
 
@@ -150,9 +148,32 @@ class Holdfast:
         """`enqueue_many` for code without an event loop."""
         jobs = self._new_jobs(calls)
         if connection is None:
-            return self._run_sync(self._enqueue(jobs))
+            return self._loops.run_sync(self._enqueue(jobs))
         foreign = recognise_sync(connection, "await enqueue(...) or await enqueue_many(...)")
         return run_now(self._enqueue_through(foreign, jobs))
+
+    def tables(self, name: str, package: str) -> Tables:
+        """Declare an application's own tables, which lie in the folder `sql` of its package.
+
+        `migrate` makes them together with the engine's; on SQLite the first use does.
+        """
+        if self._loops.have_stores:
+            raise ConfigurationError(f"declare the tables of {name} before the database is used")
+        if any(tables.name == name for tables in self._tables):
+            raise ConfigurationError(f"there are tables of {name!r} already")
+        tables = Tables(name, package)
+        self._tables.append(tables)
+        return tables
+
+    @asynccontextmanager
+    async def transaction(self, *, read_only: bool = False) -> AsyncIterator[Any]:
+        """A transaction on the jobs' own database: committed at the end, rolled back by an error.
+
+        The block gets a connection with `execute`, `fetch`, `fetchrow` and `fetchval`, on SQLite
+        as on PostgreSQL. Jobs are enqueued in it with `options(connection=...)`.
+        """
+        async with transaction(await self._store(), read_only=read_only) as connection:
+            yield connection
 
     async def get(self, job_id: UUID) -> Job:
         _check_id(job_id)
@@ -226,7 +247,7 @@ class Holdfast:
     async def requeue(self, job_id: UUID) -> Job:
         """Enqueue an ended job anew: a new job that names the old one, without its key."""
         _check_id(job_id)
-        new_id = self._new_id()
+        new_id = self.new_id()
         if await (await self._store()).requeue(job_id, new_id):
             return await self.get(new_id)
         job = await self.get(job_id)
@@ -236,7 +257,12 @@ class Holdfast:
         """Bring the database's schema up to date; answer the steps taken."""
         store = self._make_store()
         try:
-            return await store.migrate()
+            done = list(await store.migrate())
+            if self._tables:
+                async with transaction(store, read_only=False) as connection:
+                    for tables in self._tables:
+                        done += await tables.migrate(connection)
+            return done
         finally:
             await store.close()
 
@@ -315,14 +341,14 @@ class Holdfast:
     @asynccontextmanager
     async def borrowed(self, url: str, seam: Seam) -> AsyncIterator[None]:
         """Stand on another database and machine until the end of the block: for tests."""
-        own = self._url, self._seam, self._stores, self._sync_loop
-        self._url, self._seam, self._stores, self._sync_loop = url, seam, WeakKeyDictionary(), None
+        own = self._url, self._seam, self._loops
+        self._url, self._seam, self._loops = url, seam, Loops(seam, self._open)
         try:
             yield
         finally:
             await asyncio.to_thread(self.close_sync)
             await self.close()
-            self._url, self._seam, self._stores, self._sync_loop = own
+            self._url, self._seam, self._loops = own
 
     def _slots(self, concurrency: int | None, queues: Queues | None) -> Slots:
         if not self._definitions:
@@ -371,17 +397,11 @@ class Holdfast:
 
     async def close(self) -> None:
         """Close what this event loop opened; the object can be used again afterwards."""
-        opening = self._stores.pop(asyncio.get_running_loop(), None)
-        if opening is not None:
-            await (await opening).close()
+        await self._loops.close()
 
     def close_sync(self) -> None:
         """Close what `enqueue_sync` and the like opened."""
-        with self._sync_lock:
-            loop, self._sync_loop = self._sync_loop, None
-        if loop is not None and self._sync_process_id == os.getpid():
-            loop.submit(self.close()).result()
-            loop.close()
+        self._loops.close_sync()
 
     async def __aenter__(self) -> Holdfast:
         await self._store()
@@ -391,43 +411,33 @@ class Holdfast:
         await self.close()
 
     async def _store(self) -> Store:
-        """The store of this event loop, opened by whoever needs it first."""
-        loop = asyncio.get_running_loop()
-        if self._stores_process_id != os.getpid():
-            # A forked child has its parent's stores, but not their threads and connections.
-            self._stores, self._stores_process_id = WeakKeyDictionary(), os.getpid()
-        opening = self._stores.get(loop)
-        if opening is None:
-            opening = self._stores[loop] = loop.create_task(self._open())
-            await self._close_forgotten()
-        try:
-            return await asyncio.shield(opening)
-        except BaseException:
-            failed = opening.done() and (opening.cancelled() or opening.exception())
-            if failed and self._stores.get(loop) is opening:
-                del self._stores[loop]
-            raise
-
-    async def _close_forgotten(self) -> None:
-        """Close the stores of event loops that ended without a `close`."""
-        for loop in [loop for loop in self._stores if loop.is_closed()]:
-            opening = self._stores.pop(loop, None)
-            if opening is not None and not opening.cancelled() and opening.exception() is None:
-                # Connections that belong to that loop can't be closed without it, only dropped.
-                with suppress(RuntimeError):
-                    await opening.result().close()
+        return await self._loops.store()
 
     async def _open(self) -> Store:
         check_not_loading()
         store = self._make_store()
         try:
             await store.open()
+            if self._tables:
+                await self._check_tables(store)
         except BaseException:
             await store.close()
             raise
         return store
 
-    def _new_id(self) -> UUID:
+    async def _check_tables(self, store: Store) -> None:
+        async with transaction(store, read_only=True) as connection:
+            missing = [each for each in self._tables if await each.missing(connection)]
+        if missing and not self._database.startswith("sqlite:"):
+            names = ", ".join(tables.name for tables in missing)
+            raise SchemaMismatch(f"the tables of {names} are not up to date; run: holdfast migrate")
+        if missing:
+            async with transaction(store, read_only=False) as connection:
+                for tables in missing:
+                    await tables.migrate(connection)
+
+    def new_id(self) -> UUID:
+        """Make an id for a job before it is enqueued: `resize.options(id=...)`."""
         return self._ids.make(int(self._seam.now().timestamp() * 1000))
 
     def _new_jobs(self, calls: Sequence[Call]) -> list[NewJob]:
@@ -436,7 +446,7 @@ class Holdfast:
                 f"{len(calls)} jobs in one call are more than {ENQUEUE_BATCH_MAX}"
             )
         kept_seconds = self.settings.keys_kept_seconds
-        return [call.new_job(self._new_id(), kept_seconds) for call in calls]
+        return [call.new_job(self.new_id(), kept_seconds) for call in calls]
 
     async def _enqueue(self, jobs: Sequence[NewJob]) -> list[Job]:
         if not jobs:
@@ -467,15 +477,6 @@ class Holdfast:
             return found
 
         return await foreign.run(enqueue) if jobs else []
-
-    def _run_sync(self, work: Coroutine[Any, Any, R]) -> R:
-        with self._sync_lock:
-            # A forked child has the object, but not the thread.
-            if self._sync_loop is None or self._sync_process_id != os.getpid():
-                self._sync_loop = self._seam.side_loop("holdfast-sync")
-                self._sync_process_id = os.getpid()
-            loop = self._sync_loop
-        return loop.submit(work).result()
 
 
 def _check_id(job_id: object) -> None:

@@ -15,7 +15,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     nullcontext,
-    suppress,
 )
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
@@ -36,6 +35,7 @@ from holdfast.stores.foreign import (
 )
 from holdfast.stores.foreign.failures import is_of_driver, is_refusal, unwrapped
 from holdfast.stores.protocol import Enrolled
+from holdfast.transaction import roll_back
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ _ASK_SECONDS_MAX = 5.0
 class CompletingStore(Protocol):
     """What ending a job by the handler's own transaction needs of a store."""
 
-    def lend(self) -> AbstractAsyncContextManager[Any]: ...
+    def lend(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]: ...
 
     def enrol(self, driver: Driver) -> Enrolled: ...
 
@@ -91,7 +91,7 @@ class Completing:
                     settlement = await self._settle(foreign)
                 except BaseException:
                     self.is_settling = False
-                    await self._roll_back(foreign)
+                    await roll_back(foreign)
                     raise
                 # In a task of its own: a handler that is cancelled meanwhile must still learn what
                 # happened, or its job's success would be taken for a lost lease.
@@ -113,12 +113,12 @@ class Completing:
                     settlement = run_now(self._settle(foreign))
                 except BaseException:
                     self.is_settling = False
-                    run_now(self._roll_back(foreign))
+                    run_now(roll_back(foreign))
                     raise
                 try:
                     run_now(foreign.run(_commit))
                 except Exception as failure:
-                    run_now(self._roll_back(foreign))
+                    run_now(roll_back(foreign))
                     _wait(self._find_out(failure), self._loop)
                 self.settled = settlement
 
@@ -144,7 +144,7 @@ class Completing:
         try:
             await foreign.run(_begin)
         except asyncio.CancelledError:
-            await self._roll_back(foreign)
+            await roll_back(foreign)
             raise
         except Exception as error:
             if not is_of_driver(unwrapped(error)):
@@ -173,14 +173,9 @@ class Completing:
         try:
             await foreign.run(_commit)
         except Exception as failure:
-            await self._roll_back(foreign)
+            await roll_back(foreign)
             await self._find_out(failure)
         self.settled = settlement
-
-    async def _roll_back(self, foreign: Foreign) -> None:
-        # What breaks a connection rolls back, too; and the first error is the one to tell.
-        with suppress(Exception):
-            await foreign.run(_rollback)
 
     async def _find_out(self, failure: Exception) -> None:
         """Return if the commit happened; raise if it did not."""
@@ -284,7 +279,3 @@ async def _begin(driver: Driver) -> None:
 
 async def _commit(driver: Driver) -> None:
     await driver.commit()
-
-
-async def _rollback(driver: Driver) -> None:
-    await driver.rollback()

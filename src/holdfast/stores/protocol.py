@@ -104,9 +104,9 @@ class Store(Protocol):
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Lost]:
         """Write all that are still held, in one transaction; answer those that are not."""
 
-    def lend(self) -> AbstractAsyncContextManager[Any]:
+    def lend(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
         """A connection of the store's, which `holdfast.stores.foreign` knows, for a transaction of
-        the borrower's."""
+        the borrower's; `read_only` for one that blocks nobody."""
 
     def enrol(self, driver: Driver) -> Enrolled:
         """Work on this connection; the store itself need not be open."""

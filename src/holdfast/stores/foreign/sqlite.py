@@ -16,8 +16,9 @@ BEGIN: Final = "BEGIN IMMEDIATE"
 class SqliteDriver:
     dialect: Final[Dialect] = "SQLite"
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, begin: str = BEGIN) -> None:
         self._connection = connection
+        self._begin = begin
 
     async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
         raise NotImplementedError
@@ -36,7 +37,7 @@ class SqliteDriver:
             return
         if self._connection.in_transaction:
             raise in_transaction("a transaction")
-        self.execute(BEGIN)
+        self.execute(self._begin)
 
     async def flush(self) -> None:
         return None

@@ -70,7 +70,7 @@ class Connections:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:
-        """A plain connection, for a handler's own transaction.
+        """A plain connection, for a transaction of the application's own.
 
         These connections are a pool of their own: handlers that hold theirs for long must not keep
         the engine from settling.

@@ -133,7 +133,7 @@ class PostgresStore:
             lambda connection: self._settler.settle(connection, settlements)
         )
 
-    def lend(self) -> AbstractAsyncContextManager[Any]:
+    def lend(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
         return self._connections.lend()
 
     def enrol(self, driver: Driver) -> Enrolled:

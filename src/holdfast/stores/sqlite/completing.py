@@ -1,4 +1,4 @@
-"""A connection to the file for a handler's own transaction."""
+"""A connection to the file for a transaction of the application's own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver, run_now
-from holdfast.stores.foreign.sqlite import SqliteDriver
+from holdfast.stores.foreign.sqlite import BEGIN, SqliteDriver
 from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.values import adapted
 
 T = TypeVar("T")
 # The file that this task may hold locked: another write to it from here would wait for itself.
@@ -37,13 +38,17 @@ class _Call:
 
 
 class SqliteConnection:
-    """What a handler writes through: the calls that it would make on a PostgreSQL connection.
+    """What an application works through: the calls that it would make on a PostgreSQL connection.
 
-    Parameters are `$1`, `$2`, ... or `?`. The statements run on a thread of their own.
+    Parameters are `$1`, `$2`, ... or `?`. The statements run on a thread of their own. `now()` and
+    `in_seconds(...)` answer the time by the store's clock.
     """
 
-    def __init__(self, seam: Seam, database: Database) -> None:
+    dialect: Final = "sqlite"
+
+    def __init__(self, seam: Seam, database: Database, read_only: bool) -> None:
         self._database = database
+        self._read_only = read_only
         self._connection: sqlite3.Connection
         self._lane = seam.lane("holdfast-completing", _work)
 
@@ -72,11 +77,15 @@ class SqliteConnection:
 
     @property
     def driver(self) -> Driver:
-        return SqliteDriver(self._connection)
+        return SqliteDriver(self._connection, "BEGIN" if self._read_only else BEGIN)
 
     def connect(self) -> None:
-        self._connection = self._database.connect_writer()
-        self._connection.row_factory = sqlite3.Row
+        database = self._database
+        connect = database.connect_reader if self._read_only else database.connect_writer
+        self._connection = connection = connect()
+        connection.row_factory = sqlite3.Row
+        connection.create_function("now", 0, database.now_in_words)
+        connection.create_function("in_seconds", 1, database.now_in_words)
 
     def end(self) -> None:
         """Close the connection, which rolls back what was not committed."""
@@ -87,9 +96,11 @@ class SqliteConnection:
         self._lane.close()
 
     def _execute(self, query: str, args: tuple[Any, ...]) -> sqlite3.Cursor:
+        values = [adapted(arg) for arg in args]
         if "$1" in query:
-            return self._connection.execute(query, {str(n): arg for n, arg in enumerate(args, 1)})
-        return self._connection.execute(query, args)
+            named = {str(number): value for number, value in enumerate(values, 1)}
+            return self._connection.execute(query, named)
+        return self._connection.execute(query, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +113,8 @@ class _OnLane:
 
 
 @asynccontextmanager
-async def lend(seam: Seam, database: Database) -> AsyncIterator[SqliteConnection]:
-    connection = SqliteConnection(seam, database)
+async def lend(seam: Seam, database: Database, read_only: bool) -> AsyncIterator[SqliteConnection]:
+    connection = SqliteConnection(seam, database, read_only)
     try:
         try:
             await connection.do(connection.connect)

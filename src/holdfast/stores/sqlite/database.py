@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from datetime import timedelta
 
 from holdfast.domain.errors import (
     ConfigurationError,
@@ -16,7 +16,7 @@ from holdfast.domain.errors import (
 from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
 from holdfast.stores import migrations
-from holdfast.stores.sqlite.values import from_time
+from holdfast.stores.sqlite.values import from_time, to_words
 from holdfast.stores.statements import load, read_sql
 
 _SQL = load(read_sql("sqlite", "schema.sql"), numbered=False)
@@ -68,6 +68,10 @@ class Database:
 
     def now(self) -> int:
         return from_time(self._seam.now())
+
+    def now_in_words(self, seconds: float = 0.0) -> str:
+        """The time as applications' tables have it: see `holdfast.tables`."""
+        return to_words(self._seam.now() + timedelta(seconds=seconds))
 
     def translated(self, error: Exception) -> Exception:
         """Say in the domain's words what an error of the driver means."""
@@ -157,7 +161,7 @@ class Database:
         return version
 
     def _apply(self, connection: sqlite3.Connection, step: migrations.Step) -> None:
-        for statement in _split(step.sql):
+        for statement in migrations.split(step.sql):
             connection.execute(statement)
         applied = {"version": step.version, "name": step.name, "applied_at": self.now()}
         connection.execute(_SQL["applied"].sql, applied)
@@ -192,13 +196,3 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
     raise StoreUnavailable("other processes keep the database locked while it is being set up")
-
-
-def _split(script: str) -> Iterator[str]:
-    """Take a script apart: `executescript` would commit the transaction around it."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""

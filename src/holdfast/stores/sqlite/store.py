@@ -122,8 +122,8 @@ class SqliteStore:
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Lost]:
         return await self._write(lambda transaction: leasing.settle(transaction, settlements))
 
-    def lend(self) -> AbstractAsyncContextManager[Any]:
-        return lend(self._seam, self._database)
+    def lend(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
+        return lend(self._seam, self._database, read_only)
 
     def enrol(self, driver: Driver) -> Enrolled:
         return SqliteEnrolled(driver, self._database)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,25 @@ def from_time(value: datetime) -> int:
     if value.tzinfo is None:
         raise StoreRefused(f"the time {value.isoformat()} has no time zone")
     return (value - _EPOCH) // _MICROSECOND
+
+
+def to_words(value: datetime) -> str:
+    """Write a time so that people can read it and texts sort as times do."""
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def adapted(value: object) -> object:
+    """What a PostgreSQL driver would take as it is."""
+    match value:
+        case datetime():
+            if value.tzinfo is None:
+                raise StoreRefused(f"the time {value.isoformat()} has no time zone")
+            return to_words(value)
+        case UUID() | Decimal():
+            return str(value)
+        case str():
+            return text(value)
+    return value
 
 
 def to_time(microseconds: int) -> datetime:

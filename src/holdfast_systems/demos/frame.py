@@ -1,0 +1,126 @@
+"""The frame of a demonstration: its steps with their times, its files, its processes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast_systems.demos.processes import Running, Service, start_service, start_worker
+
+R = TypeVar("R", bound=Running)
+
+
+@dataclass
+class Step:
+    """One row of the table."""
+
+    what: str
+    outcome: str = ""
+    failures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def says(self, outcome: str) -> None:
+        self.outcome = outcome
+
+    def expects(self, holds: bool, what: str) -> None:
+        """Note a failure if it does not hold; the demonstration goes on."""
+        if not holds:
+            self.failures.append(what)
+
+
+@dataclass(frozen=True)
+class Made:
+    path: Path
+    what: str
+
+
+class Stage:
+    """Where one demonstration runs. `out` is for what people look at, `folder` goes with it."""
+
+    def __init__(self, system: str, out: Path, folder: Path, database: str | None) -> None:
+        self.system = system
+        self.out = out
+        self.folder = folder
+        self.url = database or f"sqlite:///{folder / 'jobs.db'}"
+        self.steps: list[Step] = []
+        self.files: list[Made] = []
+        self.on_step: Callable[[Step], None] = lambda _step: None
+        self._running: list[Running] = []
+
+    @property
+    def succeeded(self) -> bool:
+        return bool(self.steps) and not any(step.failures for step in self.steps)
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[Step]:
+        step = Step(what)
+        self.steps.append(step)
+        self.on_step(step)
+        started = time.monotonic()
+        try:
+            yield step
+        except Exception as error:
+            step.failures.append(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            step.seconds = time.monotonic() - started
+
+    def made(self, path: Path, what: str) -> None:
+        self.files.append(Made(path, what))
+
+    async def start(
+        self,
+        name: str,
+        module: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> Service:
+        """Start a server on a free port; it is stopped at the end."""
+        starting = start_service(name, module, self.folder, env or {}, arguments)
+        return await self._keep(starting)
+
+    async def worker(
+        self,
+        target: str,
+        *,
+        name: str = "worker",
+        env: Mapping[str, str] | None = None,
+        concurrency: int = 10,
+    ) -> Running:
+        """Start a real `holdfast worker` on this stage's database; it is stopped at the end."""
+        all_env = {"HOLDFAST_DATABASE_URL": self.url, **(env or {})}
+        options = [f"--concurrency={concurrency}"]
+        return await self._keep(start_worker(name, target, self.folder, all_env, options))
+
+    async def _keep(self, starting: Awaitable[R]) -> R:
+        running = await starting
+        self._running.append(running)
+        return running
+
+    async def clear(self) -> None:
+        for running in reversed(self._running):
+            await running.stop()
+
+
+@asynccontextmanager
+async def open_stage(system: str, out: Path, database: str | None = None) -> AsyncIterator[Stage]:
+    """Set up a stage, and stop at the end whatever runs on it."""
+    stage = _make_stage(system, out, database)
+    try:
+        yield stage
+    finally:
+        await stage.clear()
+        shutil.rmtree(stage.folder, ignore_errors=True)
+
+
+def _make_stage(system: str, out: Path, database: str | None) -> Stage:
+    out.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"holdfast-{system}-"))
+    return Stage(system, out.resolve(), folder, database)

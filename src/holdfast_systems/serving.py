@@ -1,0 +1,35 @@
+"""Serve a FastAPI application from a process of its own: `python -m package.module --port 0`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+GRACE_SECONDS = 3
+
+
+def serve(make_app: Callable[[], Any]) -> None:
+    """Serve until SIGTERM; the first line printed tells where, also when the port was free to
+    choose."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--host", default="127.0.0.1")
+    options.add_argument("--port", type=int, default=0)
+    chosen = options.parse_args()
+    with socket.create_server((chosen.host, chosen.port), backlog=128) as listening:
+        host, port = listening.getsockname()[:2]
+        sys.stdout.write(json.dumps({"address": f"http://{host}:{port}"}) + "\n")
+        sys.stdout.flush()
+        config = uvicorn.Config(
+            make_app(),
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))

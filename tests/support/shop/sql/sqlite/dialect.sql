@@ -1,0 +1,2 @@
+-- name: dialect
+SELECT 'SQLite'
