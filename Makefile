@@ -1,4 +1,4 @@
-# make run    set up, and send a few jobs through Holdfast (ONCE=1: end after them)
+# make run    set up, and send work through each of the five systems
 # make test   set up, and run all checks and tests (FAST=1: below two minutes; ARGS="-k name": some)
 # make soak   the long run: 5 million finished jobs, and workers killed for 10 minutes (JOBS=, SECONDS_EACH=)
 # make check  style, types, import contracts, tidiness
@@ -18,7 +18,7 @@ help:
 	@sed -n 's/^# //p' Makefile
 
 run: $(RUNTIME)
-	@.venv/bin/python examples/first_jobs.py
+	@.venv/bin/holdfast demo all
 
 test: $(DEV)
 	@scripts/test $(ARGS)

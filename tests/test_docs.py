@@ -4,6 +4,9 @@ The blocks of a page run one after the other in one namespace, in an empty direc
 stand anywhere. Test functions in a block are called as a test runner would. A block that can't run
 says so, with a reason: ```python no-run: needs a mail server
 
+A block with a path, as ```sql orders/sql/statements.sql, is a file in that directory, and its first
+folder can be imported.
+
 A page that asks for SHOP_DATABASE_URL gets a migrated PostgreSQL database, which is Django's, too.
 """
 
@@ -13,6 +16,7 @@ import ast
 import asyncio
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
@@ -27,6 +31,21 @@ from tests.support.postgres import Databases
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python *(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+FILE = re.compile(r"^```\w+ (?P<path>\w[\w/]*\.\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def write_files(page: Path, folder: Path) -> list[str]:
+    """Write the page's files; answer the packages that they make."""
+    packages = set()
+    for match in FILE.finditer(page.read_text(encoding="utf-8")):
+        path = folder / match["path"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(match["text"], encoding="utf-8")
+        packages.add(match["path"].partition("/")[0])
+    for package in packages:
+        (folder / package / "__init__.py").touch()
+    return sorted(packages)
 
 
 def blocks(page: Path) -> Iterator[tuple[str, CodeType]]:
@@ -72,6 +91,10 @@ def test_the_examples_of_a_page_run(
     monkeypatch.delenv("HOLDFAST_DATABASE_URL", raising=False)
     if "SHOP_DATABASE_URL" in page.read_text(encoding="utf-8"):
         monkeypatch.setenv("SHOP_DATABASE_URL", request.getfixturevalue("shop_url"))
+    if packages := write_files(page, tmp_path):
+        monkeypatch.syspath_prepend(tmp_path)
+        for package in packages:
+            monkeypatch.delitem(sys.modules, package, raising=False)
     namespace: dict[str, Any] = {"__name__": page.stem}
     apps: set[Holdfast] = set()
     with asyncio.Runner() as runner:

@@ -94,3 +94,11 @@ async def test_a_refusal_is_the_drivers_own(app: Holdfast) -> None:
         async with app.transaction() as connection:
             await connection.execute(INSERT, "once")
     assert not isinstance(refusal.value, StoreUnavailable)
+
+
+async def test_both_databases_hold_foreign_keys(app: Holdfast) -> None:
+    async with app.transaction() as connection:
+        await connection.execute("CREATE TABLE replies (note VARCHAR(80) REFERENCES notes (text))")
+    with pytest.raises(Exception, match=r"(?i)foreign key"):
+        async with app.transaction() as connection:
+            await connection.execute("INSERT INTO replies VALUES ($1)", "to nobody")

@@ -2,6 +2,7 @@
 
 from holdfast.app import Holdfast
 from holdfast.context import Context
+from holdfast.definition import JobFunction
 from holdfast.domain.errors import (
     BadArguments,
     ConfigurationError,
@@ -44,6 +45,7 @@ __all__ = [
     "Job",
     "JobError",
     "JobFailed",
+    "JobFunction",
     "JobNotFound",
     "JobTimeout",
     "LeaseLost",

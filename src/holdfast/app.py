@@ -248,8 +248,10 @@ class Holdfast:
         """Enqueue an ended job anew: a new job that names the old one, without its key."""
         _check_id(job_id)
         new_id = self.new_id()
-        if await (await self._store()).requeue(job_id, new_id):
-            return await self.get(new_id)
+        store = await self._store()
+        if await store.requeue(job_id, new_id):
+            # A store whose records belong to others queues the same one again.
+            return await store.get(new_id) or await self.get(job_id)
         job = await self.get(job_id)
         raise WrongState(f"job {job_id} is {job.state}; only an ended job can be requeued")
 
@@ -455,7 +457,7 @@ class Holdfast:
         receipts = await store.enqueue(jobs)
         now = self._seam.now()
         return [
-            job.enqueued(now) if receipt.created else await self.get(receipt.id)
+            job.enqueued(receipt.id, now) if receipt.created else await self.get(receipt.id)
             for job, receipt in zip(jobs, receipts, strict=True)
         ]
 
@@ -473,7 +475,7 @@ class Holdfast:
                 known = None if receipt.created else await enrolled.get(receipt.id)
                 if known is None and not receipt.created:
                     raise JobNotFound(receipt.id)
-                found.append(known or job.enqueued(now))
+                found.append(known or job.enqueued(receipt.id, now))
             return found
 
         return await foreign.run(enqueue) if jobs else []

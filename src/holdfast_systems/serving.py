@@ -23,6 +23,9 @@ def serve(make_app: Callable[[], Any]) -> None:
     options.add_argument("--port", type=int, default=0)
     chosen = options.parse_args()
     with socket.create_server((chosen.host, chosen.port), backlog=128) as listening:
+        # The event loop would not do it for this socket, and every answer would wait 40 ms for an
+        # acknowledgement.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = listening.getsockname()[:2]
         sys.stdout.write(json.dumps({"address": f"http://{host}:{port}"}) + "\n")
         sys.stdout.flush()

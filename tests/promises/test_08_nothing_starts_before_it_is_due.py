@@ -10,18 +10,20 @@ from holdfast import Holdfast, State
 from holdfast.seam import Seam
 from tests.promises.handlers import Jobs
 from tests.promises.stage import Stage, both_stores
-from tests.support.processes import wait_until
+from tests.support.processes import WAIT_SECONDS, wait_until
 
 
 @both_stores
 async def test_a_worker_that_is_woken_all_the_time_starts_nothing_early(stage: Stage) -> None:
+    stage.worker()
+    first = await stage.jobs.quick.enqueue(0)
+    await stage.hf.result(first.id, timeout_seconds=WAIT_SECONDS)
     delayed = await stage.jobs.quick.options(delay_seconds=1).enqueue(1)
     dated = await stage.jobs.quick.options(
         run_at=datetime.now(UTC) + timedelta(seconds=1.2)
     ).enqueue(2)
     retried = await stage.jobs.unsteady.enqueue(3)
     far = await stage.jobs.quick.options(delay_seconds=3600).enqueue(3)
-    stage.worker()
 
     async def woken() -> bool:
         await stage.jobs.quick.enqueue(0)

@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli import session as sessions
 from holdfast.cli.dead import dead
+from holdfast.cli.demo import demo
 from holdfast.cli.dev import dev
 from holdfast.cli.jobs import jobs
 from holdfast.cli.migrate import migrate
@@ -34,7 +35,7 @@ def holdfast() -> None:
     """
 
 
-for command in (worker, dev, migrate, jobs, dead):
+for command in (worker, dev, migrate, jobs, dead, demo):
     holdfast.add_command(command)
 
 

@@ -32,12 +32,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     body_hash: bytes | None = None
     key_kept_seconds: float = 0.0
 
-    def enqueued(self, now: datetime) -> Job:
-        """The job as it was just recorded, with the times that this process reckons with."""
+    def enqueued(self, job_id: UUID, now: datetime) -> Job:
+        """The job as it was just recorded under this id (some stores give their own), with the
+        times that this process reckons with."""
         wait = timedelta(seconds=self.delay_seconds)
         expires_in = self.expires_in_seconds
         return Job(
-            id=self.id,
+            id=job_id,
             name=self.name,
             state=State.QUEUED,
             queue=self.queue,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from holdfast.domain.errors import BadArguments, ConfigurationError
+from holdfast.domain.errors import BadArguments, ConfigurationError, JobError
 from holdfast.domain.limits import (
     ERROR_FRAMES_MAX,
     ERROR_TEXT_CHARS_MAX,
@@ -37,10 +37,14 @@ def shown(value: object, form: Callable[[object], str] = repr) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Say what was raised and where: type, message, and the innermost frames of the user's code."""
+    """Say what was raised and where: type, message, and the innermost frames of the user's code.
+
+    A JobError stands beside its code, and was written to be read: its type adds nothing.
+    """
     message = storable_text(error, ERROR_TEXT_CHARS_MAX * 3 // 4)
     name = type(error).__name__
-    first = f"{name}: {message}" if message else name
+    words = [message] if message and isinstance(error, JobError) else [name, message]
+    first = ": ".join(filter(None, words))
     text = "\n".join([first, *_frames(error.__traceback__)])
     return storable_text(text, ERROR_TEXT_CHARS_MAX)
 

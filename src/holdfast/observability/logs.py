@@ -203,7 +203,9 @@ def _for_people(fields: dict[str, Any]) -> dict[str, Any]:
 def _taken_apart(record: logging.LogRecord) -> Event:
     if isinstance(record.msg, Event):
         return record.msg
-    return Event("log", record.getMessage(), {})
+    # What an application adds: logger.info("paid", extra={"event": "paid", "fields": {...}}).
+    event, fields = getattr(record, "event", "log"), getattr(record, "fields", {})
+    return Event(str(event), record.getMessage(), fields if isinstance(fields, dict) else {})
 
 
 def _traceback(record: logging.LogRecord) -> list[str]:

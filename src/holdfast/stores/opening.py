@@ -46,7 +46,12 @@ def make_store(url: str, seam: Seam, settings: Settings) -> Store:
             return PostgresStore(
                 url, seam, pool_size=settings.pool_size, retention=settings.retention
             )
+        case "salesforce" | "salesforce+http":
+            from holdfast.stores.salesforce import SalesforceStore
+
+            return SalesforceStore(url, seam, max_attempts=settings.max_attempts)
         case _:
             raise ConfigurationError(
-                f"there is no store for {scheme}://; there are sqlite:// and postgresql://"
+                f"there is no store for {scheme}://; there are sqlite://, postgresql:// and"
+                " salesforce://"
             )

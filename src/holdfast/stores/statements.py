@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
 class Statement(NamedTuple):

@@ -84,6 +84,7 @@ class SqliteConnection:
         connect = database.connect_reader if self._read_only else database.connect_writer
         self._connection = connection = connect()
         connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA foreign_keys = ON")
         connection.create_function("now", 0, database.now_in_words)
         connection.create_function("in_seconds", 1, database.now_in_words)
 

@@ -1,0 +1,56 @@
+"""`holdfast demo`: one of the five systems, from end to end."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli import session as sessions
+from holdfast.cli.session import Command
+from holdfast.domain.errors import ConfigurationError
+
+SYSTEMS = ("webhooks", "passport", "convert", "compute", "documents")
+
+
+@click.command(cls=Command)
+@click.argument("system", type=click.Choice([*SYSTEMS, "all"]))
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("holdfast-demo"),
+    show_default=True,
+    help="Where the files go that the system makes.",
+)
+@click.option(
+    "--database",
+    metavar="URL",
+    help="Run on this database instead of an SQLite file that is removed at the end.",
+)
+def demo(system: str, out: Path, database: str | None) -> int:
+    """Run one of the five systems from end to end, with a failure on the way.
+
+    It starts what it needs on free ports and stops it at the end. The exit code is 0 only if
+    everything came out as it should.
+
+    \b
+    Examples:
+      holdfast demo passport --out passport     qr.png, passport.json, receipt.json
+      holdfast demo all --out demo              all five, and one table
+    """
+    show = _load()
+    systems = list(SYSTEMS) if system == "all" else [system]
+    console = show.make_console()
+    done = sessions.run(show.show(systems, out, database, console))
+    return 0 if done else sessions.FAILED_CODE
+
+
+def _load() -> Any:
+    try:
+        return import_module("holdfast_systems.demos.show")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"a demonstration needs the systems' packages ({error}): pip install 'holdfast[all]'"
+        ) from error

@@ -1,0 +1,59 @@
+"""Job ids from record ids, and back: every record is a job, whoever created it.
+
+A record id has fifteen letters and digits (a number of 90 bits, then), and in its long form three
+more that follow from these. The job's id is a UUIDv8 of a mark and that number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from uuid import UUID
+
+_DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_CASES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
+_VALUES: Final = {digit: value for value, digit in enumerate(_DIGITS)}
+_SHORT_CHARS: Final = 15
+_RECORD_ID: Final = re.compile(r"[0-9A-Za-z]{15}([A-Z0-5]{3})?")
+_NUMBER_BITS: Final = 90
+_MARK: Final = 0x5A1E5F0C  # tells these ids from other UUIDv8
+_VERSION: Final = 8
+_VARIANT: Final = 0b10
+
+
+def job_id_of(record_id: str) -> UUID:
+    """The job's id; the same for the short and the long form."""
+    if not _RECORD_ID.fullmatch(record_id):
+        raise ValueError(f"{record_id!r} is no Salesforce record id")
+    number = 0
+    for digit in record_id[:_SHORT_CHARS]:
+        number = number * len(_DIGITS) + _VALUES[digit]
+    payload = _MARK << _NUMBER_BITS | number
+    high, middle, low = payload >> 74, payload >> 62 & 0xFFF, payload & (1 << 62) - 1
+    return UUID(int=high << 80 | _VERSION << 76 | middle << 64 | _VARIANT << 62 | low)
+
+
+def record_id_of(job_id: UUID) -> str | None:
+    """The record's id in its long form; None if the job is no record."""
+    value = job_id.int
+    payload = value >> 80 << 74 | (value >> 64 & 0xFFF) << 62 | value & (1 << 62) - 1
+    number = payload & (1 << _NUMBER_BITS) - 1
+    if job_id.version != _VERSION or payload >> _NUMBER_BITS != _MARK:
+        return None
+    digits = []
+    for _ in range(_SHORT_CHARS):
+        number, digit = divmod(number, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    if number:
+        return None
+    short = "".join(reversed(digits))
+    return short + _suffix(short)
+
+
+def _suffix(short: str) -> str:
+    """Three characters that tell which of the fifteen are capitals, five to a character."""
+    chunks = (short[start : start + 5] for start in range(0, _SHORT_CHARS, 5))
+    return "".join(
+        _CASES[sum(1 << place for place, letter in enumerate(chunk) if letter.isupper())]
+        for chunk in chunks
+    )

@@ -1,0 +1,10 @@
+"""Every limit of the Salesforce client in one place; `docs/systems/documents.md` explains them."""
+
+from typing import Final
+
+API_VERSION: Final = "62.0"
+RECORDS_IN_CALL_MAX: Final = 200  # Salesforce's own, of a collections call
+QUERY_PAGES_MAX: Final = 100  # of up to 2,000 records each
+REQUEST_SECONDS_MAX: Final = 30.0
+CONNECTIONS_MAX: Final = 16
+TOLD_CHARS_MAX: Final = 400  # what an error message tells of Salesforce's answer

@@ -1,0 +1,249 @@
+"""Jobs as records of Generated_Document__c, in Salesforce's words and the engine's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.domain.errors import BadArguments, PayloadTooLarge
+from holdfast.domain.job import Claimed, Job, NewJob
+from holdfast.domain.limits import PRIORITY_MAX, PRIORITY_MIN
+from holdfast.domain.states import State
+from holdfast.salesforce.ids import job_id_of
+from holdfast.stores.salesforce.limits import DATA_CHARS_MAX, ERROR_CHARS_MAX, HASH_CHARS_MAX
+
+OBJECT: Final = "Generated_Document__c"
+JOB_NAME: Final = "generate_document"
+QUEUE: Final = "documents"
+ARGUMENTS: Final = {"template", "data"}
+EXHAUSTED: Final = " (attempts used up)"
+
+STATUSES: Final = {
+    State.QUEUED: "QUEUED",
+    State.RUNNING: "PROCESSING",
+    State.SUCCEEDED: "SUCCEEDED",
+    State.FAILED: "FAILED",
+    State.DEAD: "FAILED",
+    State.CANCELED: "CANCELED",
+}
+_STATES: Final = {status: state for state, status in STATUSES.items() if state is not State.DEAD}
+_FIELDS: Final = {
+    "id": "Id",
+    "status": "Status__c",
+    "template": "Template__c",
+    "data": "Data__c",
+    "request_hash": "RequestHash__c",
+    "priority_told": "Priority__c",
+    "attempts_told": "Attempts__c",
+    "correlation_id": "CorrelationId__c",
+    "scheduled_after": "ScheduledAfter__c",
+    "locked_until": "LockedUntil__c",
+    "locked_by": "LockedBy__c",
+    "lock_version_told": "LockVersion__c",
+    "fence_told": "Fence__c",
+    "output_file_id": "OutputFileId__c",
+    "error": "Error__c",
+    "created": "CreatedDate",
+}
+Fields = dict[str, Any]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
+    """A record as it was read; Salesforce tells numbers as 3.0, and any field may be empty."""
+
+    id: str
+    status: str | None = None
+    template: str | None = None
+    data: str | None = None
+    request_hash: str | None = None
+    priority_told: float | None = None
+    attempts_told: float | None = None
+    correlation_id: str | None = None
+    scheduled_after: str | None = None
+    locked_until: str | None = None
+    locked_by: str | None = None
+    lock_version_told: float | None = None
+    fence_told: float | None = None
+    output_file_id: str | None = None
+    error: str | None = None
+    created: str | None = None
+
+    @property
+    def job_id(self) -> UUID:
+        return job_id_of(self.id)
+
+    @property
+    def attempts(self) -> int:
+        return int(self.attempts_told or 0)
+
+    @property
+    def lock_version(self) -> int:
+        return int(self.lock_version_told or 0)
+
+    @property
+    def fence(self) -> int:
+        return int(self.fence_told or 0)
+
+    @property
+    def priority(self) -> int:
+        """Higher comes first in Salesforce, lower in the engine."""
+        return min(max(-int(self.priority_told or 0), PRIORITY_MIN), PRIORITY_MAX)
+
+    @property
+    def state(self) -> State | None:
+        """None if the record is no job: an organisation may have more statuses than these."""
+        state = _STATES.get(self.status or "")
+        code, _ = read_error(self.error)
+        return State.DEAD if state is State.FAILED and code.endswith(EXHAUSTED) else state
+
+    @property
+    def hash(self) -> str:
+        """Its own request hash, or what identifies a record that a customer created without."""
+        return self.request_hash or _hash(self.id, self.template or "", self.data or "")
+
+    def arguments(self) -> bytes:
+        return msgspec.json.encode(
+            {
+                "template": self.template or "",
+                "data": _document(self.data),
+                "request_hash": self.hash,
+            }
+        )
+
+    def claimed(self, fence: int, correlation_id: str, max_attempts: int) -> Claimed:
+        return Claimed(
+            id=self.job_id,
+            name=JOB_NAME,
+            arguments=self.arguments(),
+            queue=QUEUE,
+            priority=self.priority,
+            tenant=None,
+            correlation_id=correlation_id,
+            attempt=self.attempts + 1,
+            max_attempts=max_attempts,
+            fence=fence,
+            snoozes=0,
+            releases=0,
+            expired=False,
+        )
+
+    def job(self, max_attempts: int) -> Job | None:
+        state = self.state
+        if state is None:
+            return None
+        running = state is State.RUNNING
+        created_at = read_time(self.created or "")
+        code, text = read_error(self.error)
+        return Job(
+            id=self.job_id,
+            name=JOB_NAME,
+            state=state,
+            queue=QUEUE,
+            priority=self.priority,
+            arguments=msgspec.json.decode(self.arguments()),
+            max_attempts=max_attempts,
+            run_at=read_time(self.scheduled_after) if self.scheduled_after else created_at,
+            created_at=created_at,
+            correlation_id=self.correlation_id,
+            idempotency_key=self.request_hash,
+            attempts=self.attempts,
+            fence=self.fence,
+            lease_owner=self.locked_by if running else None,
+            lease_expires_at=read_time(self.locked_until)
+            if running and self.locked_until
+            else None,
+            result={"file_id": self.output_file_id} if state is State.SUCCEEDED else None,
+            error_code=code.removesuffix(EXHAUSTED) or None,
+            error_text=text or None,
+        )
+
+
+def new_fields(job: NewJob, now: datetime) -> Fields:
+    """The record of a new job; what a record has no room for is refused."""
+    _check_fits(job)
+    arguments: Mapping[str, Any] = msgspec.json.decode(job.arguments)
+    if arguments.keys() - ARGUMENTS or not isinstance(arguments.get("template"), str):
+        raise BadArguments(f"a record holds template and data, not {', '.join(arguments)}")
+    template = arguments["template"]
+    data = msgspec.json.encode(arguments.get("data", {})).decode()
+    if len(data) > DATA_CHARS_MAX:
+        raise PayloadTooLarge(f"data has {len(data)} characters; Data__c holds {DATA_CHARS_MAX}")
+    due = job.run_at or now + timedelta(seconds=job.delay_seconds)
+    return {
+        "Status__c": STATUSES[State.QUEUED],
+        "Template__c": template,
+        "Data__c": data,
+        "RequestHash__c": key_hash(job.idempotency_key or _hash(str(job.id), template, data)),
+        "Priority__c": -job.priority,
+        "Attempts__c": 0,
+        "CorrelationId__c": job.correlation_id,
+        "ScheduledAfter__c": write_time(due) if due > now else None,
+    }
+
+
+def _check_fits(job: NewJob) -> None:
+    if job.name != JOB_NAME or job.queue != QUEUE:
+        raise BadArguments(
+            f"a Salesforce queue holds jobs named {JOB_NAME} in the queue {QUEUE},"
+            f" not {job.name} in {job.queue}"
+        )
+    missing = {
+        "an id of the caller's choice": job.id_is_chosen,
+        "a tenant": job.tenant is not None,
+        "tags": bool(job.tags),
+        "an expiry": job.expires_in_seconds is not None,
+    }
+    for what, given in missing.items():
+        if given:
+            raise BadArguments(f"a Salesforce record can't have {what}")
+
+
+def same_body(record: Record, fields: Fields) -> bool:
+    """Do both ask for the same document?"""
+    same_data: bool = _document(record.data) == _document(fields["Data__c"])
+    return same_data and record.template == fields["Template__c"]
+
+
+def key_hash(key: str) -> str:
+    return key if len(key) <= HASH_CHARS_MAX and key.isascii() else _hash(key)
+
+
+def write_error(code: str, text: str, *, exhausted: bool) -> str:
+    """One line, as people read it in Salesforce: `RENDER_ERROR: the template has no field x`."""
+    first_line = text.partition("\n")[0]  # frames of a traceback follow
+    words = " ".join(first_line.split())
+    mark = EXHAUSTED if exhausted else ""
+    return f"{' '.join(code.replace(':', ' ').split())}{mark}: {words}"[:ERROR_CHARS_MAX]
+
+
+def read_error(error: str | None) -> tuple[str, str]:
+    code, _, text = (error or "").partition(": ")
+    return code, text
+
+
+def write_time(value: datetime) -> str:
+    """Whole seconds, rounded up: Salesforce drops fractions, and nothing may start too early."""
+    if value.microsecond:
+        value = value.replace(microsecond=0) + timedelta(seconds=1)
+    return value.isoformat()
+
+
+def read_time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%f%z")
+
+
+def _document(data: str | None) -> Any:
+    """What is no JSON is given as its text, which the handler's signature then refuses."""
+    try:
+        return msgspec.json.decode(data or "{}")
+    except (ValueError, RecursionError):
+        return data
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()

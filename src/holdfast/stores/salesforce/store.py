@@ -1,0 +1,165 @@
+"""The store protocol on records of a customer's Salesforce.
+
+There are no transactions over a record and anything else, no wake-ups, no tenants, no history of
+attempts and no suspects here: what needs one of them says so, or answers that there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from typing import Any
+from uuid import UUID
+
+from holdfast.domain.errors import ConfigurationError, SchemaMismatch
+from holdfast.domain.job import (
+    Attempt,
+    Claimed,
+    Count,
+    Filter,
+    Job,
+    Lease,
+    Lost,
+    NewJob,
+    Page,
+    Receipt,
+    Reclaimed,
+    Settlement,
+    Standing,
+)
+from holdfast.salesforce import Salesforce, SalesforceRefused
+from holdfast.seam import Seam
+from holdfast.stores.foreign import Driver
+from holdfast.stores.protocol import Canceled, Claim, Enrolled
+from holdfast.stores.salesforce import enqueueing, interventions, leasing, reading
+from holdfast.stores.salesforce.writing import Records
+from holdfast.wakeups.protocol import Heard, Listener
+
+_NO_SCHEMA = frozenset({"INVALID_FIELD", "INVALID_TYPE"})
+_ANY_RECORD = "000000000000000"
+
+
+class SalesforceStore:
+    """Keep jobs as records of Generated_Document__c. The clock is Salesforce's.
+
+    A record has no room for its most attempts, so that is one number for all.
+    """
+
+    def __init__(self, url: str, seam: Seam, *, max_attempts: int) -> None:
+        self._salesforce = Salesforce(url, seam)
+        self._records = Records(self._salesforce)
+        self._settling = leasing.Settling(self._records)
+        self._max_attempts = max_attempts
+
+    async def open(self) -> None:
+        """Log in, and see that the object has all its fields."""
+        await self._salesforce.open()
+        try:
+            await self._records.find("records", ids=[_ANY_RECORD])
+        except SalesforceRefused as error:
+            await self.close()
+            if error.code in _NO_SCHEMA:
+                raise SchemaMismatch(
+                    f"the organisation at {self._salesforce.host} lacks an object or a field of"
+                    f" the documents system, or its user may not see it: {error}"
+                ) from error
+            raise
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._salesforce.close()
+
+    async def migrate(self) -> Sequence[str]:
+        """Only look: an organisation's objects are deployed by its administrator."""
+        await self.open()
+        return []
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
+        return await enqueueing.enqueue(self._records, jobs)
+
+    async def claim(self, claim: Claim) -> Sequence[Claimed]:
+        return await leasing.claim(self._records, claim, self._max_attempts)
+
+    async def claim_suspect(self, claim: Claim) -> Claimed | None:
+        return None
+
+    async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
+        return 0
+
+    async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
+        return await leasing.claim_by_id(
+            self._records, job_id, worker, lease_seconds, self._max_attempts
+        )
+
+    async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
+        return await leasing.renew(self._records, leases, lease_seconds)
+
+    async def progress(self, lease: Lease, progress: bytes) -> bool:
+        raise _missing("progress", "a record has no field for it")
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Lost]:
+        return await self._settling.settle(settlements)
+
+    def lend(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
+        raise _missing("ctx.completing, hf.transaction and own tables", "it has no transactions")
+
+    def enrol(self, driver: Driver) -> Enrolled:
+        raise _missing("options(connection=...)", "it is in no transaction of a database")
+
+    def holding(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def standing(self, job_id: UUID) -> Standing | None:
+        return await reading.standing(self._records, job_id)
+
+    async def reclaim(
+        self, limit: int, dead_worker: str | None = None, reason: str = ""
+    ) -> Sequence[Reclaimed]:
+        return await interventions.reclaim(
+            self._records, limit, self._max_attempts, dead_worker, reason
+        )
+
+    async def tidy(self, limit: int) -> int:
+        return 0
+
+    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
+        return await interventions.cancel(self._records, job_ids)
+
+    async def retry(self, job_id: UUID) -> bool:
+        return await interventions.retry(self._records, job_id)
+
+    async def requeue(self, job_id: UUID, new_id: UUID) -> bool:
+        """Queue the same record anew: the request hash is unique, so there can't be a second."""
+        return await interventions.requeue(self._records, job_id)
+
+    async def get(self, job_id: UUID) -> Job | None:
+        record = await reading.find(self._records, job_id)
+        return None if record is None else record.job(self._max_attempts)
+
+    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
+        return []
+
+    async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
+        return await reading.page(self._records, filter, limit, after, self._max_attempts)
+
+    async def counts(self, tenant: str | None = None) -> Sequence[Count]:
+        return [] if tenant is not None else await reading.counts(self._records)
+
+    async def awaited(
+        self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
+    ) -> bool:
+        return await reading.awaited(self._records, names, queues, within_seconds)
+
+    async def unknown_names(
+        self, names: Sequence[str], queues: Sequence[str] | None
+    ) -> Sequence[str]:
+        return []
+
+    async def listen(self, heard: Heard) -> Listener | None:
+        return None
+
+
+def _missing(capability: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(f"a queue in Salesforce does not have {capability}: {reason}")

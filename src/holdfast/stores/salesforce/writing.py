@@ -1,0 +1,102 @@
+"""Compare-and-set on records.
+
+Every write raises LockVersion__c by one, and a validation rule of the organisation refuses any
+that does not raise it by exactly one: of two who read the same record and write, one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.salesforce import Salesforce, SalesforceRefused, bind
+from holdfast.salesforce.client import PASSING_CODES
+from holdfast.salesforce.limits import RECORDS_IN_CALL_MAX
+from holdfast.stores.salesforce.limits import WRITE_TRIES_MAX
+from holdfast.stores.salesforce.records import OBJECT, Fields, Record
+from holdfast.stores.statements import load, read_sql
+
+QUERIES = load(read_sql("salesforce", "queries.sql"), numbered=False)
+
+_RULE = "FIELD_CUSTOM_VALIDATION_EXCEPTION"
+# The record was written, locked or deleted by somebody since it was read.
+_WORTH_A_LOOK = PASSING_CODES | {_RULE, "ENTITY_IS_DELETED", "NOT_FOUND"}
+
+Change = tuple[Record, Fields]
+Decide = Callable[[Record], Fields | None]
+
+
+class Outcome(NamedTuple):
+    """Records by their id, as they were read: those that were changed, and those let alone."""
+
+    changed: dict[str, Record]
+    left: dict[str, Record]
+
+
+class Records:
+    """The organisation's records, as this store reads and writes them."""
+
+    def __init__(self, salesforce: Salesforce) -> None:
+        self.salesforce = salesforce
+
+    async def find(self, query: str, **values: object) -> list[Record]:
+        rows = await self.salesforce.query(bind(QUERIES[query].sql, values))
+        return msgspec.convert(rows, list[Record])
+
+    async def count(self, query: str, **values: object) -> int:
+        return await self.salesforce.count(bind(QUERIES[query].sql, values))
+
+    async def write(self, changes: Sequence[Change]) -> list[SalesforceRefused | None]:
+        """Write each change unless somebody wrote the record since it was read; answer for each
+        why it was refused."""
+        refusals: list[SalesforceRefused | None] = []
+        for start in range(0, len(changes), RECORDS_IN_CALL_MAX):
+            bodies = [
+                {"Id": record.id, **fields, "LockVersion__c": record.lock_version + 1}
+                for record, fields in changes[start : start + RECORDS_IN_CALL_MAX]
+            ]
+            written = await self.salesforce.update_each(OBJECT, bodies)
+            refusals += [each.refusal for each in written]
+        return refusals
+
+    async def change(self, ids: Sequence[str], decide: Decide, outcome: Outcome) -> None:
+        """Write what `decide` says of each record, anew where somebody wrote in between.
+
+        The outcome also tells what was written before an error.
+        """
+        for start in range(0, len(ids), RECORDS_IN_CALL_MAX):
+            await self._change(ids[start : start + RECORDS_IN_CALL_MAX], decide, outcome)
+
+    async def _change(self, ids: Sequence[str], decide: Decide, outcome: Outcome) -> None:
+        refused: dict[str, tuple[Record, SalesforceRefused]] = {}
+        for _ in range(WRITE_TRIES_MAX):
+            changes: list[Change] = []
+            for record in await self.find("standing", ids=list(ids)):
+                _check_race(record, refused.get(record.id))
+                fields = decide(record)
+                if fields is None:
+                    outcome.left[record.id] = record
+                else:
+                    changes.append((record, fields))
+            refused = {}
+            for (record, _), refusal in zip(changes, await self.write(changes), strict=True):
+                if refusal is None:
+                    outcome.changed[record.id] = record
+                else:
+                    refused[record.id] = record, refusal
+            for _, refusal in refused.values():
+                if refusal.code not in _WORTH_A_LOOK:
+                    raise refusal
+            if not refused:
+                return
+            ids = list(refused)
+        raise StoreUnavailable(f"others keep writing the same records: {', '.join(ids)}")
+
+
+def _check_race(record: Record, before: tuple[Record, SalesforceRefused] | None) -> None:
+    """A rule that refuses although nobody wrote in between is another one than ours."""
+    if before and before[0].lock_version == record.lock_version and before[1].code == _RULE:
+        raise before[1]

@@ -1,0 +1,73 @@
+"""What happens after an attempt: pure decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from holdfast import Retry
+from holdfast.webhooks.rows import Preset
+
+_MINUTE: Final = 60.0
+_HOUR: Final = 60 * _MINUTE
+
+STANDARD: Final = Retry.schedule(
+    [5, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 10 * _HOUR], jitter=0.2
+)
+BPC: Final = Retry.schedule([2, 4, 8, 16])
+
+# What a receiver may say of this moment only; every other 3xx and 4xx is about the request.
+_PASSING: Final = frozenset(
+    {
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.GONE,
+        HTTPStatus.TOO_EARLY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    error_code: str
+
+
+Decision = Delivered | TryAgain | GiveUp
+
+
+def is_success(response_status: int | None) -> bool:
+    return response_status is not None and 200 <= response_status < 300
+
+
+def is_permanent(preset: Preset, response_status: int | None) -> bool:
+    """Would the same request be refused again? By default nobody presumes so."""
+    if preset == "standard" or response_status is None:
+        return False
+    return 300 <= response_status < 500 and response_status not in _PASSING
+
+
+def decide(
+    preset: Preset,
+    retry: Retry,
+    attempts_made: int,
+    response_status: int | None,
+    error_code: str | None,
+    chance: float,
+) -> Decision:
+    """Judge the last of the attempts made; `chance` in [0, 1) places a delay in its jitter."""
+    if error_code is None:
+        return Delivered()
+    if is_permanent(preset, response_status) or attempts_made >= retry.max_attempts:
+        return GiveUp(error_code)
+    return TryAgain(retry.delay_seconds(attempts_made, chance))

@@ -1,0 +1,96 @@
+"""What the webhooks' tables hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+
+Preset = Literal["standard", "bpc"]
+SagaStatus = Literal["Pending", "InFlight", "Delivered", "DeadLettered", "Canceled"]
+JobStatus = Literal["Pending", "Leased", "Completed", "Failed"]
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint, and the events that it wants. No event types: all of them."""
+
+    id: UUID
+    tenant: str | None
+    url: str
+    event_types: tuple[str, ...]
+    preset: Preset
+
+    def wants(self, event_type: str) -> bool:
+        return not self.event_types or event_type in self.event_types
+
+
+class NewSubscription(Subscription, frozen=True, kw_only=True):
+    """A subscription with its secret, which is told this once."""
+
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"NewSubscription(id={self.id!r}, url={self.url!r}, secret=...)"
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened. `payload` is JSON, as it was published."""
+
+    id: UUID
+    tenant: str | None
+    event_type: str
+    aggregate_type: str | None
+    aggregate_id: str | None
+    occurred_at: datetime
+    payload: str
+    created_at: datetime
+
+
+class Saga(msgspec.Struct, frozen=True, kw_only=True):
+    """The way of one event to one subscription, with all its attempts."""
+
+    id: UUID
+    tenant: str | None
+    event_id: UUID
+    subscription_id: UUID
+    status: SagaStatus
+    attempt_count: int
+    next_attempt_at: datetime | None
+    requeued_from: UUID | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One delivery job, and what is known of its request. `id` is that of the engine's job."""
+
+    id: UUID
+    saga_id: UUID
+    attempt_no: int
+    status: JobStatus
+    lease_until: datetime | None
+    attempt_at: datetime
+    ended_at: datetime | None
+    response_status: int | None
+    error_code: str | None
+    error_text: str | None
+    duration_ms: int | None
+    response_headers: str | None
+    response_body: bytes | None
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    id: UUID
+    tenant: str | None
+    saga_id: UUID
+    event_id: UUID
+    subscription_id: UUID
+    final_error_code: str
+    failed_at: datetime
+    payload_snapshot: str
+
+    @property
+    def payload(self) -> Any:
+        return msgspec.json.decode(self.payload_snapshot)

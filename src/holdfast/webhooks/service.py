@@ -1,0 +1,293 @@
+"""The webhooks of an application: subscriptions, events, sagas, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import datetime
+from typing import Any, Final, get_args
+from uuid import UUID
+
+import aiohttp
+import msgspec
+
+from holdfast import BadArguments, ConfigurationError, Context, Holdfast, Retry
+from holdfast.domain import codec
+from holdfast.webhooks import addresses, checking, limits, signing
+from holdfast.webhooks.delivering import Deliverer
+from holdfast.webhooks.errors import BadEndpoint, DeadLetterNotFound, EventConflict
+from holdfast.webhooks.events import log_attempt, log_dead_letter
+from holdfast.webhooks.orchestrating import Jobs, Orchestrator
+from holdfast.webhooks.policy import BPC, STANDARD
+from holdfast.webhooks.rows import (
+    Attempt,
+    DeadLetter,
+    Event,
+    NewSubscription,
+    Preset,
+    Saga,
+    Subscription,
+)
+from holdfast.webhooks.sending import open_client, send
+
+QUEUE: Final = "webhooks"
+# A saga goes on only through its next job of the orchestrator, so that one does not give up.
+_NEVER_GIVE_UP: Final = Retry.exponential(max_attempts=1000, base=1, cap=60)
+_AFTER_A_LOST_LEASE: Final = Retry.exponential(max_attempts=limits.LEASES_MAX, base=1, cap=10)
+
+
+class _SubscriptionRow(msgspec.Struct, frozen=True):
+    id: UUID
+    tenant: str | None
+    url: str
+    event_types: str
+    preset: Preset
+
+    def subscription(self) -> Subscription:
+        event_types = msgspec.json.decode(self.event_types, type=tuple[str, ...])
+        return Subscription(
+            id=self.id,
+            tenant=self.tenant,
+            url=self.url,
+            event_types=event_types,
+            preset=self.preset,
+        )
+
+
+class Webhooks:
+    """Publish events to those who subscribed, as jobs of `hf`.
+
+    It declares its tables and jobs on `hf`; whatever worker runs `hf` delivers.
+    """
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        *,
+        https_only: bool = True,
+        allow_private_addresses: bool = False,
+        retry: Retry = STANDARD,
+        timeout_seconds: float = limits.TIMEOUT_SECONDS,
+        guard_seconds: float = limits.GUARD_SECONDS,
+    ) -> None:
+        if not 0 < timeout_seconds <= limits.TIMEOUT_SECONDS_MAX:
+            raise ConfigurationError(
+                f"timeout_seconds must be more than 0 and at most {limits.TIMEOUT_SECONDS_MAX:g}"
+            )
+        self._hf = hf
+        self._https_only = https_only
+        self._tables = hf.tables("webhooks", package=__package__)
+        policies: dict[Preset, Retry] = {"standard": retry, "bpc": BPC}
+        self._orchestrator = Orchestrator(hf, self._tables, policies, guard_seconds)
+        self._deliverer = Deliverer(self._tables)
+        self._declare_client(allow_private_addresses, timeout_seconds)
+        self._jobs = self._declare_jobs(timeout_seconds)
+
+    def _declare_client(self, allow_private_addresses: bool, timeout_seconds: float) -> None:
+        @self._hf.resource
+        async def webhooks_client() -> AsyncIterator[aiohttp.ClientSession]:
+            async with open_client(
+                allow_private_addresses=allow_private_addresses, timeout_seconds=timeout_seconds
+            ) as client:
+                yield client
+
+    def _declare_jobs(self, timeout_seconds: float) -> Jobs:
+        hf, deliverer, orchestrator = self._hf, self._deliverer, self._orchestrator
+
+        @hf.job(
+            name="webhooks.deliver",
+            queue=QUEUE,
+            retry=_AFTER_A_LOST_LEASE,
+            timeout_seconds=2 * timeout_seconds,
+        )
+        async def deliver(ctx: Context, saga_id: UUID, attempt_no: int) -> None:
+            async with hf.transaction(read_only=True) as connection:
+                delivery, request = await deliverer.prepare(connection, ctx.job_id)
+            report = await send(ctx.resources["webhooks_client"], delivery.url, request)
+            async with ctx.completing() as connection:
+                await deliverer.report(connection, ctx.job_id, saga_id, report)
+                await orchestrate.options(connection=connection).enqueue(saga_id, attempt_no)
+            log_attempt(delivery.held_as(ctx.job_id), report)
+
+        @hf.job(name="webhooks.orchestrate", queue=QUEUE, retry=_NEVER_GIVE_UP)
+        async def orchestrate(ctx: Context, saga_id: UUID, attempt_no: int) -> None:
+            async with ctx.completing() as connection:
+                died = await orchestrator.step(connection, jobs, ctx.job_id, saga_id, attempt_no)
+            if died is not None:
+                log_dead_letter(died)
+
+        jobs = Jobs(orchestrate, deliver)
+        return jobs
+
+    async def subscribe(
+        self,
+        url: str,
+        *,
+        event_types: Iterable[str] = (),
+        tenant: str | None = None,
+        preset: Preset = "standard",
+        secret: str | None = None,
+    ) -> NewSubscription:
+        """Send these events, or all, to the URL. The answer has the secret, this once."""
+        if preset not in get_args(Preset):
+            raise BadEndpoint(f"preset must be one of {', '.join(get_args(Preset))}")
+        addresses.check_url(url, https_only=self._https_only)
+        chosen_secret = signing.make_secret(preset) if secret is None else secret
+        signing.check_secret(preset, chosen_secret)
+        subscription = NewSubscription(
+            id=self._hf.new_id(),
+            tenant=checking.tenant(tenant),
+            url=url,
+            event_types=checking.event_types(event_types),
+            preset=preset,
+            secret=chosen_secret,
+        )
+        await self._record(subscription)
+        return subscription
+
+    async def _record(self, subscription: NewSubscription) -> None:
+        async with self._hf.transaction() as connection:
+            statements = self._tables.on(connection)
+            tenant = subscription.tenant
+            if await statements.value("count_subscriptions", tenant=tenant) >= (
+                limits.SUBSCRIPTIONS_MAX
+            ):
+                raise BadEndpoint(f"there are {limits.SUBSCRIPTIONS_MAX} subscriptions already")
+            await statements.execute(
+                "insert_subscription",
+                id=subscription.id,
+                tenant=tenant,
+                url=subscription.url,
+                event_types=msgspec.json.encode(subscription.event_types).decode(),
+                preset=subscription.preset,
+            )
+            await statements.execute(
+                "insert_secret",
+                id=self._hf.new_id(),
+                subscription_id=subscription.id,
+                secret=subscription.secret,
+            )
+
+    async def subscriptions(self, *, tenant: str | None = None) -> list[Subscription]:
+        async with self._hf.transaction(read_only=True) as connection:
+            return await self._subscriptions(connection, tenant)
+
+    async def publish(
+        self,
+        event_type: str,
+        payload: Mapping[str, Any],
+        *,
+        tenant: str | None = None,
+        id: UUID | None = None,
+        aggregate_type: str | None = None,
+        aggregate_id: str | None = None,
+        occurred_at: datetime | None = None,
+        connection: Any = None,
+    ) -> Event:
+        """Record an event, with a saga for each subscription of its tenant that wants it.
+
+        The same id twice is one event. With a `connection` of `hf.transaction()` or
+        `ctx.completing()` it is published when that is committed, or not at all.
+        """
+        checking.event_types([event_type])
+        if occurred_at is not None and occurred_at.tzinfo is None:
+            raise BadArguments("occurred_at needs a time zone: datetime(..., tzinfo=...)")
+        body = codec.encode_arguments(dict(payload), bytes_max=limits.PAYLOAD_BYTES_MAX)
+        draft = {
+            "id": id or self._hf.new_id(),
+            "tenant": checking.tenant(tenant),
+            "event_type": event_type,
+            "aggregate_type": aggregate_type,
+            "aggregate_id": aggregate_id,
+            "occurred_at": occurred_at,
+            "payload": body.decode(),
+        }
+        async with self._joined(connection) as joined:
+            return await self._publish(joined, draft)
+
+    def _joined(self, connection: Any) -> AbstractAsyncContextManager[Any]:
+        return self._hf.transaction() if connection is None else nullcontext(connection)
+
+    async def _publish(self, connection: Any, draft: dict[str, Any]) -> Event:
+        statements = self._tables.on(connection)
+        is_new = await statements.execute("insert_event", **draft)
+        event = await statements.one("find_event", Event, id=draft["id"])
+        if event is None or not (is_new or _is_same(event, draft)):
+            raise EventConflict(draft["id"])
+        if is_new:
+            wanting = await self._subscriptions(connection, event.tenant)
+            saga_ids = [
+                await self._begin(connection, event, subscription)
+                for subscription in wanting
+                if subscription.wants(event.event_type)
+            ]
+            await self._trigger(connection, event.tenant, saga_ids)
+        return event
+
+    async def _begin(self, connection: Any, event: Event, subscription: Subscription) -> UUID:
+        saga_id = self._hf.new_id()
+        await self._tables.on(connection).execute(
+            "insert_saga",
+            id=saga_id,
+            tenant=event.tenant,
+            event_id=event.id,
+            subscription_id=subscription.id,
+        )
+        return saga_id
+
+    async def _trigger(self, connection: Any, tenant: str | None, saga_ids: list[UUID]) -> None:
+        """Have the orchestrator give each saga its first attempt."""
+        orchestrate = self._jobs.orchestrate.options(tenant=tenant)
+        calls = [orchestrate.call(saga_id, 1) for saga_id in saga_ids]
+        await self._hf.enqueue_many(calls, connection=connection)
+
+    async def _subscriptions(self, connection: Any, tenant: str | None) -> list[Subscription]:
+        rows = await self._tables.on(connection).all(
+            "subscriptions_of_tenant", _SubscriptionRow, tenant=tenant
+        )
+        return [row.subscription() for row in rows]
+
+    async def sagas(self, *, event_id: UUID) -> list[Saga]:
+        """The sagas of an event, oldest first; those that were requeued come last."""
+        async with self._hf.transaction(read_only=True) as connection:
+            return await self._tables.on(connection).all("sagas_of_event", Saga, event_id=event_id)
+
+    async def attempts(self, saga_id: UUID) -> list[Attempt]:
+        async with self._hf.transaction(read_only=True) as connection:
+            return await self._tables.on(connection).all(
+                "attempts_of_saga", Attempt, saga_id=saga_id
+            )
+
+    async def dead_letters(
+        self, *, tenant: str | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
+        """A tenant's dead letters, newest first."""
+        rows_max = min(limit, limits.DEAD_LETTERS_PAGE_MAX)
+        async with self._hf.transaction(read_only=True) as connection:
+            return await self._tables.on(connection).all(
+                "dead_letters_of_tenant", DeadLetter, tenant=tenant, rows_max=rows_max
+            )
+
+    async def requeue(self, dead_letter_id: UUID) -> Saga:
+        """Begin a new saga for a dead letter's event; asked twice, answer the same one."""
+        async with self._hf.transaction() as connection:
+            statements = self._tables.on(connection)
+            is_new = await statements.execute(
+                "requeue_saga", id=self._hf.new_id(), dead_letter_id=dead_letter_id
+            )
+            saga = await statements.one("saga_of_dead_letter", Saga, dead_letter_id=dead_letter_id)
+            if saga is None:
+                raise DeadLetterNotFound(dead_letter_id)
+            if is_new:
+                await self._trigger(connection, saga.tenant, [saga.id])
+            return saga
+
+
+def _is_same(event: Event, draft: Mapping[str, Any]) -> bool:
+    """Is it published again, or another one with its id?"""
+    for name in ("tenant", "event_type", "aggregate_type", "aggregate_id"):
+        if getattr(event, name) != draft[name]:
+            return False
+    if draft["occurred_at"] not in (None, event.occurred_at):
+        return False
+    return bool(msgspec.json.decode(event.payload) == msgspec.json.decode(draft["payload"]))

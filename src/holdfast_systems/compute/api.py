@@ -1,0 +1,136 @@
+"""The HTTP face: POST /jobs/run, GET /jobs/status|result|artifact.
+
+Who asks is what the header `x-tenant-id` says, as long as there are no keys: put it behind
+something that sets this header.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+import msgspec
+from fastapi import FastAPI, Header, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
+
+from holdfast import StoreUnavailable
+from holdfast_systems.compute.contract import ContractBroken, ContractUnknown
+from holdfast_systems.compute.limits import BODY_BYTES_MAX
+from holdfast_systems.compute.rows import JobRow, RunRequest
+from holdfast_systems.compute.service import Compute
+from holdfast_systems.compute.solver import CORRELATION_HEADER
+
+Tenant = Annotated[UUID | None, Header(alias="x-tenant-id")]
+_CORRELATION_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
+# A picture that came from elsewhere must not act in the name of this address.
+_HARMLESS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+    "x-content-type-options": "nosniff",
+}
+_BODY = {
+    "required": True,
+    "content": {"application/json": {"schema": msgspec.json.schema_components([RunRequest])[0][0]}},
+}
+
+
+def make_api(compute: Compute, **options: Any) -> FastAPI:
+    """Make the application; `options` are FastAPI's own."""
+    api = FastAPI(title="Compute", **options)
+    api.middleware("http")(_correlate)
+    api.add_exception_handler(StoreUnavailable, _unavailable)
+    records = compute.records
+
+    async def own_job(job_id: UUID, tenant: UUID | None) -> JobRow:
+        job = await records.job(job_id, tenant)
+        if job is None:
+            raise _refused(404, "NOT_FOUND", f"there is no job {job_id}")
+        return job
+
+    @api.post("/jobs/run", status_code=202, openapi_extra={"requestBody": _BODY})
+    async def run(request: Request, tenant: Tenant = None) -> dict[str, str]:
+        asked = _decoded(await _body(request))
+        try:
+            job_id = await compute.run(asked, tenant, request.state.correlation_id)
+        except ContractUnknown as error:
+            raise _refused(404, "CONTRACT_UNKNOWN", str(error)) from None
+        except ContractBroken as error:
+            text = "the inputs break their contract"
+            raise _refused(422, "INPUTS_INVALID", text, error.errors) from None
+        return {"job_id": str(job_id)}
+
+    @api.get("/jobs/status/{job_id}")
+    async def status(job_id: UUID, tenant: Tenant = None) -> Response:
+        job = await own_job(job_id, tenant)
+        return _json(
+            {
+                "job_id": job.id,
+                "status": job.status,
+                "attempts": job.attempts,
+                "last_error": msgspec.Raw((job.last_error or "null").encode()),
+                "created_at": job.created_at,
+                "started_at": job.started_at,
+                "ended_at": job.ended_at,
+            }
+        )
+
+    @api.get("/jobs/result/{job_id}")
+    async def result(job_id: UUID, tenant: Tenant = None) -> Response:
+        job = await own_job(job_id, tenant)
+        outputs = await records.outputs(job.id)
+        if outputs is None:
+            raise _refused(409, "NO_RESULT", f"job {job.id} is {job.status}")
+        return Response(outputs, media_type="application/json")
+
+    @api.get("/jobs/artifact/{artifact_id}")
+    async def artifact(artifact_id: UUID, tenant: Tenant = None) -> Response:
+        found = await records.content(artifact_id, tenant)
+        if found is None:
+            raise _refused(404, "NOT_FOUND", f"there is no artifact {artifact_id}")
+        return Response(found.content, media_type=found.media_type, headers=_HARMLESS)
+
+    return api
+
+
+async def _correlate(
+    request: Request, answer: Callable[[Request], Awaitable[Response]]
+) -> Response:
+    """Take the caller's correlation id, or make one; tell it with every answer."""
+    given = request.headers.get(CORRELATION_HEADER, "")
+    request.state.correlation_id = given if _CORRELATION_ID.fullmatch(given) else str(uuid4())
+    response = await answer(request)
+    response.headers[CORRELATION_HEADER] = request.state.correlation_id
+    return response
+
+
+async def _unavailable(request: Request, error: Exception) -> Response:
+    detail = {"code": "STORE_UNAVAILABLE", "text": "the database can't be reached now"}
+    return JSONResponse({"detail": detail}, status_code=503, headers={"retry-after": "1"})
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_BYTES_MAX:
+            raise _refused(413, "TOO_LARGE", f"a request has at most {BODY_BYTES_MAX} bytes")
+    return body
+
+
+def _decoded(body: bytes) -> RunRequest:
+    try:
+        return msgspec.json.decode(body, type=RunRequest)
+    except msgspec.ValidationError as error:
+        raise _refused(422, "REQUEST_INVALID", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _refused(400, "NO_JSON", f"the body is no JSON: {error}") from None
+
+
+def _refused(status: int, code: str, text: str, errors: list[str] | None = None) -> HTTPException:
+    detail: dict[str, Any] = {"code": code, "text": text}
+    return HTTPException(status, detail | ({"errors": errors} if errors else {}))
+
+
+def _json(value: Any) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

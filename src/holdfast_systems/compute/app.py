@@ -1,0 +1,11 @@
+"""The system as its environment describes it: `holdfast worker holdfast_systems.compute.app:hf`."""
+
+import os
+
+from holdfast import Holdfast
+from holdfast_systems.compute.service import Compute
+from holdfast_systems.compute.settings import read_settings
+
+settings = read_settings(os.environ)
+hf = Holdfast(settings.database_url)
+compute = Compute(hf, settings)

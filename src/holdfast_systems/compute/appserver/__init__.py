@@ -1,0 +1,1 @@
+"""An AppServer that fits a house on a plot: small, and real."""

@@ -1,0 +1,73 @@
+"""POST /gh/{definition}:{version}/solve: inputs in, outputs with a score and a picture out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+
+from holdfast_systems.compute.appserver.drawing import draw
+from holdfast_systems.compute.appserver.faults import Faults
+from holdfast_systems.compute.appserver.fitting import NoFit, Placement, Site, clearances, fit
+from holdfast_systems.compute.contract import ContractBroken, ContractUnknown, load_contracts
+from holdfast_systems.compute.solver import CORRELATION_HEADER
+
+_log = logging.getLogger(__name__)
+
+
+def make_app(faults: Faults) -> FastAPI:
+    app = FastAPI(title="AppServer")
+    contracts = load_contracts()
+    app.state.solved = 0
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        return {"status": "ok", "solved": app.state.solved}
+
+    @app.post("/gh/{definition}:{version}/solve")
+    async def solve(definition: str, version: str, inputs: dict[str, Any], request: Request) -> Any:
+        correlation_id = request.headers.get(CORRELATION_HEADER, "-")
+        _log.info("solve cid=%r %r@%r", correlation_id, definition, version)
+        await faults.happen()
+        try:
+            contract = contracts.find(definition, version)
+            filled = contract.inputs.filled(inputs)
+            outputs = await asyncio.to_thread(solve_house, filled)
+        except ContractUnknown as error:
+            raise HTTPException(404, str(error)) from None
+        except (ContractBroken, NoFit) as error:
+            raise HTTPException(422, str(error)) from None
+        app.state.solved += 1
+        return {"results": []} if faults.broken_outputs else outputs
+
+    return app
+
+
+def solve_house(inputs: dict[str, Any]) -> dict[str, Any]:
+    site = Site.of(inputs)
+    placements = fit(site)
+    return {
+        "results": [_told(site, placement) for placement in placements],
+        "artifacts": [
+            {"kind": "svg", "media_type": "image/svg+xml", "data": draw(site, placements)}
+        ],
+    }
+
+
+def _told(site: Site, placement: Placement) -> dict[str, Any]:
+    street, neighbours = clearances(site, placement.corners)
+    return {
+        "score": round(placement.score, 2),
+        "footprint_m2": round(placement.footprint, 2),
+        "floor_area_m2": round(placement.footprint * site.house.storeys, 2),
+        "coverage": round(placement.footprint / site.area, 4),
+        "width_m": round(placement.width, 2),
+        "depth_m": round(placement.depth, 2),
+        "angle_degrees": placement.angle_degrees,
+        "front_degrees": placement.front_degrees(site),
+        "street_m": round(street, 2),
+        "neighbours_m": round(neighbours, 2),
+        "corners": [[round(x, 4), round(y, 4)] for x, y in placement.corners],
+    }

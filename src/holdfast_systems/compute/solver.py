@@ -1,0 +1,79 @@
+"""The call to the AppServer, and what its failures mean for the job."""
+
+from __future__ import annotations
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from holdfast import Permanent, RetryAfter, Transient
+from holdfast_systems.compute.limits import ERROR_CHARS_MAX, OUTPUTS_BYTES_MAX
+
+CORRELATION_HEADER = "x-correlation-id"
+# Said of the moment, not of the request.
+_PASSING = (408, 425, 429)
+
+
+async def solve(
+    http: aiohttp.ClientSession,
+    url: str,
+    payload_json: str,
+    correlation_id: str,
+    timeout_seconds: float,
+) -> object:
+    """Post the inputs, answer the outputs; raise what says whether to try again."""
+    try:
+        async with http.post(
+            URL(url, encoded=True),
+            data=payload_json.encode(),
+            headers={
+                "content-type": "application/json",
+                "accept": "application/json",
+                CORRELATION_HEADER: correlation_id,
+            },
+            timeout=aiohttp.ClientTimeout(total=timeout_seconds),
+            allow_redirects=False,
+        ) as response:
+            body = await _read(response)
+    except TimeoutError:
+        raise Transient(
+            f"the AppServer had not answered after {timeout_seconds:g} s", code="APP_TIMEOUT"
+        ) from None
+    except aiohttp.ClientError as error:
+        raise Transient(
+            f"the AppServer can't be reached: {type(error).__name__}", code="APP_UNREACHABLE"
+        ) from None
+    _check_status(response, body)
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise Permanent("the AppServer's answer is no JSON", code="OUTPUTS_INVALID") from None
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    body = b""
+    async for piece in response.content.iter_chunked(64 * 1024):
+        body += piece
+        if len(body) > OUTPUTS_BYTES_MAX:
+            raise Permanent(
+                f"the AppServer's answer is longer than {OUTPUTS_BYTES_MAX} bytes",
+                code="OUTPUTS_TOO_LARGE",
+            )
+    return body
+
+
+def _check_status(response: aiohttp.ClientResponse, body: bytes) -> None:
+    status = response.status
+    if status == 200:
+        return
+    told = " ".join(body[:ERROR_CHARS_MAX].decode("utf-8", "replace").split())
+    text = (
+        f"the AppServer answered {status}: {told}" if told else f"the AppServer answered {status}"
+    )
+    if status < 500 and status not in _PASSING:
+        raise Permanent(text, code="APP_4XX" if status >= 400 else "APP_ANSWER")
+    code = "APP_5XX" if status >= 500 else "APP_BUSY"
+    seconds = response.headers.get("retry-after", "")
+    if seconds.isascii() and seconds.isdigit() and len(seconds) < 6:
+        raise RetryAfter(int(seconds), text, code=code)
+    raise Transient(text, code=code)

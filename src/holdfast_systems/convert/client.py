@@ -1,0 +1,85 @@
+"""The gateway as a worker sees it."""
+
+from __future__ import annotations
+
+import io
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from uuid import UUID
+
+import aiohttp
+
+from holdfast import JobError, Permanent, Transient
+from holdfast_systems.convert import failures
+from holdfast_systems.convert.files import NotXml, check_xml
+from holdfast_systems.convert.limits import GATEWAY_ERROR_BYTES_MAX, MIB, XML_BYTES_MAX
+
+_CHUNK_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a call: XML, or a failure; no status if there was no answer."""
+
+    status: int | None
+    xml: bytes = b""
+    failure: JobError | None = None
+
+
+class GatewayClient:
+    def __init__(self, session: aiohttp.ClientSession, url: str, timeout_seconds: float) -> None:
+        self._session = session
+        self._process_url = f"{url.rstrip('/')}/process"
+        self._timeout_seconds = timeout_seconds
+
+    async def process(self, pdf: bytes, mapping: str, correlation_id: UUID) -> Answer:
+        """Send a PDF; whatever the network makes of it is an answer, too."""
+        try:
+            async with self._post(pdf, mapping, correlation_id) as response:
+                return await _read(response)
+        except TimeoutError:
+            text = f"the gateway did not answer within {self._timeout_seconds:g} s"
+            return Answer(None, failure=Transient(text, code=failures.GW_TIMEOUT))
+        except (aiohttp.ClientError, OSError) as error:
+            text = failures.one_line(f"the gateway can't be reached: {type(error).__name__}")
+            return Answer(None, failure=Transient(text, code=failures.GW_5XX))
+
+    def _post(
+        self, pdf: bytes, mapping: str, correlation_id: UUID
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        form = aiohttp.FormData()
+        form.add_field("mapping", mapping)
+        form.add_field(
+            "file",
+            io.BytesIO(pdf),
+            filename=f"{correlation_id}.pdf",
+            content_type="application/pdf",
+        )
+        return self._session.post(
+            self._process_url,
+            data=form,
+            headers={"Accept": "application/xml", "x-correlation-id": str(correlation_id)},
+            timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
+            allow_redirects=False,
+        )
+
+
+async def _read(response: aiohttp.ClientResponse) -> Answer:
+    if not response.ok or response.status >= 300:
+        detail = (await response.content.read(GATEWAY_ERROR_BYTES_MAX)).decode("utf-8", "replace")
+        return Answer(
+            response.status,
+            failure=failures.of_status(response.status, response.headers, detail),
+        )
+    xml = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+        xml += chunk
+        if len(xml) > XML_BYTES_MAX:
+            text = f"the gateway's XML is larger than {XML_BYTES_MAX // MIB} MiB"
+            return Answer(response.status, failure=Permanent(text, code=failures.GW_5XX))
+    try:
+        check_xml(bytes(xml))
+    except NotXml as error:
+        text = failures.one_line(f"the gateway's answer can't be used: {error}")
+        return Answer(response.status, failure=Transient(text, code=failures.GW_5XX))
+    return Answer(response.status, bytes(xml))

@@ -1,0 +1,51 @@
+"""The process that converts one PDF: PDF on stdin, XML on stdout, a code at its end."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from contextlib import suppress
+
+from holdfast_systems.convert.limits import CONVERSION_MEMORY_BYTES_MAX, CONVERSION_SECONDS_MAX
+
+NO_PDF = 3
+NOT_CONVERTED = 4
+
+
+def main(mapping: str) -> int:
+    limit_resources()
+    # Only now: what follows works on a stranger's file.
+    from holdfast_systems.convert.gateway.mappings import write_xml
+    from holdfast_systems.convert.gateway.pages import NoPdf, NotConverted
+    from holdfast_systems.convert.gateway.reading import read_pages
+
+    try:
+        xml = write_xml(mapping, read_pages(sys.stdin.buffer.read()))
+    except NoPdf as error:
+        return _tell(NO_PDF, str(error))
+    except NotConverted as error:
+        return _tell(NOT_CONVERTED, str(error))
+    except MemoryError:
+        return _tell(NOT_CONVERTED, "the PDF needs too much memory")
+    sys.stdout.buffer.write(xml)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def limit_resources() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (CONVERSION_SECONDS_MAX, CONVERSION_SECONDS_MAX))
+    # macOS refuses a limit of the address space; the limits of time stay.
+    with suppress(ValueError):
+        limit = CONVERSION_MEMORY_BYTES_MAX
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _tell(code: int, text: str) -> int:
+    sys.stderr.write(text)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,22 @@
+"""Every limit of this system, in one place. `docs/systems/convert.md` explains each."""
+
+from typing import Final
+
+MIB: Final = 1024 * 1024
+
+PDF_BYTES_MAX: Final = 50 * MIB
+XML_BYTES_MAX: Final = 64 * MIB
+FILENAME_CHARS_MAX: Final = 255
+ERROR_MESSAGE_CHARS_MAX: Final = 300
+GATEWAY_ERROR_BYTES_MAX: Final = 4096
+RETRY_AFTER_SECONDS_MAX: Final = 3600
+FILES_SECONDS_MAX: Final = 60
+
+FORM_BYTES_MAX: Final = PDF_BYTES_MAX + MIB
+FORM_FIELDS_MAX: Final = 8
+CORRELATION_CHARS_MAX: Final = 200
+PAGES_MAX: Final = 2000
+CONVERSIONS_MAX: Final = 4
+CONVERSIONS_WAITING_MAX: Final = 16
+CONVERSION_SECONDS_MAX: Final = 60
+CONVERSION_MEMORY_BYTES_MAX: Final = 1024 * MIB

@@ -1,0 +1,154 @@
+"""The system: what the web side calls, and the job that a worker runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID
+
+import aiohttp
+import msgspec
+
+from holdfast import Context, Holdfast, JobError, LeaseLost, Permanent
+from holdfast_systems.convert import failures
+from holdfast_systems.convert.client import GatewayClient
+from holdfast_systems.convert.failures import ConversionRefused, check_mapping
+from holdfast_systems.convert.files import Files
+from holdfast_systems.convert.limits import (
+    FILENAME_CHARS_MAX,
+    FILES_SECONDS_MAX,
+    MIB,
+    PDF_BYTES_MAX,
+)
+from holdfast_systems.convert.settings import ConvertSettings
+from holdfast_systems.convert.steps import Steps
+
+
+class Conversion(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the view `convert_jobs`."""
+
+    id: UUID
+    status: str
+    mapping: str
+    original_filename: str
+    attempts: int | None
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    failed_at: datetime | None
+    result_path: str | None
+    error_code: str | None
+    error_message: str | None
+
+
+class Convert:
+    """PDF files become XML files: `submit` one, and `get` what became of it."""
+
+    def __init__(self, hf: Holdfast, settings: ConvertSettings) -> None:
+        self.hf = hf
+        self.settings = settings
+        self.files = Files(settings.uploads_dir, settings.results_dir)
+        self.tables = hf.tables("convert", package=__package__)
+        self._retry = settings.retry
+        hf.resource(self.convert_gateway)
+        self.job = hf.job(
+            name="convert",
+            queue="convert",
+            retry=self._retry,
+            timeout_seconds=settings.gateway_timeout_seconds + FILES_SECONDS_MAX,
+        )(self._run)
+
+    async def submit(self, pdf: bytes, mapping: str, original_filename: str) -> UUID:
+        """Keep the PDF and enqueue its conversion; answer the job's id."""
+        check_mapping(mapping, self.settings.mappings)
+        if not 0 < len(pdf) <= PDF_BYTES_MAX:
+            text = f"a PDF has 1 byte to {PDF_BYTES_MAX // MIB} MiB, not {len(pdf)} bytes"
+            raise ConversionRefused(text, "PDF_SIZE")
+        job_id = self.hf.new_id()
+        # Before the job: a worker may look for the file as soon as the job is there.
+        await asyncio.to_thread(self.files.write_upload, job_id, pdf)
+        async with self.hf.transaction() as connection:
+            await self.tables.on(connection).execute(
+                "insert_conversion",
+                job_id=job_id,
+                mapping=mapping,
+                original_filename=failures.one_line(original_filename)[:FILENAME_CHARS_MAX],
+                pdf_bytes=len(pdf),
+            )
+            job = self.job.options(id=job_id, correlation_id=str(job_id), connection=connection)
+            await job.enqueue(job_id, mapping)
+        return job_id
+
+    async def get(self, job_id: UUID) -> Conversion | None:
+        async with self.hf.transaction(read_only=True) as connection:
+            return await self.tables.on(connection).one("find_job", Conversion, id=job_id)
+
+    async def convert_gateway(self) -> AsyncIterator[GatewayClient]:
+        """What every worker has: both folders, and its connections to the gateway."""
+        await asyncio.to_thread(self.files.make_folders)
+        async with aiohttp.ClientSession() as session:
+            yield GatewayClient(
+                session, self.settings.gateway_url, self.settings.gateway_timeout_seconds
+            )
+
+    async def _run(self, ctx: Context, upload_id: UUID, mapping: str) -> None:
+        steps = Steps(ctx, self._retry)
+        steps.start()
+        try:
+            await self._convert(ctx, upload_id, mapping, steps)
+        except JobError as error:
+            steps.failure(error)
+            raise
+        steps.complete()
+
+    async def _convert(self, ctx: Context, upload_id: UUID, mapping: str, steps: Steps) -> None:
+        try:
+            check_mapping(mapping, self.settings.mappings)
+        except ConversionRefused as error:
+            raise Permanent(str(error), code=error.code) from error
+        if ctx.job_id != upload_id:
+            await self._adopt(ctx, upload_id)
+        try:
+            pdf = await asyncio.to_thread(self.files.read_upload, upload_id)
+        except OSError as error:
+            raise failures.of_file(error) from error
+        xml = await self._ask_gateway(ctx, pdf, mapping, steps)
+        try:
+            path = await asyncio.to_thread(self.files.write_result, ctx.job_id, ctx.fence, xml)
+        except OSError as error:
+            raise failures.of_file(error) from error
+        await self._complete(ctx, path, len(xml))
+
+    async def _ask_gateway(self, ctx: Context, pdf: bytes, mapping: str, steps: Steps) -> bytes:
+        gateway: GatewayClient = ctx.resources["convert_gateway"]
+        asked = time.monotonic()
+        answer = await gateway.process(pdf, mapping, ctx.job_id)
+        steps.gateway(answer.status, answer.failure, time.monotonic() - asked)
+        if answer.failure is not None:
+            raise answer.failure
+        return answer.xml
+
+    async def _adopt(self, ctx: Context, upload_id: UUID) -> None:
+        """A job that was requeued has a new id, and needs a row of its own."""
+        async with self.hf.transaction() as connection:
+            await self.tables.on(connection).execute(
+                "adopt_upload", job_id=ctx.job_id, upload_id=upload_id
+            )
+
+    async def _complete(self, ctx: Context, path: Path, xml_bytes: int) -> None:
+        try:
+            async with ctx.completing() as connection:
+                await self.tables.on(connection).execute(
+                    "complete_conversion",
+                    job_id=ctx.job_id,
+                    result_path=str(path),
+                    result_bytes=xml_bytes,
+                )
+                ctx.set_result({"result_path": str(path)})
+        except LeaseLost:
+            # Nothing names this file. (After any other error the commit may have happened.)
+            await asyncio.to_thread(self.files.remove_result, path)
+            raise

@@ -1,0 +1,98 @@
+"""The settings of this system, and the environment variables that give them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from holdfast import ConfigurationError, Holdfast, Retry
+
+T = TypeVar("T")
+
+MAPPINGS = ("text", "layout", "invoice")
+FIRST_DELAY_SECONDS = 10.0
+DELAY_JITTER_SECONDS = 5.0
+IO_ATTEMPTS_MAX = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertSettings:
+    """`docs/systems/convert.md` explains each. Without a `database_url` it is the engine's."""
+
+    gateway_url: str = field(repr=False)
+    uploads_dir: Path = Path("/app/uploads")
+    results_dir: Path = Path("/app/results")
+    database_url: str | None = field(default=None, repr=False)
+    concurrency: int = 4
+    lease_seconds: float | None = None
+    gateway_timeout_seconds: float = 180.0
+    max_attempts: int = 3
+    mappings: tuple[str, ...] = MAPPINGS
+
+    def __post_init__(self) -> None:
+        address = urlsplit(self.gateway_url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ConfigurationError("GATEWAY_URL must look like http://gateway:8080")
+        if not self.gateway_timeout_seconds > 0:
+            raise ConfigurationError("GATEWAY_TIMEOUT_MS must be more than 0")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> ConvertSettings:
+        """Read the variables that are set; the defaults stand for the others."""
+        found = os.environ if environment is None else environment
+        if not found.get("GATEWAY_URL"):
+            raise ConfigurationError("GATEWAY_URL is not set: where is the gateway?")
+        given: dict[str, Any] = {}
+        for variable, (name, convert) in _VARIABLES.items():
+            if found.get(variable):
+                given[name] = _converted(variable, convert, found[variable])
+        return cls(**given)
+
+    @property
+    def retry(self) -> Retry:
+        """10-15 s after the first failed attempt, 20-25 s after the second; files once more."""
+        policy = Retry.exponential(
+            max_attempts=self.max_attempts,
+            base=FIRST_DELAY_SECONDS,
+            factor=2,
+            jitter=0,
+            jitter_seconds=DELAY_JITTER_SECONDS,
+        )
+        return policy.limit("IO_ERROR", min(IO_ATTEMPTS_MAX, self.max_attempts))
+
+    def make_holdfast(self) -> Holdfast:
+        lease: dict[str, Any] = {}
+        if self.lease_seconds is not None:
+            lease["lease_seconds"] = self.lease_seconds
+        return Holdfast(self.database_url, concurrency=self.concurrency, **lease)
+
+
+def _seconds(milliseconds: str) -> float:
+    return int(milliseconds) / 1000
+
+
+def _folder(path: str) -> Path:
+    return Path(path).absolute()
+
+
+_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "DATABASE_URL": ("database_url", str),
+    "GATEWAY_URL": ("gateway_url", str),
+    "WORKER_CONCURRENCY": ("concurrency", int),
+    "WORKER_LEASE_TTL_SEC": ("lease_seconds", float),
+    "GATEWAY_TIMEOUT_MS": ("gateway_timeout_seconds", _seconds),
+    "RETRY_MAX_ATTEMPTS": ("max_attempts", int),
+    "UPLOADS_DIR": ("uploads_dir", _folder),
+    "RESULTS_DIR": ("results_dir", _folder),
+}
+
+
+def _converted(variable: str, convert: Callable[[str], T], value: str) -> T:
+    try:
+        return convert(value)
+    except ValueError:
+        raise ConfigurationError(f"{variable} must be a number, not {value!r}") from None

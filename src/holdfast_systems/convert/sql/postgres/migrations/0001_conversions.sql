@@ -1,0 +1,57 @@
+CREATE TABLE holdfast.convert_conversions (
+    job_id uuid PRIMARY KEY,
+    upload_id uuid NOT NULL,
+    mapping text NOT NULL,
+    original_filename text NOT NULL,
+    pdf_bytes bigint NOT NULL CHECK (pdf_bytes > 0),
+    created_at timestamptz NOT NULL,
+    completed_at timestamptz,
+    result_path text,
+    result_bytes bigint CHECK (result_bytes > 0),
+    CONSTRAINT convert_conversions_complete CHECK (
+        (completed_at IS NULL) = (result_path IS NULL)
+        AND (completed_at IS NULL) = (result_bytes IS NULL)
+    )
+);
+
+-- A job is in one of the two tables. The lines of an error's text after the first tell where it was
+-- raised: they are not for this surface.
+CREATE VIEW holdfast.convert_jobs AS
+WITH conversion AS (
+    SELECT
+        own.*,
+        coalesce(live.state, past.state) AS state,
+        coalesce(live.attempt, past.attempt) AS attempts,
+        coalesce(live.started_at, past.started_at) AS started_at,
+        coalesce(live.finished_at, past.finished_at) AS finished_at,
+        coalesce(live.error_code, past.error_code) AS last_code,
+        split_part(coalesce(live.error_text, past.error_text), E'\n', 1) AS last_line,
+        live.lease_owner AS leased_by,
+        live.lease_expires_at
+    FROM holdfast.convert_conversions AS own
+    LEFT JOIN holdfast.jobs AS live ON live.id = own.job_id
+    LEFT JOIN holdfast.history AS past ON past.id = own.job_id
+)
+SELECT
+    job_id AS id,
+    CASE
+        WHEN completed_at IS NOT NULL THEN 'complete'
+        WHEN state = 'running' THEN 'processing'
+        WHEN state = 'dead' THEN 'failed'
+        ELSE state
+    END AS status,
+    upload_id,
+    mapping,
+    original_filename,
+    created_at,
+    attempts,
+    leased_by,
+    lease_expires_at,
+    started_at,
+    completed_at,
+    CASE WHEN state IN ('failed', 'dead') THEN finished_at END AS failed_at,
+    result_path,
+    CASE WHEN completed_at IS NULL THEN last_code END AS error_code,
+    CASE WHEN completed_at IS NULL THEN last_line END AS error_message
+FROM conversion
+WHERE state IS NOT NULL OR completed_at IS NOT NULL;

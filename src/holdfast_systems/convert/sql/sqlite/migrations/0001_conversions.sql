@@ -1,0 +1,65 @@
+CREATE TABLE convert_conversions (
+    job_id TEXT NOT NULL PRIMARY KEY CHECK (length(job_id) = 36),
+    upload_id TEXT NOT NULL CHECK (length(upload_id) = 36),
+    mapping TEXT NOT NULL,
+    original_filename TEXT NOT NULL,
+    pdf_bytes INTEGER NOT NULL CHECK (pdf_bytes > 0),
+    created_at TEXT NOT NULL,
+    completed_at TEXT,
+    result_path TEXT,
+    result_bytes INTEGER CHECK (result_bytes > 0),
+    CONSTRAINT convert_conversions_complete CHECK (
+        (completed_at IS NULL) = (result_path IS NULL)
+        AND (completed_at IS NULL) = (result_bytes IS NULL)
+    )
+) STRICT;
+
+-- A job is in one of the two tables. The lines of an error's text after the first tell where it was
+-- raised: they are not for this surface.
+CREATE VIEW convert_jobs AS
+WITH conversion AS (
+    SELECT
+        own.*,
+        coalesce(live.state, past.state) AS state,
+        coalesce(live.attempt, past.attempt) AS attempts,
+        coalesce(live.started_at, past.started_at) AS started,
+        coalesce(live.finished_at, past.finished_at) AS finished,
+        coalesce(live.error_code, past.error_code) AS last_code,
+        coalesce(live.error_text, past.error_text) || char(10) AS lines,
+        live.lease_owner AS leased_by,
+        live.lease_expires_at AS lease_expires
+    FROM convert_conversions AS own
+    LEFT JOIN jobs AS live ON live.id = own.job_id
+    LEFT JOIN history AS past ON past.id = own.job_id
+),
+told AS (
+    SELECT *, substr(lines, 1, instr(lines, char(10)) - 1) AS last_line FROM conversion
+)
+SELECT
+    job_id AS id,
+    CASE
+        WHEN completed_at IS NOT NULL THEN 'complete'
+        WHEN state = 'running' THEN 'processing'
+        WHEN state = 'dead' THEN 'failed'
+        ELSE state
+    END AS status,
+    upload_id,
+    mapping,
+    original_filename,
+    created_at,
+    attempts,
+    leased_by,
+    strftime('%Y-%m-%dT%H:%M:%S', lease_expires / 1000000, 'unixepoch')
+        || printf('.%06dZ', lease_expires % 1000000) AS lease_expires_at,
+    strftime('%Y-%m-%dT%H:%M:%S', started / 1000000, 'unixepoch')
+        || printf('.%06dZ', started % 1000000) AS started_at,
+    completed_at,
+    CASE WHEN state IN ('failed', 'dead') THEN
+        strftime('%Y-%m-%dT%H:%M:%S', finished / 1000000, 'unixepoch')
+        || printf('.%06dZ', finished % 1000000)
+    END AS failed_at,
+    result_path,
+    CASE WHEN completed_at IS NULL THEN last_code END AS error_code,
+    CASE WHEN completed_at IS NULL THEN last_line END AS error_message
+FROM told
+WHERE state IS NOT NULL OR completed_at IS NOT NULL;

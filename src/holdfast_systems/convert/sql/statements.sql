@@ -1,0 +1,23 @@
+-- name: insert_conversion
+INSERT INTO holdfast.convert_conversions
+    (job_id, upload_id, mapping, original_filename, pdf_bytes, created_at)
+VALUES (:job_id, :job_id, :mapping, :original_filename, :pdf_bytes, now());
+
+-- name: adopt_upload
+INSERT INTO holdfast.convert_conversions
+    (job_id, upload_id, mapping, original_filename, pdf_bytes, created_at)
+SELECT :job_id, upload_id, mapping, original_filename, pdf_bytes, now()
+FROM holdfast.convert_conversions
+WHERE job_id = :upload_id
+ON CONFLICT (job_id) DO NOTHING;
+
+-- name: complete_conversion
+UPDATE holdfast.convert_conversions
+SET result_path = :result_path, result_bytes = :result_bytes, completed_at = now()
+WHERE job_id = :job_id;
+
+-- name: find_job
+SELECT id, status, mapping, original_filename, attempts, created_at, started_at, completed_at,
+    failed_at, result_path, error_code, error_message
+FROM holdfast.convert_jobs
+WHERE id = :id;

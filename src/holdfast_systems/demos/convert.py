@@ -1,0 +1,163 @@
+"""Convert: an invoice in PDF becomes XML, though its gateway is down at first."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import UUID
+from xml.etree import ElementTree
+
+import typst
+
+from holdfast import Holdfast, Job, State
+from holdfast_systems.convert.failures import ConversionRefused
+from holdfast_systems.convert.service import Convert
+from holdfast_systems.convert.settings import ConvertSettings
+from holdfast_systems.demos.frame import Stage
+from holdfast_systems.demos.processes import Service
+
+LOOK_SECONDS = 0.05
+WAIT_SECONDS_MAX = 20.0
+
+INVOICE = """
+#set page(width: 148mm, height: 210mm, margin: 15mm)
+#set text(size: 10pt)
+= Kelp & Anchor Ltd.
+#v(8mm)
+Invoice No. INV-2026-0042
+
+Date: 16 November 2026
+#v(8mm)
+#table(
+  columns: (1fr, auto, auto),
+  align: (left, right, right),
+  [Item], [Quantity], [Price],
+  [Holdfast, coil of 50 m], [2], [400.00],
+  [Shackle "Dover" < 20 mm], [10], [200.00],
+)
+Subtotal #h(1fr) EUR 1,000.00
+
+VAT 19 % #h(1fr) EUR 190.00
+
+*Total* #h(1fr) *EUR 1,190.00*
+"""
+
+
+def make_pdf(text: str) -> bytes:
+    pdf = typst.compile(text.encode())
+    assert isinstance(pdf, bytes)
+    return pdf
+
+
+async def run(stage: Stage) -> None:
+    with stage.step("start a gateway and a worker") as step:
+        gateway = await stage.start("gateway", "holdfast_systems.convert.gateway")
+        settings = ConvertSettings(
+            gateway_url=gateway.address,
+            uploads_dir=stage.folder / "uploads",
+            results_dir=stage.folder / "results",
+            database_url=stage.url,
+        )
+        convert = Convert(settings.make_holdfast(), settings)
+        await convert.hf.migrate()
+        await stage.worker(
+            "holdfast_systems.convert.app:hf", env=_environment(settings), concurrency=4
+        )
+        step.says(gateway.address)
+    async with convert.hf:
+        invoice = _keep_invoice(stage)
+        await _refuse(stage, convert, invoice)
+        await _convert_layout(stage, convert, invoice)
+        job_id = await _submit_while_down(stage, convert, invoice, gateway)
+        await _retry(stage, convert, job_id, gateway)
+
+
+def _environment(settings: ConvertSettings) -> dict[str, str]:
+    return {
+        "DATABASE_URL": settings.database_url or "",
+        "GATEWAY_URL": settings.gateway_url,
+        "UPLOADS_DIR": str(settings.uploads_dir),
+        "RESULTS_DIR": str(settings.results_dir),
+    }
+
+
+def _keep_invoice(stage: Stage) -> bytes:
+    with stage.step("make an invoice as PDF") as step:
+        pdf = make_pdf(INVOICE)
+        path = stage.out / "invoice.pdf"
+        path.write_bytes(pdf)
+        stage.made(path, "the invoice")
+        step.says(f"{len(pdf):,} bytes")
+    return pdf
+
+
+async def _refuse(stage: Stage, convert: Convert, pdf: bytes) -> None:
+    with stage.step("ask for a mapping that is not allowed") as step:
+        try:
+            await convert.submit(pdf, "../../etc/passwd", "invoice.pdf")
+        except ConversionRefused as error:
+            step.says(error.code)
+        step.expects(bool(step.outcome), "the mapping is refused")
+
+
+async def _convert_layout(stage: Stage, convert: Convert, pdf: bytes) -> None:
+    with stage.step("convert it: every word with its place") as step:
+        job_id = await convert.submit(pdf, "layout", "invoice.pdf")
+        await convert.hf.result(job_id, WAIT_SECONDS_MAX)
+        root = await _keep_xml(stage, convert, job_id, "layout.xml", "every word with its place")
+        words = [word.text for word in root.iter("word")]
+        step.expects("INV-2026-0042" in words, "the XML has the invoice's words")
+        step.says(f"{len(words)} words")
+
+
+async def _submit_while_down(stage: Stage, convert: Convert, pdf: bytes, gateway: Service) -> UUID:
+    with stage.step("stop the gateway, hand in the invoice") as step:
+        await gateway.stop()
+        job_id = await convert.submit(pdf, "invoice", "invoice.pdf")
+        job = await _until_failed_once(convert.hf, job_id)
+        conversion = await convert.get(job_id)
+        step.expects(job.state is State.QUEUED, "the job waits")
+        step.expects(job.error_code == "GW_5XX", "its error is GW_5XX")
+        wait = job.run_at - (await convert.hf.attempts(job_id))[0].ended_at
+        step.expects(10 <= wait.total_seconds() <= 15, "it waits for 10 to 15 s")
+        status = conversion.status if conversion else "gone"
+        step.says(f"{status}, {job.error_code}, again in {wait.total_seconds():.1f} s")
+    return job_id
+
+
+async def _until_failed_once(hf: Holdfast, job_id: UUID) -> Job:
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while True:
+            job = await hf.get(job_id)
+            if job.state is not State.RUNNING and job.error_code:
+                return job
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _retry(stage: Stage, convert: Convert, job_id: UUID, gateway: Service) -> None:
+    with stage.step("start the gateway again, retry at once") as step:
+        port = str(urlsplit(gateway.address).port)
+        await stage.start("gateway", "holdfast_systems.convert.gateway", arguments=["--port", port])
+        await convert.hf.retry(job_id)
+        await convert.hf.result(job_id, WAIT_SECONDS_MAX)
+        root = await _keep_xml(stage, convert, job_id, "invoice.xml", "its number, date and totals")
+        total = root.findtext("invoice/total")
+        step.expects(root.findtext("invoice/number") == "INV-2026-0042", "the number is found")
+        step.expects(total == "1190.00", "the total is found")
+        job = await convert.hf.get(job_id)
+        step.expects(job.attempts == 2, "it took two attempts")
+        step.says(f"total {total} {root.findtext('invoice/currency')}")
+
+
+async def _keep_xml(
+    stage: Stage, convert: Convert, job_id: UUID, name: str, what: str
+) -> ElementTree.Element:
+    conversion = await convert.get(job_id)
+    if conversion is None or conversion.result_path is None:
+        raise LookupError(f"the job {job_id} has no result")
+    path = stage.out / name
+    shutil.copyfile(Path(conversion.result_path), path)
+    stage.made(path, what)
+    return ElementTree.fromstring(path.read_bytes())

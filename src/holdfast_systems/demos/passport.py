@@ -1,0 +1,247 @@
+"""Passport: a bill of materials becomes a signed passport with a QR code, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import aiohttp
+import msgspec
+
+from holdfast import Holdfast, Job, JobFailed
+from holdfast.webhooks import Webhooks
+from holdfast_systems.demos.frame import Stage, Step
+from holdfast_systems.demos.processes import Service
+from holdfast_systems.passport import (
+    Order,
+    Passport,
+    PassportError,
+    SigningKeys,
+    keys_from_environment,
+    verify,
+)
+from holdfast_systems.passport.files import PAYLOAD, RECEIPT, read_files, write_files
+
+TENANT = "kelp"
+LOOK_SECONDS = 0.05
+WAIT_SECONDS_MAX = 20.0
+
+BILL_OF_MATERIALS = """\
+part,material,mass_kg,quantity,recycled_percent,origin,hazardous
+CELL-NMC-52,nickel manganese cobalt,0.865,96,14.5,KR,yes
+CASE-AL-01,aluminium,21.400,1,62,DE,no
+BUSBAR-CU,copper,0.185,24,38.25,CL,no
+BMS-07,electronics,1.12,1,,DE,no
+COOLANT-EG,ethylene glycol,3.4,1,0,NL,yes
+"""
+
+RULES = {
+    "name": "battery label",
+    "schema_version": "bom.1",
+    "fields": [
+        {"name": "mass_kg", "value": "sum(component.mass_kg * component.quantity)"},
+        {
+            "name": "recycled_percent",
+            "value": "round(sum(component.mass_kg * component.quantity"
+            " * component.recycled_percent) / mass_kg, 2)",
+        },
+        {"name": "hazardous", "value": "any(component.hazardous)"},
+        {
+            "name": "aluminium_kg",
+            "value": "sum(component.mass_kg * component.quantity"
+            ' where component.material == "aluminium")',
+        },
+    ],
+    "checks": [{"name": "has a mass", "holds": "mass_kg > 0"}],
+}
+NONSENSE = {**RULES, "name": "nonsense", "fields": [{"name": "x", "value": '1 + "kilogram"'}]}
+
+
+class Play:
+    """The parts of the demonstration, and what they have come to."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.keys_file = stage.folder / "keys.json"
+        self.hf = Holdfast(stage.url)
+        self.webhooks = Webhooks(self.hf, https_only=False, allow_private_addresses=True)
+        self.passport = Passport(self.hf, self.webhooks, read_keys=self.keys)
+        self.receiver: Service
+        self.order: Order
+        self.event_id: UUID
+
+    def keys(self) -> SigningKeys:
+        return keys_from_environment({"BPC_SIGNING_KEYS_FILE": str(self.keys_file)})
+
+    @property
+    def version_id(self) -> UUID:
+        return self.order.version_id(TENANT)
+
+
+async def run(stage: Stage) -> None:
+    play = Play(stage)
+    with stage.step("start a receiver and a worker") as step:
+        await _start(play)
+        step.says(play.receiver.address)
+    async with play.hf:
+        with stage.step("read a bill of materials") as step:
+            await _read(play, step)
+        with stage.step("refuse rules that mix types") as step:
+            await _refuse(play, step)
+        with stage.step("compile before the snapshot is sealed") as step:
+            failed = await _compile_too_early(play, step)
+        with stage.step("seal it, try again: compile, sign, draw") as step:
+            await _issue(play, step, failed)
+        with stage.step("announce it to a receiver that is busy at first") as step:
+            await _announce(play, step)
+        with stage.step("verify the files, offline") as step:
+            await _verify(play, step)
+        with stage.step("read the QR code") as step:
+            await _scan(play, step)
+
+
+async def _start(play: Play) -> None:
+    stage = play.stage
+    key = b64encode(secrets.token_bytes(32)).decode()
+    play.keys_file.write_text(json.dumps({"active": "demo-1", "keys": {"demo-1": key}}))
+    play.receiver = await stage.start("receiver", "holdfast_systems.demos.receiver")
+    await play.hf.migrate()
+    environment = {
+        "BPC_JOBS_POLL_INTERVAL_MS": "200",
+        "BPC_SIGNING_KEYS_FILE": str(play.keys_file),
+        "BPC_WEBHOOKS_LOCAL": "1",
+    }
+    await stage.worker("holdfast_systems.passport.app:hf", env=environment)
+
+
+async def _read(play: Play, step: Step) -> None:
+    passport = play.passport
+    snapshot_id = await passport.open_snapshot(TENANT)
+    document = BILL_OF_MATERIALS.encode()
+    added = await passport.add_document(TENANT, snapshot_id, "bill-of-materials.csv", document)
+    found = await play.hf.result(added.job.id, WAIT_SECONDS_MAX)
+    rules_id = await passport.add_rules(TENANT, json.dumps(RULES).encode())
+    await passport.publish_rules(TENANT, rules_id)
+    play.order = await passport.order(
+        passport_id=play.hf.new_id(), snapshot_id=snapshot_id, rules_id=rules_id, build_id="demo"
+    )
+    step.says(f"{found['facts']} facts")
+    step.expects(found["facts"] == 5, "5 facts")
+
+
+async def _refuse(play: Play, step: Step) -> None:
+    rules_id = await play.passport.add_rules(TENANT, json.dumps(NONSENSE).encode())
+    try:
+        await play.passport.publish_rules(TENANT, rules_id)
+    except PassportError as error:
+        step.says(error.code)
+        step.expects(error.code == "RULE_TYPE_ERROR", "RULE_TYPE_ERROR")
+    else:
+        step.expects(False, "the rules refused")
+
+
+async def _compile_too_early(play: Play, step: Step) -> Job:
+    job = await play.passport.compile(TENANT, play.order)
+    try:
+        await play.hf.result(job.id, WAIT_SECONDS_MAX)
+    except JobFailed as failed:
+        step.says(f"{failed.job.state}: {failed.job.error_code}")
+        step.expects(failed.job.error_code == "SNAPSHOT_NOT_READY", "SNAPSHOT_NOT_READY")
+    else:
+        step.expects(False, "the job failed")
+    return job
+
+
+async def _issue(play: Play, step: Step, failed: Job) -> None:
+    await _listen(play)
+    await play.passport.seal_snapshot(TENANT, play.order.snapshot_id)
+    following: object = (await play.hf.retry(failed.id)).id
+    while following is not None:
+        result = await play.hf.result(UUID(str(following)), WAIT_SECONDS_MAX)
+        following = result.get("next_job_id")
+    play.event_id = UUID(result["event_id"])
+    version = await play.passport.version(TENANT, play.version_id)
+    fields = json.loads(version.payload)["fields"]
+    step.says(f"{fields['mass_kg']} kg, {fields['recycled_percent']} % recycled")
+    step.expects(fields["mass_kg"] == "113.4", "113.4 kg")
+    step.expects(version.signature is not None and version.qr_png is not None, "signature and QR")
+
+
+async def _listen(play: Play) -> None:
+    """Subscribe an endpoint that answers 503 first."""
+    url = f"{play.receiver.address}/hooks/passport"
+    subscription = await play.webhooks.subscribe(
+        url, event_types=["PASSPORT_SIGNED"], tenant=TENANT, preset="bpc"
+    )
+    told = {"secret": subscription.secret, "answers": [503, 200]}
+    async with aiohttp.ClientSession() as client:
+        endpoint = f"{play.receiver.address}/endpoints/passport"
+        async with client.put(endpoint, json=told, raise_for_status=True):
+            pass
+
+
+async def _announce(play: Play, step: Step) -> None:
+    async def delivered() -> bool:
+        sagas = await play.webhooks.sagas(event_id=play.event_id)
+        return [saga.status for saga in sagas] == ["Delivered"]
+
+    await _until(delivered)
+    async with (
+        aiohttp.ClientSession() as client,
+        client.get(f"{play.receiver.address}/received") as answer,
+    ):
+        requests = (await answer.json())["passport"]
+    answers = [request["answered"] for request in requests]
+    step.says(", then ".join(str(status) for status in answers))
+    step.expects(answers == [503, 200], "503, then 200")
+    step.expects(all(request["genuine"] for request in requests), "genuine signatures")
+    ids = {request["headers"]["x-bpc-delivery-id"] for request in requests}
+    step.expects(len(ids) == 1, "one delivery id for both attempts")
+
+
+async def _verify(play: Play, step: Step) -> None:
+    out, passport = play.stage.out, play.passport
+    version = await passport.version(TENANT, play.version_id)
+    proof = await passport.prove(TENANT, play.version_id, "CASE-AL-01")
+    sealed = msgspec.structs.replace(
+        await passport.sealed(TENANT, play.version_id), proofs=(proof,)
+    )
+    trusted = play.keys().public_keys()
+    write_files(out, sealed, trusted[sealed.key_id])
+    (out / "qr.png").write_bytes(version.qr_png or b"")
+    play.stage.made(out / PAYLOAD, "the passport, canonical JSON")
+    play.stage.made(out / RECEIPT, "its receipt, signature and a proof")
+    play.stage.made(out / "qr.png", "its QR code")
+    verification = verify(read_files(out), trusted)
+    step.says(f"{', '.join(verification.held)} hold")
+    step.expects(verification.is_valid, "; ".join(verification.problems))
+    forged = msgspec.structs.replace(sealed, payload=sealed.payload.replace(b'"113.4"', b'"113.3"'))
+    step.expects(not verify(forged, trusted).is_valid, "a forged mass is found")
+
+
+async def _scan(play: Play, step: Step) -> None:
+    version = await play.passport.version(TENANT, play.version_id)
+    reader = shutil.which("zbarimg")
+    if reader is None:
+        step.says(f"no reader here; it says {version.qr_text[:40] if version.qr_text else ''}...")
+        return
+    process = await asyncio.create_subprocess_exec(
+        reader, "--raw", "-q", str(play.stage.out / "qr.png"), stdout=PIPE, stderr=DEVNULL
+    )
+    output, _ = await process.communicate()
+    step.says(output.decode()[:50] + "...")
+    step.expects(output.decode().strip() == version.qr_text, "the text of the version")
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while True:
+            if await holds():
+                return
+            await asyncio.sleep(LOOK_SECONDS)

@@ -1,0 +1,1 @@
+"""Documents from templates, with Salesforce records as the queue."""

@@ -1,0 +1,8 @@
+"""`holdfast worker holdfast_systems.documents.app:hf`, on the organisation of SALESFORCE_URL."""
+
+from __future__ import annotations
+
+from holdfast_systems.documents.system import Documents
+
+documents = Documents()
+hf = documents.hf

@@ -1,0 +1,123 @@
+"""The processes that render: a rendering that runs wild is ended with its process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import selectors
+import struct
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast_systems.documents.rendering.errors import RenderError, RenderStopped
+from holdfast_systems.documents.rendering.limits import (
+    CHILD_MEMORY_BYTES_MAX,
+    CHILD_RENDERS_MAX,
+    CHILDREN_MAX,
+    PDF_BYTES_MAX,
+)
+
+LENGTH = struct.Struct(">I")
+ANSWER = struct.Struct(">cI")
+CHILD = Path(__file__).with_name("child.py")
+
+
+class Children:
+    """A few processes that are kept for the next rendering, because to start one takes longer."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Child] = []
+        self._places = threading.Semaphore(CHILDREN_MAX)
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def render(self, template: Path, data: bytes, seconds_max: float) -> bytes:
+        with self._places:
+            child = self._take()
+            try:
+                kind, content = child.ask(template, data, seconds_max)
+            except BaseException:
+                child.kill()
+                raise
+            self._give_back(child)
+        if kind == b"E":
+            raise RenderError(f"template {template.stem!r}: {content.decode()}")
+        return content
+
+    def close(self) -> None:
+        with self._lock:
+            while self._idle:
+                self._idle.pop().kill()
+
+    def _take(self) -> _Child:
+        with self._lock:
+            return self._idle.pop() if self._idle else _Child()
+
+    def _give_back(self, child: _Child) -> None:
+        if child.renders >= CHILD_RENDERS_MAX:
+            child.kill()
+            return
+        with self._lock:
+            self._idle.append(child)
+
+
+class _Child:
+    """One process. It ends when its input does, so none is left when we are killed."""
+
+    def __init__(self) -> None:
+        self.renders = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(CHILD), str(CHILD_MEMORY_BYTES_MAX)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests = self._process.stdin
+        self._answers = self._process.stdout
+
+    def ask(self, template: Path, data: bytes, seconds_max: float) -> tuple[bytes, bytes]:
+        self.renders += 1
+        deadline = time.monotonic() + seconds_max
+        path = str(template).encode()
+        try:
+            for part in (path, data):
+                self._requests.write(LENGTH.pack(len(part)) + part)
+            self._requests.flush()
+            kind, size = ANSWER.unpack(self._read(ANSWER.size, deadline))
+            if size > PDF_BYTES_MAX:
+                raise RenderError(f"the PDF has {size:,} bytes; {PDF_BYTES_MAX:,} are allowed")
+            return kind, self._read(size, deadline)
+        except TimeoutError:
+            message = f"template {template.stem!r} took longer than {seconds_max:g} s"
+            raise RenderStopped(message) from None
+        except (BrokenPipeError, EOFError):
+            message = f"the process that rendered template {template.stem!r} was killed"
+            raise RenderStopped(message) from None
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._answers.close()
+        # What it has not read of a request can't be written any more.
+        with suppress(BrokenPipeError):
+            self._requests.close()
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        parts: list[bytes] = []
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._answers, selectors.EVENT_READ)
+            while size:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError
+                part = os.read(self._answers.fileno(), size)
+                if not part:
+                    raise EOFError
+                parts.append(part)
+                size -= len(part)
+        return b"".join(parts)

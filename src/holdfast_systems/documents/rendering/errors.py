@@ -1,0 +1,13 @@
+"""How a rendering fails; a handler that lets these through ends as they say."""
+
+from __future__ import annotations
+
+from holdfast import Permanent, Transient
+
+
+class RenderError(Permanent):
+    default_code = "RENDER_ERROR"
+
+
+class RenderStopped(Transient):
+    default_code = "RENDER_STOPPED"

@@ -1,0 +1,17 @@
+"""Every limit of the local Salesforce in one place; those of the real one where it has them."""
+
+from __future__ import annotations
+
+COLLECTION_RECORDS_MAX = 200
+COMPOSITE_CALLS_MAX = 25
+QUERY_BATCH_MAX = 2_000
+QUERY_BATCH_MIN = 200
+QUERY_OFFSET_MAX = 2_000
+QUERY_CHARACTERS_MAX = 100_000
+QUERY_DEPTH_MAX = 50
+CURSORS_MAX = 10
+URI_BYTES_MAX = 16_384
+BODY_BYTES_MAX = 50_000_000
+TOKENS_MAX = 1_000
+DAILY_REQUESTS = 15_000
+HOLD_SECONDS_MAX = 60.0

@@ -1,0 +1,90 @@
+"""Make a passport of facts and rules: the same bytes on any machine, at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from holdfast_systems.passport import merkle
+from holdfast_systems.passport.canonical import canonical, sha256, time_text
+from holdfast_systems.passport.errors import DocumentTooLarge, ValidationError
+from holdfast_systems.passport.facts import Fact, in_order
+from holdfast_systems.passport.limits import NAME_CHARS_MAX, PAYLOAD_BYTES_MAX
+from holdfast_systems.passport.receipt import Receipt, version_id
+from holdfast_systems.passport.rules.package import RulePackage, compile_rules
+from holdfast_systems.passport.verifier import FactProof
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Which passport is wanted, from what. `issued_at` is given, so that a retry says the same."""
+
+    passport_id: UUID
+    snapshot_id: UUID
+    rules_id: UUID
+    build_id: str
+    issued_at: datetime
+
+    def version_id(self, tenant: str) -> UUID:
+        made_of = (self.passport_id, self.snapshot_id, self.rules_id, self.build_id)
+        return version_id(tenant, *made_of)
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    payload: bytes
+    receipt: Receipt
+
+
+def compile_version(
+    tenant: str, order: Order, package: RulePackage, facts: Sequence[Fact]
+) -> Compiled:
+    rules = compile_rules(package)
+    used = in_order(rules.used(facts))
+    if not used:
+        raise ValidationError(f"snapshot {order.snapshot_id} has no facts for these rules")
+    if not 1 <= len(order.build_id) <= NAME_CHARS_MAX:
+        raise ValidationError(f"a build id has 1 to {NAME_CHARS_MAX} characters")
+    payload = canonical(_payload(tenant, order, package, rules.evaluate(used)))
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise DocumentTooLarge(f"the passport has {len(payload)} bytes; {PAYLOAD_BYTES_MAX} fit")
+    receipt = Receipt(
+        tenant=tenant,
+        passport_id=order.passport_id,
+        passport_version_id=order.version_id(tenant),
+        snapshot_id=order.snapshot_id,
+        rules_id=order.rules_id,
+        rules_hash=package.hash,
+        build_id=order.build_id,
+        payload_hash=sha256(payload).hex(),
+        proof_root=merkle.root([fact.leaf for fact in used]).hex(),
+        facts=len(used),
+    )
+    return Compiled(payload, receipt)
+
+
+def prove_fact(
+    package: RulePackage, facts: Sequence[Fact], fact_type: str, fact_key: str
+) -> FactProof:
+    used = in_order(compile_rules(package).used(facts))
+    for index, fact in enumerate(used):
+        if (fact.fact_type, fact.fact_key) == (fact_type, fact_key):
+            path = merkle.inclusion_proof([each.leaf for each in used], index)
+            return FactProof(fact, index, tuple(each.hex() for each in path))
+    raise ValidationError(f"no {fact_type} {fact_key!r} was used for this passport")
+
+
+def _payload(
+    tenant: str, order: Order, package: RulePackage, fields: dict[str, str | bool]
+) -> dict[str, object]:
+    return {
+        "format": "BPC-PASSPORT-1",
+        "tenant": tenant,
+        "passport_id": str(order.passport_id),
+        "passport_version_id": str(order.version_id(tenant)),
+        "issued_at": time_text(order.issued_at),
+        "rules": {"name": package.name, "hash": package.hash},
+        "schema_version": package.schema_version,
+        "fields": fields,
+    }

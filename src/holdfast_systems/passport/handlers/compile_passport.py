@@ -1,0 +1,61 @@
+"""COMPILE_PASSPORT: make a passport version of a sealed snapshot and published rules."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast import Context, JobFunction
+from holdfast.tables import Statements
+from holdfast_systems.passport.compiling import Compiled, Order, compile_version
+from holdfast_systems.passport.handlers.sign_passport import SignPassport
+from holdfast_systems.passport.parts import Parts, read_inputs, tenant_of
+
+
+def define(parts: Parts, sign_passport: JobFunction[[SignPassport]]) -> JobFunction[[Order]]:
+    @parts.hf.job(**parts.options("COMPILE_PASSPORT", priority=1))
+    async def compile_passport(ctx: Context, payload: Order) -> None:
+        tenant = tenant_of(ctx)
+        async with parts.hf.transaction(read_only=True) as connection:
+            package, facts = await read_inputs(
+                parts.tables.on(connection), tenant, payload.snapshot_id, payload.rules_id
+            )
+        compiled = await asyncio.to_thread(compile_version, tenant, payload, package, facts)
+        version_id = compiled.receipt.passport_version_id
+        async with ctx.completing() as connection:
+            statements = parts.tables.on(connection)
+            created = await _store(statements, tenant, payload, compiled)
+            await parts.audit(
+                statements,
+                tenant,
+                "PASSPORT_COMPILED",
+                ("PassportVersion", version_id),
+                {"payload_hash": compiled.receipt.payload_hash, "created": created},
+                ctx.job_id,
+            )
+            following = sign_passport.options(connection=connection)
+            job = await following.enqueue(SignPassport(version_id))
+            ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
+
+    return compile_passport
+
+
+async def _store(statements: Statements, tenant: str, order: Order, compiled: Compiled) -> bool:
+    """Store the version unless it is there already: a later order of the same changes nothing."""
+    receipt = compiled.receipt
+    return bool(
+        await statements.execute(
+            "insert_version",
+            id=receipt.passport_version_id,
+            tenant=tenant,
+            passport_id=order.passport_id,
+            snapshot_id=order.snapshot_id,
+            rules_id=order.rules_id,
+            build_id=order.build_id,
+            issued_at=order.issued_at,
+            payload=compiled.payload.decode(),
+            payload_hash=receipt.payload_hash,
+            proof_root=receipt.proof_root,
+            receipt=receipt.data.decode(),
+            receipt_hash=receipt.hash.hex(),
+        )
+    )

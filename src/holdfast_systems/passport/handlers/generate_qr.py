@@ -1,0 +1,51 @@
+"""GENERATE_QR: draw the code that goes onto the battery."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from uuid import UUID
+
+import msgspec
+
+from holdfast import Context, JobFunction
+from holdfast_systems.passport.errors import ValidationError
+from holdfast_systems.passport.handlers.deliver_webhook import DeliverWebhook
+from holdfast_systems.passport.parts import Parts, tenant_of
+from holdfast_systems.passport.qr import draw, label_of
+from holdfast_systems.passport.receipt import read_receipt
+
+
+class GenerateQr(msgspec.Struct, frozen=True):
+    passport_version_id: UUID
+
+
+def define(
+    parts: Parts, deliver_webhook: JobFunction[[DeliverWebhook]]
+) -> JobFunction[[GenerateQr]]:
+    @parts.hf.job(**parts.options("GENERATE_QR", priority=2))
+    async def generate_qr(ctx: Context, payload: GenerateQr) -> None:
+        tenant, version_id = tenant_of(ctx), payload.passport_version_id
+        version = await parts.find_version(tenant, version_id)
+        if version.signature is None:
+            raise ValidationError(f"passport version {version_id} is not signed")
+        text = label_of(read_receipt(version.receipt.encode())).text
+        picture = await asyncio.to_thread(partial(draw, text, border=parts.qr_border))
+        async with ctx.completing() as connection:
+            statements = parts.tables.on(connection)
+            drawn = await statements.execute(
+                "draw_version", tenant=tenant, id=version_id, qr_text=text, qr_png=picture
+            )
+            await parts.audit(
+                statements,
+                tenant,
+                "QR_GENERATED",
+                ("PassportVersion", version_id),
+                {"bytes": len(picture), "drawn": bool(drawn)},
+                ctx.job_id,
+            )
+            following = deliver_webhook.options(connection=connection)
+            job = await following.enqueue(DeliverWebhook(version_id))
+            ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
+
+    return generate_qr

@@ -1,0 +1,108 @@
+"""PARSE_FACTS: read a document's facts into a snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast import Context, JobFunction
+from holdfast.tables import Statements
+from holdfast_systems.passport.canonical import canonical
+from holdfast_systems.passport.compiling import Order
+from holdfast_systems.passport.errors import ValidationError
+from holdfast_systems.passport.facts import Fact, parse_document
+from holdfast_systems.passport.parts import Parts, tenant_of
+from holdfast_systems.passport.records import Document, Snapshot, SnapshotDocument
+from holdfast_systems.passport.schema import find_schema
+from holdfast_systems.passport.sealing import lock_snapshot, seal_if_ordered
+
+
+class ParseFacts(msgspec.Struct, frozen=True):
+    document_version_id: UUID
+    snapshot_id: UUID
+
+
+def define(parts: Parts, compile_passport: JobFunction[[Order]]) -> JobFunction[[ParseFacts]]:
+    @parts.hf.job(**parts.options("PARSE_FACTS", priority=2))
+    async def parse_facts(ctx: Context, payload: ParseFacts) -> None:
+        tenant = tenant_of(ctx)
+        document = await _read(parts, tenant, payload.document_version_id)
+        schema = find_schema(document.schema_version)
+        facts = await asyncio.to_thread(parse_document, document.content, schema)
+        async with ctx.completing() as connection:
+            statements = parts.tables.on(connection)
+            # Locked, so that of two last documents one sees the other.
+            snapshot = await lock_snapshot(statements, tenant, payload.snapshot_id)
+            added = await _store(statements, tenant, snapshot, document.id, facts)
+            await parts.audit(
+                statements,
+                tenant,
+                "FACTS_PARSED",
+                ("DocumentVersion", document.id),
+                {"snapshot_id": payload.snapshot_id, "facts": len(facts), "added": added},
+                ctx.job_id,
+            )
+            result: dict[str, Any] = {"facts": len(facts), "added": added}
+            if job := await seal_if_ordered(parts, connection, tenant, snapshot, compile_passport):
+                result["next_job_id"] = job.id
+            ctx.set_result(result)
+
+    return parse_facts
+
+
+async def _read(parts: Parts, tenant: str, document_id: UUID) -> Document:
+    async with parts.hf.transaction(read_only=True) as connection:
+        document = await parts.tables.on(connection).one(
+            "find_document", Document, tenant=tenant, id=document_id
+        )
+    if document is None:
+        raise ValidationError(f"there is no document version {document_id}")
+    return document
+
+
+async def _store(
+    statements: Statements,
+    tenant: str,
+    snapshot: Snapshot,
+    document_id: UUID,
+    facts: Sequence[Fact],
+) -> int:
+    """Store the facts that are new, and link all; answer how many were new."""
+    place = {"tenant": tenant, "snapshot_id": snapshot.id, "document_version_id": document_id}
+    known = await statements.one("find_snapshot_document", SnapshotDocument, **place)
+    if known is None:
+        raise ValidationError(f"document {document_id} is not in the snapshot {snapshot.id}")
+    if known.parsed_at is not None:
+        return 0
+    rows = _rows(tenant, facts)
+    added = await statements.execute("insert_facts", tenant=tenant, facts=rows)
+    await statements.execute(
+        "link_facts", tenant=tenant, document_version_id=document_id, facts=rows
+    )
+    await statements.execute(
+        "add_snapshot_facts", tenant=tenant, snapshot_id=snapshot.id, facts=rows
+    )
+    if key := await statements.value("find_conflict", **place):
+        raise ValidationError(f"another document of snapshot {snapshot.id} tells {key} otherwise")
+    await statements.execute("mark_parsed", **place)
+    return added
+
+
+def _rows(tenant: str, facts: Sequence[Fact]) -> str:
+    """All facts as one parameter. They are in order, so that two jobs can't block each other."""
+    rows = [
+        {
+            "id": fact.id(tenant),
+            "fact_type": fact.fact_type,
+            "fact_key": fact.fact_key,
+            "schema_version": fact.schema_version,
+            "payload": canonical(fact.payload).decode(),
+            "payload_hash": fact.payload_hash,
+        }
+        for fact in facts
+    ]
+    return msgspec.json.encode(rows).decode()

@@ -1,0 +1,48 @@
+"""SIGN_PASSPORT: sign the hash of a version's receipt."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import msgspec
+
+from holdfast import Context, JobFunction
+from holdfast_systems.passport.handlers.generate_qr import GenerateQr
+from holdfast_systems.passport.parts import Parts, tenant_of
+
+
+class SignPassport(msgspec.Struct, frozen=True):
+    passport_version_id: UUID
+
+
+def define(parts: Parts, generate_qr: JobFunction[[GenerateQr]]) -> JobFunction[[SignPassport]]:
+    @parts.hf.job(**parts.options("SIGN_PASSPORT", priority=1))
+    async def sign_passport(ctx: Context, payload: SignPassport) -> None:
+        tenant, version_id = tenant_of(ctx), payload.passport_version_id
+        version = await parts.find_version(tenant, version_id)
+        keys = await asyncio.to_thread(parts.read_keys)
+        signature = keys.sign(bytes.fromhex(version.receipt_hash))
+        async with ctx.completing() as connection:
+            statements = parts.tables.on(connection)
+            # A version that is signed stays so, though the active key may be another one by now.
+            signed = await statements.execute(
+                "sign_version",
+                tenant=tenant,
+                id=version_id,
+                key_id=signature.key_id,
+                signature=signature.value,
+            )
+            await parts.audit(
+                statements,
+                tenant,
+                "PASSPORT_SIGNED",
+                ("PassportVersion", version_id),
+                {"key_id": signature.key_id if signed else version.key_id, "signed": bool(signed)},
+                ctx.job_id,
+            )
+            following = generate_qr.options(connection=connection)
+            job = await following.enqueue(GenerateQr(version_id))
+            ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
+
+    return sign_passport

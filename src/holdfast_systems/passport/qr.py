@@ -1,0 +1,71 @@
+"""The text in a passport's QR code, and its picture."""
+
+from __future__ import annotations
+
+import io
+import re
+from base64 import b32decode, b32encode
+from uuid import UUID
+
+import msgspec
+import segno
+
+from holdfast_systems.passport.errors import QrEncodeFailed, ValidationError
+from holdfast_systems.passport.receipt import Receipt
+
+SCALE = 10
+# Readers need the quiet zone: without it a code on a dark page is not found.
+BORDER = 4
+DOTS_PER_INCH = 300
+
+_HASH = r"[A-Z2-7]{52}"
+_TEXT = re.compile(rf"BPC1\|pv=([0-9a-f-]{{36}})\|ph=({_HASH})\|pr=({_HASH})\|rh=({_HASH})")
+
+
+class Label(msgspec.Struct, frozen=True):
+    """What the code says: the version and the hashes of its payload, its facts, its receipt."""
+
+    passport_version_id: UUID
+    payload_hash: bytes
+    proof_root: bytes
+    receipt_hash: bytes
+
+    @property
+    def text(self) -> str:
+        hashes = (self.payload_hash, self.proof_root, self.receipt_hash)
+        payload, root, receipt = (b32encode(each).decode().rstrip("=") for each in hashes)
+        return f"BPC1|pv={self.passport_version_id}|ph={payload}|pr={root}|rh={receipt}"
+
+
+def label_of(receipt: Receipt) -> Label:
+    return Label(
+        receipt.passport_version_id,
+        bytes.fromhex(receipt.payload_hash),
+        bytes.fromhex(receipt.proof_root),
+        receipt.hash,
+    )
+
+
+def read_label(text: str) -> Label:
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ValidationError("this is no text of a passport's QR code")
+    payload, root, receipt = (b32decode(each + "====") for each in match.groups()[1:])
+    try:
+        label = Label(UUID(match[1]), payload, root, receipt)
+    except ValueError:
+        raise ValidationError("the QR code names no passport version") from None
+    if label.text != text:
+        raise ValidationError("the QR code's text is not written in its one form")
+    return label
+
+
+def draw(text: str, *, scale: int = SCALE, border: int = BORDER) -> bytes:
+    """A PNG of level M, black on white."""
+    picture = io.BytesIO()
+    try:
+        code = segno.make_qr(text, error="m", boost_error=False)
+        code.save(picture, kind="png", scale=scale, border=border, dpi=DOTS_PER_INCH)
+    except ValueError as error:
+        raise QrEncodeFailed(f"no QR code could be drawn: {error}") from None
+    return picture.getvalue()

@@ -1,0 +1,150 @@
+"""The value of an expression that was checked, over facts in their order.
+
+Arithmetic is decimal with 34 digits and rounds half to even, so it is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from decimal import (
+    ROUND_HALF_EVEN,
+    Context,
+    Decimal,
+    DecimalException,
+    DivisionByZero,
+    InvalidOperation,
+    Overflow,
+)
+from typing import Any
+
+from holdfast_systems.passport.errors import ValidationError
+from holdfast_systems.passport.facts import Fact
+from holdfast_systems.passport.rules.syntax import (
+    Binary,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Name,
+    Unary,
+)
+from holdfast_systems.passport.schema import Kind, Schema
+
+Value = Decimal | str | bool
+
+_ARITHMETIC = Context(
+    prec=34,
+    rounding=ROUND_HALF_EVEN,
+    Emin=-99,
+    Emax=99,
+    capitals=1,
+    clamp=0,
+    flags=[],
+    traps=[DivisionByZero, InvalidOperation, Overflow],
+)
+_ZERO = Decimal(0)
+
+_BINARY: Mapping[str, Callable[[Any, Any], Value]] = {
+    "+": _ARITHMETIC.add,
+    "-": _ARITHMETIC.subtract,
+    "*": _ARITHMETIC.multiply,
+    "/": _ARITHMETIC.divide,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "and": lambda left, right: left and right,
+    "or": lambda left, right: left or right,
+}
+
+
+class Evaluator:
+    """Holds the facts of one passport and the fields that were computed so far."""
+
+    def __init__(self, schema: Schema, facts: Sequence[Fact]) -> None:
+        self._schema = schema
+        self._facts = facts
+        self.fields: dict[str, Value] = {}
+
+    def value(self, expression: Expression) -> Value:
+        try:
+            found = self._find(expression)
+        except DecimalException as error:
+            problem = "division by zero" if isinstance(error, DivisionByZero) else "a number"
+            raise ValidationError(f"{problem} that can't be computed with") from None
+        if isinstance(found, list):
+            raise ValidationError("a rule gives one value")
+        return found
+
+    def _find(self, expression: Expression) -> Value | list[Value]:
+        match expression:
+            case Literal(value):
+                return value
+            case Name(name):
+                return self.fields[name]
+            case Column(fact_type, field):
+                return self._column(fact_type, field)
+            case Unary("-", operand):
+                return _spread(_ARITHMETIC.minus, self._find(operand))
+            case Unary(_, operand):
+                return _spread(operator.not_, self._find(operand))
+            case Binary(sign, left, right):
+                return _spread(_BINARY[sign], self._find(left), self._find(right))
+            case Call():
+                return self._call(expression)
+
+    def _column(self, fact_type: str, field: str) -> list[Value]:
+        is_number = self._schema.kind_of(field) is Kind.NUMBER
+        found: list[Value] = []
+        for fact in self._facts:
+            if fact.fact_type == fact_type:
+                cell = fact.payload[field]
+                found.append(Decimal(cell) if is_number else cell)
+        return found
+
+    def _call(self, call: Call) -> Value | list[Value]:
+        first = self._find(call.arguments[0])
+        if call.function == "round":
+            places = call.arguments[1]
+            if not isinstance(places, Literal):
+                raise ValidationError("round takes places written as a number")
+            step = Decimal(1).scaleb(-int(places.value))
+            return _spread(lambda number: _ARITHMETIC.quantize(number, step), first)
+        values = first if isinstance(first, list) else [first]
+        if call.where is not None:
+            chosen = self._find(call.where)
+            pairs = zip(values, chosen if isinstance(chosen, list) else [], strict=True)
+            values = [value for value, is_chosen in pairs if is_chosen]
+        return _aggregate(call.function, values)
+
+
+def _aggregate(function: str, values: list[Any]) -> Value:
+    match function:
+        case "sum":
+            total = _ZERO
+            for value in values:
+                total = _ARITHMETIC.add(total, value)
+            return total
+        case "count":
+            return Decimal(len(values))
+        case "any":
+            return any(values)
+        case "all":
+            return all(values)
+    if not values:
+        raise ValidationError(f"{function} of no facts")
+    least_or_most: Value = min(values) if function == "min" else max(values)
+    return least_or_most
+
+
+def _spread(function: Callable[..., Value], *operands: Value | list[Value]) -> Value | list[Value]:
+    """Apply to single values, or fact by fact; single values count for every fact."""
+    lengths = {len(operand) for operand in operands if isinstance(operand, list)}
+    if not lengths:
+        return function(*operands)
+    (length,) = lengths
+    columns = [each if isinstance(each, list) else [each] * length for each in operands]
+    return [function(*row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,233 @@
+"""The battery-passport pipeline: documents in, signed passports out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from holdfast import Holdfast, Job
+from holdfast.tables import Statements
+from holdfast.webhooks import Webhooks
+from holdfast_systems.passport.canonical import id_of, sha256
+from holdfast_systems.passport.compiling import Order, prove_fact
+from holdfast_systems.passport.errors import DocumentTooLarge, ValidationError
+from holdfast_systems.passport.handlers import (
+    compile_passport,
+    deliver_webhook,
+    generate_qr,
+    parse_facts,
+    sign_passport,
+)
+from holdfast_systems.passport.handlers.parse_facts import ParseFacts
+from holdfast_systems.passport.keys import SigningKeys, keys_from_environment
+from holdfast_systems.passport.limits import DOCUMENT_BYTES_MAX, NAME_CHARS_MAX
+from holdfast_systems.passport.parts import Parts, read_inputs
+from holdfast_systems.passport.qr import BORDER
+from holdfast_systems.passport.records import AuditEvent, Document, Rules, Time, Version
+from holdfast_systems.passport.rules.package import compile_rules, read_package
+from holdfast_systems.passport.schema import BILL_OF_MATERIALS, find_schema
+from holdfast_systems.passport.sealing import lock_snapshot, seal
+from holdfast_systems.passport.verifier import FactProof, Sealed
+
+
+class Added(NamedTuple):
+    document_version_id: UUID
+    job: Job
+
+
+class Passport:
+    """Declare the tables and the five jobs on `hf`; whatever worker runs `hf` does them."""
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        webhooks: Webhooks,
+        *,
+        read_keys: Callable[[], SigningKeys] = keys_from_environment,
+        queue: str = "passport",
+        qr_border: int = BORDER,
+    ) -> None:
+        self._hf = hf
+        self._tables = hf.tables("passport", package=__package__)
+        self._parts = parts = Parts(hf, self._tables, webhooks, read_keys, queue, qr_border)
+        deliver = deliver_webhook.define(parts)
+        draw = generate_qr.define(parts, deliver)
+        sign = sign_passport.define(parts, draw)
+        self._compile = compile_passport.define(parts, sign)
+        self._parse = parse_facts.define(parts, self._compile)
+
+    async def open_snapshot(self, tenant: str, *, id: UUID | None = None) -> UUID:
+        """Begin a collection of facts; the same id twice is one snapshot."""
+        snapshot_id = id or self._hf.new_id()
+        async with self._hf.transaction() as connection:
+            statements = self._tables.on(connection)
+            if await statements.execute("insert_snapshot", id=snapshot_id, tenant=tenant):
+                about = ("Snapshot", snapshot_id)
+                await self._parts.audit(statements, tenant, "SNAPSHOT_OPENED", about, {})
+            await lock_snapshot(statements, tenant, snapshot_id)
+        return snapshot_id
+
+    async def add_document(
+        self,
+        tenant: str,
+        snapshot_id: UUID,
+        name: str,
+        content: bytes,
+        *,
+        schema_version: str = BILL_OF_MATERIALS.version,
+        then: Order | None = None,
+    ) -> Added:
+        """Store a document's version and have its facts parsed into the snapshot.
+
+        With `then`, the snapshot is sealed when all its documents are parsed, and the passport is
+        compiled.
+        """
+        document = _new_document(tenant, name, schema_version, content)
+        async with self._hf.transaction() as connection:
+            statements = self._tables.on(connection)
+            snapshot = await lock_snapshot(statements, tenant, snapshot_id)
+            if snapshot.is_sealed:
+                raise ValidationError(f"snapshot {snapshot_id} is sealed")
+            await self._store_document(statements, tenant, snapshot_id, document)
+            if then is not None:
+                await _note_order(statements, tenant, snapshot_id, then)
+            parse = self._parse.options(tenant=tenant, connection=connection)
+            job = await parse.enqueue(ParseFacts(document.id, snapshot_id))
+        return Added(document.id, job)
+
+    async def _store_document(
+        self, statements: Statements, tenant: str, snapshot_id: UUID, document: Document
+    ) -> None:
+        is_new = await statements.execute(
+            "insert_document",
+            tenant=tenant,
+            content_hash=sha256(document.content).hex(),
+            **msgspec.structs.asdict(document),
+        )
+        await statements.execute(
+            "add_snapshot_document",
+            tenant=tenant,
+            snapshot_id=snapshot_id,
+            document_version_id=document.id,
+        )
+        about, told = ("DocumentVersion", document.id), {"new": bool(is_new)}
+        await self._parts.audit(statements, tenant, "DOCUMENT_ADDED", about, told)
+
+    async def seal_snapshot(self, tenant: str, snapshot_id: UUID) -> None:
+        """End the collection; from now on nothing in it changes."""
+        async with self._hf.transaction() as connection:
+            snapshot = await lock_snapshot(self._tables.on(connection), tenant, snapshot_id)
+            await seal(self._parts, connection, tenant, snapshot, self._compile)
+
+    async def add_rules(self, tenant: str, source: bytes) -> UUID:
+        """Store a rule package as a draft; the same package twice is one."""
+        package = read_package(source)
+        rules_id = id_of("rules", tenant, package.hash)
+        async with self._hf.transaction() as connection:
+            await self._tables.on(connection).execute(
+                "insert_rules",
+                id=rules_id,
+                tenant=tenant,
+                name=package.name,
+                source=package.source.decode(),
+                source_hash=package.hash,
+            )
+        return rules_id
+
+    async def publish_rules(self, tenant: str, rules_id: UUID) -> None:
+        """Let passports be compiled with these rules; RuleTypeError if they make no sense."""
+        async with self._hf.transaction() as connection:
+            statements = self._tables.on(connection)
+            rules = await statements.one("find_rules", Rules, tenant=tenant, id=rules_id)
+            if rules is None:
+                raise ValidationError(f"there are no rules {rules_id}")
+            compile_rules(read_package(rules.source.encode()))
+            if await statements.execute("publish_rules", tenant=tenant, id=rules_id):
+                about = ("Rules", rules_id)
+                await self._parts.audit(statements, tenant, "RULES_PUBLISHED", about, {})
+
+    async def order(
+        self,
+        *,
+        passport_id: UUID,
+        snapshot_id: UUID,
+        rules_id: UUID,
+        build_id: str,
+        issued_at: datetime | None = None,
+    ) -> Order:
+        """Say which passport is wanted; it is issued now, by the database's clock, unless given."""
+        return Order(passport_id, snapshot_id, rules_id, build_id, issued_at or await self._now())
+
+    async def compile(self, tenant: str, order: Order) -> Job:
+        """Have a passport compiled, signed, drawn and announced."""
+        return await self._compile.options(tenant=tenant).enqueue(order)
+
+    async def version(self, tenant: str, version_id: UUID) -> Version:
+        return await self._parts.find_version(tenant, version_id)
+
+    async def sealed(self, tenant: str, version_id: UUID) -> Sealed:
+        """A signed passport as it is handed on."""
+        version = await self.version(tenant, version_id)
+        if version.signature is None or version.key_id is None:
+            raise ValidationError(f"passport version {version_id} is not signed")
+        return Sealed(
+            payload=version.payload.encode(),
+            receipt=version.receipt.encode(),
+            signature=version.signature,
+            key_id=version.key_id,
+            qr_text=version.qr_text,
+        )
+
+    async def prove(
+        self,
+        tenant: str,
+        version_id: UUID,
+        fact_key: str,
+        fact_type: str = BILL_OF_MATERIALS.fact_type,
+    ) -> FactProof:
+        """The proof that a passport was made with this fact; it shows no other fact."""
+        version = await self.version(tenant, version_id)
+        async with self._hf.transaction(read_only=True) as connection:
+            package, facts = await read_inputs(
+                self._tables.on(connection), tenant, version.snapshot_id, version.rules_id
+            )
+        return await asyncio.to_thread(prove_fact, package, facts, fact_type, fact_key)
+
+    async def audit(self, tenant: str, aggregate_id: UUID) -> list[AuditEvent]:
+        """What happened to a document, a snapshot, rules or a passport version, oldest first."""
+        async with self._hf.transaction(read_only=True) as connection:
+            return await self._tables.on(connection).all(
+                "audit_of_aggregate", AuditEvent, tenant=tenant, aggregate_id=aggregate_id
+            )
+
+    async def _now(self) -> datetime:
+        async with self._hf.transaction(read_only=True) as connection:
+            (time,) = await self._tables.on(connection).all("current_time", Time)
+        return time.now
+
+
+async def _note_order(statements: Statements, tenant: str, snapshot_id: UUID, order: Order) -> None:
+    if order.snapshot_id != snapshot_id:
+        raise ValidationError(f"the order is for snapshot {order.snapshot_id}, not {snapshot_id}")
+    ordered = msgspec.json.encode(order).decode()
+    if not await statements.execute(
+        "order_of_snapshot", tenant=tenant, id=snapshot_id, ordered=ordered
+    ):
+        raise ValidationError(f"another passport is ordered of snapshot {snapshot_id} already")
+
+
+def _new_document(tenant: str, name: str, schema_version: str, content: bytes) -> Document:
+    find_schema(schema_version)
+    if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise ValidationError(f"a document has a name of up to {NAME_CHARS_MAX} characters")
+    if not content:
+        raise ValidationError("the document is empty")
+    if len(content) > DOCUMENT_BYTES_MAX:
+        raise DocumentTooLarge(f"{len(content)} bytes are more than {DOCUMENT_BYTES_MAX}")
+    document_id = id_of("document", tenant, name, schema_version, sha256(content).hex())
+    return Document(document_id, name, schema_version, content)

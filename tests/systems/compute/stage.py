@@ -1,0 +1,132 @@
+"""The system in a test: AppServer and API on loopback, and a worker, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+import uvicorn
+
+from holdfast import Holdfast, Retry
+from holdfast_systems.compute import Compute, ComputeSettings
+from holdfast_systems.compute.api import make_api
+from holdfast_systems.compute.appserver.faults import Faults
+from holdfast_systems.compute.appserver.server import make_app
+from tests.support.processes import wait_until
+from tests.support.running import QUICK, working
+
+TENANT = UUID("11111111-1111-4111-8111-111111111111")
+OTHER_TENANT = UUID("22222222-2222-4222-8222-222222222222")
+AT_ONCE = Retry.schedule([0.0], max_attempts=3)
+INPUTS: dict[str, Any] = {"plot": [[0, 0], [20, 0], [20, 30], [0, 30]]}
+
+
+def request(**changes: Any) -> dict[str, Any]:
+    basics = {"app_id": "test", "definition": "house-fit", "version": "1.0.0", "inputs": INPUTS}
+    return basics | changes
+
+
+@asynccontextmanager
+async def serving(app: Any, listening: socket.socket) -> AsyncIterator[None]:
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await wait_until(lambda: server.started or serving.done(), "serving")
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+class Stage:
+    def __init__(self, hf: Holdfast, compute: Compute, faults: Faults, solver: Any) -> None:
+        self.hf = hf
+        self.compute = compute
+        self.faults = faults
+        self._solver = solver
+        self.http: aiohttp.ClientSession
+
+    @property
+    def solved(self) -> int:
+        return int(self._solver.state.solved)
+
+    async def post(
+        self,
+        body: Any,
+        tenant: UUID | None = TENANT,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, Any]:
+        data = {"data": body} if isinstance(body, bytes) else {"json": body}
+        all_headers = _of(tenant) | dict(headers or {})
+        async with self.http.post("/jobs/run", headers=all_headers, **data) as response:
+            return response.status, await response.json()
+
+    async def run(self, body: Any = None, tenant: UUID | None = TENANT) -> UUID:
+        status, answer = await self.post(body or request(), tenant)
+        assert status == 202, answer
+        return UUID(answer["job_id"])
+
+    async def get(self, path: str, tenant: UUID | None = TENANT) -> tuple[int, Any]:
+        async with self.http.get(path, headers=_of(tenant)) as response:
+            is_json = response.content_type == "application/json"
+            return response.status, await (response.json() if is_json else response.read())
+
+    async def status(self, job_id: UUID, tenant: UUID | None = TENANT) -> dict[str, Any]:
+        status, answer = await self.get(f"/jobs/status/{job_id}", tenant)
+        assert status == 200, answer
+        told: dict[str, Any] = answer
+        return told
+
+    async def until(
+        self, job_id: UUID, holds: Callable[[dict[str, Any]], bool], tenant: UUID | None = TENANT
+    ) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+
+        async def look() -> bool:
+            told.update(await self.status(job_id, tenant))
+            return holds(told)
+
+        await wait_until(look, lambda: f"as expected: {told}")
+        return told
+
+    async def ended(self, job_id: UUID, tenant: UUID | None = TENANT) -> dict[str, Any]:
+        return await self.until(
+            job_id, lambda told: told["status"] not in ("queued", "running"), tenant
+        )
+
+
+def _of(tenant: UUID | None) -> dict[str, str]:
+    return {} if tenant is None else {"x-tenant-id": str(tenant)}
+
+
+@asynccontextmanager
+async def staged(
+    url: str, *, retry: Retry = AT_ONCE, timeout_seconds: float = 20.0, work: bool = True
+) -> AsyncIterator[Stage]:
+    """API and AppServer on one port and, unless it is left out, a worker."""
+    faults = Faults()
+    solver = make_app(faults)
+    hf = Holdfast(url, **QUICK)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        # Otherwise every answer waits 40 ms for an acknowledgement.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        settings = ComputeSettings(
+            app_server_url=address + "/appserver/gh/{def}:{ver}/solve",
+            retry=retry,
+            timeout_seconds=timeout_seconds,
+        )
+        compute = Compute(hf, settings)
+        await hf.migrate()
+        api = make_api(compute)
+        api.mount("/appserver", solver)
+        stage = Stage(hf, compute, faults, solver)
+        worker = working(hf) if work else nullcontext()
+        http = aiohttp.ClientSession(address)
+        async with hf, serving(api, listening), http as stage.http, worker:
+            yield stage

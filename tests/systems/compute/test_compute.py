@@ -1,0 +1,292 @@
+"""From a request to its result: what the system promises on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import xml.etree.ElementTree as ElementTree
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from holdfast import Retry
+from holdfast_systems.compute.contract import load_contracts
+from tests.promises.stage import both_stores
+from tests.support.processes import Process
+from tests.support.running import execute, working
+from tests.systems.compute.stage import INPUTS, OTHER_TENANT, TENANT, request, staged
+
+# For what the other store has nothing new to say about.
+on_postgres = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+
+
+@both_stores
+async def test_happy_path_with_validated_outputs(store_url: str) -> None:
+    async with staged(store_url) as stage:
+        job_id = await stage.run()
+        told = await stage.ended(job_id)
+        assert (told["status"], told["attempts"], told["last_error"]) == ("succeeded", 1, None)
+        created, started, ended = (
+            datetime.fromisoformat(told[f"{each}_at"]) for each in ("created", "started", "ended")
+        )
+        assert created <= started <= ended
+
+        status, outputs = await stage.get(f"/jobs/result/{job_id}")
+        assert status == 200
+        load_contracts().find("house-fit", "1.0.0").outputs.check(outputs)
+        assert outputs["results"][0]["score"] > 50
+
+        status, picture = await stage.get(outputs["artifacts"][0]["url"])
+        assert status == 200
+        assert ElementTree.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+@both_stores
+async def test_retry_path_with_fail_once(store_url: str) -> None:
+    async with staged(store_url, retry=Retry.schedule([3600.0])) as stage:
+        stage.faults.fail_once = True
+        job_id = await stage.run()
+        waiting = await stage.until(job_id, lambda told: told["last_error"] is not None)
+        assert waiting["status"] == "queued", "a job is not failed while a retry is to come"
+        assert waiting["last_error"]["code"] == "APP_5XX"
+        assert "answered 503" in waiting["last_error"]["text"]
+        assert "\n" not in waiting["last_error"]["text"]
+
+        await stage.hf.retry(job_id)
+        done = await stage.ended(job_id)
+        assert (done["status"], done["attempts"], done["last_error"]) == ("succeeded", 2, None)
+
+
+@both_stores
+async def test_dead_letter_path(store_url: str) -> None:
+    async with staged(store_url) as stage:
+        stage.faults.status = 502
+        job_id = await stage.run()
+        told = await stage.ended(job_id)
+        assert (told["status"], told["attempts"]) == ("failed", 3)
+        assert told["last_error"]["code"] == "APP_5XX"
+        status, answer = await stage.get(f"/jobs/result/{job_id}")
+        assert (status, answer["detail"]["code"]) == (409, "NO_RESULT")
+
+
+async def test_a_refusal_is_permanent_and_a_failure_is_tried_again(local_url: str) -> None:
+    expected = {
+        **dict.fromkeys((400, 401, 404, 409, 422), ("APP_4XX", 1)),
+        301: ("APP_ANSWER", 1),
+        **dict.fromkeys((408, 425, 429), ("APP_BUSY", 3)),
+        **dict.fromkeys((500, 503), ("APP_5XX", 3)),
+    }
+    found = {}
+    async with staged(local_url) as stage:
+        for status in expected:
+            stage.faults.status = status
+            told = await stage.ended(await stage.run())
+            assert told["status"] == "failed"
+            found[status] = told["last_error"]["code"], told["attempts"]
+    assert found == expected
+
+
+async def test_outputs_that_break_the_contract_end_the_job(local_url: str) -> None:
+    async with staged(local_url) as stage:
+        stage.faults.broken_outputs = True
+        told = await stage.ended(await stage.run())
+        assert (told["status"], told["attempts"]) == ("failed", 1)
+        assert told["last_error"]["code"] == "OUTPUTS_INVALID"
+
+
+async def test_an_appserver_that_takes_too_long_is_tried_again(local_url: str) -> None:
+    async with staged(local_url, timeout_seconds=0.1) as stage:
+        stage.faults.delay_seconds = 0.4
+        told = await stage.ended(await stage.run())
+        assert (told["last_error"]["code"], told["attempts"]) == ("APP_TIMEOUT", 3)
+
+
+async def test_an_appserver_that_is_not_there_is_tried_again(local_url: str) -> None:
+    async with staged(local_url, work=False) as stage:
+        job_id = await stage.run()
+        object.__setattr__(
+            stage.compute.settings, "app_server_url", "http://127.0.0.1:9/{def}/{ver}"
+        )
+        async with working(stage.hf):
+            told = await stage.ended(job_id)
+        assert (told["last_error"]["code"], told["attempts"]) == ("APP_UNREACHABLE", 3)
+
+
+async def test_the_same_inputs_are_computed_once(local_url: str) -> None:
+    async with staged(local_url) as stage:
+        job_id = await stage.run()
+        await stage.ended(job_id)
+        defaults = {"setbacks": {"neighbours": 3.0}, "north": 0}
+        again = await stage.run(request(app_id="another", inputs=INPUTS | defaults))
+        assert again == job_id
+        assert stage.solved == 1
+
+
+@both_stores
+async def test_identical_requests_at_the_same_moment_are_one_job(store_url: str) -> None:
+    async with staged(store_url) as stage:
+        jobs = await asyncio.gather(*(stage.run() for _ in range(12)))
+        assert len(set(jobs)) == 1
+        await stage.ended(jobs[0])
+        assert stage.solved == 1
+
+
+@both_stores
+async def test_a_result_outlives_the_history_of_its_job(store_url: str) -> None:
+    async with staged(store_url) as stage:
+        job_id = await stage.run()
+        before = await stage.ended(job_id)
+        await execute(store_url, "DELETE FROM history")
+        after = await stage.status(job_id)
+        assert (after["status"], after["attempts"]) == ("succeeded", before["attempts"])
+        assert await stage.run() == job_id
+        assert stage.solved == 1
+
+
+@on_postgres
+async def test_after_a_failure_the_same_request_is_a_new_job(store_url: str) -> None:
+    async with staged(store_url) as stage:
+        stage.faults.status = 400
+        first = await stage.run()
+        await stage.ended(first)
+        stage.faults.status = None
+        second = await stage.run()
+        assert second != first
+        assert (await stage.ended(second))["status"] == "succeeded"
+        assert (await stage.status(first))["status"] == "failed"
+
+
+@both_stores
+async def test_the_worker_reuses_a_result_that_came_meanwhile(store_url: str) -> None:
+    async with staged(store_url) as stage:
+        stage.faults.status = 400
+        first = await stage.run()
+        await stage.ended(first)
+        stage.faults.status = None
+        second = await stage.run()
+        await stage.ended(second)
+
+        requeued = (await stage.hf.requeue(first)).id
+        await stage.hf.result(requeued, timeout_seconds=20)
+        assert (await stage.status(requeued))["status"] == "succeeded"
+        results = [await stage.get(f"/jobs/result/{each}") for each in (requeued, second)]
+        assert results[0] == results[1]
+        assert stage.solved == 1
+
+
+async def test_the_result_of_a_requeued_job_answers_for_its_inputs(local_url: str) -> None:
+    async with staged(local_url) as stage:
+        stage.faults.status = 400
+        first = await stage.run()
+        await stage.ended(first)
+        stage.faults.status = None
+        requeued = (await stage.hf.requeue(first)).id
+        await stage.hf.result(requeued, timeout_seconds=20)
+        assert await stage.run() == requeued
+        assert stage.solved == 1
+
+
+@on_postgres
+async def test_a_tenant_sees_and_reuses_only_its_own(store_url: str) -> None:
+    async with staged(store_url) as stage:
+        own = await stage.run()
+        await stage.ended(own)
+        _, outputs = await stage.get(f"/jobs/result/{own}")
+        picture = outputs["artifacts"][0]["url"]
+        for tenant in (OTHER_TENANT, None):
+            for path in (f"/jobs/status/{own}", f"/jobs/result/{own}", picture):
+                status, _ = await stage.get(path, tenant)
+                assert status == 404
+            assert await stage.run(tenant=tenant) != own
+        assert (await stage.get(picture, TENANT))[0] == 200
+
+
+@both_stores
+async def test_the_views_have_the_columns_that_were_agreed(store_url: str) -> None:
+    expected = {
+        "job": [
+            *("id", "tenant_id", "app_id", "definition", "version", "status", "inputs_hash"),
+            *("payload_json", "attempts", "last_error", "priority", "created_at", "started_at"),
+            "ended_at",
+        ],
+        "result": ["id", "job_id", "outputs_json", "score", "created_at"],
+        "artifact": ["id", "job_id", "kind", "url", "expires_at"],
+    }
+    async with staged(store_url) as stage:
+        job_id = await stage.run()
+        await stage.ended(job_id)
+        async with stage.hf.transaction(read_only=True) as connection:
+            for view, columns in expected.items():
+                prefix = "" if store_url.startswith("sqlite") else "holdfast."
+                (row,) = await connection.fetch(f"SELECT * FROM {prefix}{view}")
+                assert [*row.keys()] == columns
+        assert (await stage.hf.get(job_id)).priority == 100
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "compute_artifacts",  # written after the result
+        "history WHEN new.state = 'succeeded'",  # the job's own end
+    ],
+)
+async def test_a_result_its_artifacts_and_the_success_are_written_together_or_not_at_all(
+    local_url: str, refused: str
+) -> None:
+    async with staged(local_url) as stage:
+        await execute(
+            local_url,
+            f"CREATE TRIGGER refuse BEFORE INSERT ON {refused}"
+            " BEGIN SELECT RAISE(ABORT, 'refused'); END",
+        )
+        told = await stage.ended(await stage.run())
+        assert told["status"] == "failed"
+        async with stage.hf.transaction(read_only=True) as connection:
+            for view in ("result", "artifact"):
+                assert await connection.fetchval(f"SELECT count(*) FROM {view}") == 0
+
+
+async def test_the_correlation_id_goes_from_the_request_to_the_appserver_and_the_logs(
+    local_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged(local_url) as stage:
+        status, answer = await stage.post(request(), headers={"x-correlation-id": "order-77"})
+        assert status == 202
+        job_id = UUID(answer["job_id"])
+        await stage.ended(job_id)
+        assert (await stage.hf.get(job_id)).correlation_id == "order-77"
+    by_logger = {record.name: record.getMessage() for record in caplog.records}
+    expected = f"cid=order-77 job_id={job_id} status=succeeded attempt=1 house-fit@1.0.0"
+    assert by_logger["holdfast_systems.compute.service"] == expected
+    assert "cid='order-77'" in by_logger["holdfast_systems.compute.appserver.server"]
+
+
+async def test_a_killed_worker_costs_an_attempt_and_no_result(
+    local_url: str, tmp_path: Path
+) -> None:
+    def worker(name: str) -> Process:
+        command = ["-m", "holdfast.cli.main", "worker", "holdfast_systems.compute.app:hf"]
+        environment = {
+            "DATABASE_URL": local_url,
+            "APP_SERVER_URL": stage.compute.settings.app_server_url,
+            "HOLDFAST_LEASE_SECONDS": "1",
+            "HOLDFAST_RECLAIM_SECONDS": "0.3",
+        }
+        return Process(name, [*command, "--log-format=json"], tmp_path, environment)
+
+    async with staged(local_url, work=False) as stage:
+        stage.faults.delay_seconds = 1.5
+        job_id = await stage.run()
+        first = worker("first")
+        await stage.until(job_id, lambda told: told["status"] == "running")
+        first.kill()
+        stage.faults.delay_seconds = 0
+        second = worker("second")
+        told = await stage.ended(job_id)
+        second.kill()
+        assert (told["status"], told["attempts"]) == ("succeeded", 2)
+        async with stage.hf.transaction(read_only=True) as connection:
+            assert await connection.fetchval("SELECT count(*) FROM result") == 1

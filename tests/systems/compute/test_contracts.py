@@ -1,0 +1,283 @@
+"""Contracts: what they refuse, how defaults are written, and what the hash tells apart."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import event, given, reject
+from hypothesis import strategies as st
+
+from holdfast import ConfigurationError
+from holdfast_systems.compute.contract import (
+    ContractBroken,
+    ContractUnknown,
+    Document,
+    load_contracts,
+)
+from holdfast_systems.compute.defaults import BadSchema
+from holdfast_systems.compute.hashing import inputs_hash
+from holdfast_systems.compute.limits import INPUTS_DEPTH_MAX
+from holdfast_systems.compute.settings import ComputeSettings, read_settings
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+TENANTS = [None, UUID(int=1), UUID(int=2)]
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1000, 1000)
+    | st.floats(-1e6, 1e6)
+    | st.text("ab\x7fé"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner),
+    max_leaves=8,
+)
+
+
+# What many of the schemas below take.
+documents = st.dictionaries(
+    st.sampled_from("abcd"), st.sampled_from([{}, [], [{}], [{"a": 5}], 1, {"a": 1}, {"b": {}}])
+)
+
+
+@st.composite
+def schemas(draw: st.DrawFn, depth: int = 0) -> dict[str, Any]:
+    """Schemas with defaults wherever these can be filled in; a few of them are not valid."""
+    leaves, branches = ["any", "integer", "shared"], ["object", "array"]
+    kinds = {0: ["object"], 3: leaves}.get(depth, leaves + branches)
+    kind = draw(st.sampled_from(kinds))
+    match kind:
+        case "object":
+            names = sorted(draw(st.sets(st.sampled_from("abcd"), min_size=1, max_size=3)))
+            schema: dict[str, Any] = {"type": "object", "properties": {}}
+            for name in names:
+                inner = draw(schemas(depth + 1))
+                default = draw(st.none() | _defaults(inner).map(lambda value: {"default": value}))
+                schema["properties"][name] = inner | (default or {})
+            return schema | ({"required": names} if draw(st.booleans()) else {})
+        case "array":
+            return {"type": "array", "items": draw(schemas(depth + 1))}
+        case "integer":
+            return {"type": "integer"}
+        case "shared":
+            return {"$ref": "#/$defs/shared"}
+    return {}
+
+
+def _defaults(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Mostly what the schema takes."""
+    fitting: dict[str, st.SearchStrategy[Any]] = {
+        "object": st.just({}),
+        "array": st.sampled_from([[], [{}]]),
+        "integer": st.integers(-9, 9),
+    }
+    if "$ref" in schema:
+        return st.sampled_from([{}, {"b": {"c": 1}}])
+    return fitting.get(schema.get("type", ""), values)
+
+
+def whole(schema: dict[str, Any], **definitions: Any) -> dict[str, Any]:
+    """Only definitions that are used: a default in any other is never filled in."""
+    shared = {"type": "object", "properties": {"a": {"default": 1}, "b": {"default": {}}}}
+    known = {"shared": shared} | definitions
+    used = {name: each for name, each in known.items() if f"#/$defs/{name}" in str(schema)}
+    return {**schema, "$schema": DRAFT, "$defs": used}
+
+
+@given(schemas(), st.lists(documents | values, min_size=1, max_size=5))
+def test_filling_twice_equals_filling_once(schema: dict[str, Any], given: list[Any]) -> None:
+    try:
+        contract = Document(whole(schema))
+    except BadSchema:
+        reject()
+    for document in given:
+        before = deepcopy(document)
+        try:
+            filled = contract.filled(document)
+        except ContractBroken:
+            continue
+        event("filled in" if filled != document else "nothing to fill in")
+        assert document == before, "the caller's own document is left as it was"
+        assert contract.filled(filled) == filled
+        contract.check(filled)
+        _check_kept(document, filled)
+
+
+def _check_kept(document: Any, filled: Any) -> None:
+    """Whatever the document says is still there."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            _check_kept(value, filled[name])
+    elif isinstance(document, list):
+        for value, other in zip(document, filled, strict=True):
+            _check_kept(value, other)
+    else:
+        assert document == filled
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "integer", "default": "no"}}},
+        {"properties": {"a": {"type": "integer", "default": 5, "maximum": 4}}},
+        {"properties": {"a": {"default": {}, "properties": {"b": {"type": "null", "default": 1}}}}},
+        {"properties": {"a": {"default": {}, "required": ["b"], "type": "object"}}},
+        {"properties": {"a": {"$ref": "#/$defs/number", "default": "no"}}},
+        {"items": {"properties": {"a": {"type": "string", "default": 1}}}},
+    ],
+)
+def test_a_schema_whose_own_defaults_are_invalid_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(BadSchema, match="default is not valid"):
+        Document(whole(schema, number={"type": "number"}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"default": {}}, "can't be filled"),
+        ({"items": {"default": 1}}, "can't be filled"),
+        ({"anyOf": [{"properties": {"a": {"default": 1}}}]}, "can't be filled"),
+        ({"anyOf": [{"$ref": "#/$defs/loose"}]}, "can't be filled"),
+        ({"additionalProperties": {"properties": {"a": {"default": 1}}}}, "can't be filled"),
+        ({"properties": {"a": {"$ref": "#/$defs/endless"}}}, "nested deeper"),
+        ({"properties": {"a": {"$ref": "#/$defs/round"}}}, "leads back"),
+        ({"properties": {"a": {"$ref": "http://127.0.0.1:9/schema"}}}, "not a valid schema"),
+        ({"properties": {"a": {"$ref": "#/properties/b"}, "b": {}}}, "must lead to"),
+        ({"properties": {"a": {"$ref": "#/$defs/loose", "minimum": 1}}}, "beside a reference"),
+        ({"type": "nothing"}, "not a valid schema"),
+    ],
+)
+def test_a_schema_that_could_not_be_filled_in_is_refused(
+    schema: dict[str, Any], reason: str
+) -> None:
+    definitions = {
+        "endless": {"default": {}, "properties": {"a": {"$ref": "#/$defs/endless"}}},
+        "round": {"$ref": "#/$defs/round"},
+        "loose": {"properties": {"a": {"default": 1}}},
+    }
+    with pytest.raises(BadSchema, match=reason):
+        Document(whole(schema, **definitions))
+
+
+def test_a_schema_must_say_by_which_rules_it_goes() -> None:
+    with pytest.raises(BadSchema, match=r"\$schema"):
+        Document({"type": "object"})
+
+
+def test_defaults_are_found_behind_references_and_in_lists() -> None:
+    properties = {
+        "one": {"$ref": "#/$defs/shared", "default": {}},
+        "many": {"type": "array", "items": {"$ref": "#/$defs/shared"}},
+    }
+    filled = Document(whole({"properties": properties})).filled({"many": [{"a": 2}, {}]})
+    expected = {"one": {"a": 1, "b": {}}, "many": [{"a": 2, "b": {}}, {"a": 1, "b": {}}]}
+    assert filled == expected
+
+
+def test_a_document_that_can_not_be_stored_is_refused() -> None:
+    anything = Document({"$schema": DRAFT})
+    anything.check(_nested(INPUTS_DEPTH_MAX - 1))
+    anything.check("a backslash before u0000: \\u0000")
+    for value in (
+        _nested(INPUTS_DEPTH_MAX + 1),
+        _nested(5000),
+        "\0",
+        {"\0": 1},
+        2**53,
+        float("nan"),
+    ):
+        with pytest.raises(ContractBroken):
+            anything.check(value)
+
+
+def _nested(depth: int) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_a_contract_that_can_not_be_right_stops_the_start(tmp_path: Path) -> None:
+    folder = tmp_path / "house" / "1.0.0"
+    folder.mkdir(parents=True)
+    for name in ("inputs", "outputs"):
+        schema = {"$schema": DRAFT, "properties": {"a": {"type": "null", "default": 1}}}
+        (folder / f"{name}.schema.json").write_bytes(msgspec.json.encode(schema))
+    with pytest.raises(ConfigurationError, match=r"inputs\.schema\.json.*default is not valid"):
+        load_contracts(tmp_path)
+
+
+inputs = st.dictionaries(st.text("ab", max_size=2), st.integers(0, 9), max_size=2)
+named = st.tuples(
+    st.sampled_from(TENANTS), st.sampled_from(["doc", "doc1"]), st.text("12.", max_size=4), inputs
+)
+
+
+@given(named, named)
+def test_the_hash_is_the_same_only_for_the_same_question(
+    one: tuple[Any, ...], other: tuple[Any, ...]
+) -> None:
+    assert (inputs_hash(*one) == inputs_hash(*other)) == (one == other)
+
+
+def test_no_value_of_the_hash_runs_into_the_next() -> None:
+    assert inputs_hash(None, "doc", "1.2.3", {}) != inputs_hash(None, "doc1", ".2.3", {})
+
+
+def test_the_hash_does_not_depend_on_how_the_inputs_are_written() -> None:
+    spellings: list[Any] = [{"a": 1, "b": [0.0]}, {"b": [-0.0], "a": 1.0}]
+    assert len({inputs_hash(None, "doc", "1.2.3", each) for each in spellings}) == 1
+    # Written out as in RFC 8785, and hashed by another tool.
+    assert (
+        inputs_hash(None, "doc", "1.2.3", {"a": 1})
+        == "a4017320421cb3e8470412c297cc07bd017972917f45d1ef4a61183635954992"
+    )
+
+
+@pytest.mark.parametrize(
+    ("definition", "version"),
+    [("", "1.0.0"), ("a/b", "1.0.0"), ("a", "1.0.0/../x"), ("a", "01.0.0"), ("A", "1.0.0")],
+)
+def test_a_name_that_could_lead_elsewhere_is_refused(definition: str, version: str) -> None:
+    with pytest.raises(ContractUnknown):
+        ComputeSettings().solve_url(definition, version)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "http://host/{def}",
+        "http://host/{def}/{def}/{ver}",
+        "http://{def}/{ver}",
+        "ftp://host/{def}/{ver}",
+        "http://user:secret@host/{def}/{ver}",
+        "http://host/{def}/{ver}/{other}",
+        "http://host/{def}/{ver} ",
+        "{def}{ver}",
+    ],
+)
+def test_a_template_that_is_no_address_is_refused_without_its_secrets(template: str) -> None:
+    with pytest.raises(ConfigurationError, match="APP_SERVER_URL") as told:
+        read_settings({"APP_SERVER_URL": template})
+    assert "secret" not in str(told.value)
+
+
+def test_settings_come_from_the_environment() -> None:
+    settings = read_settings(
+        {
+            "DATABASE_URL": "postgres://user:secret@host/name",
+            "APP_SERVER_URL": "https://host:8080/gh/{def}:{ver}/solve",
+            "JOB_TIMEOUT_SEC": "12.5",
+        }
+    )
+    assert settings.solve_url("house-fit", "1.0.0") == "https://host:8080/gh/house-fit:1.0.0/solve"
+    assert settings.timeout_seconds == 12.5
+    assert settings.database_url == "postgres://user:secret@host/name"
+    assert "secret" not in repr(settings)
+    for bad in ("0", "-1", "nan", "x", "1e9"):
+        with pytest.raises(ConfigurationError, match="JOB_TIMEOUT_SEC"):
+            read_settings({"JOB_TIMEOUT_SEC": bad})

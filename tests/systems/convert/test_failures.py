@@ -1,0 +1,126 @@
+"""What the gateway's answers and the disk's errors mean for a job."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import ConfigurationError, Permanent, RetryAfter, Transient
+from holdfast_systems.convert.failures import (
+    ConversionRefused,
+    check_mapping,
+    of_file,
+    of_status,
+    one_line,
+    retry_after_seconds,
+)
+from holdfast_systems.convert.limits import ERROR_MESSAGE_CHARS_MAX, RETRY_AFTER_SECONDS_MAX
+from holdfast_systems.convert.settings import ConvertSettings
+
+AGAIN = {408, 425, 429}
+
+
+@given(st.integers(100, 599))
+def test_every_status_has_its_meaning(status: int) -> None:
+    error = of_status(status, {}, "why")
+    if 200 <= status < 300:
+        assert error is None
+    elif status >= 500:
+        assert (type(error), error and error.code) == (Transient, "GW_5XX")
+    elif status in AGAIN:
+        assert (type(error), error and error.code) == (Transient, "GW_4XX")
+    else:
+        assert (type(error), error and error.code) == (Permanent, "GW_4XX")
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_after_is_honoured(status: int) -> None:
+    error = of_status(status, {"Retry-After": "120"}, "")
+    assert isinstance(error, RetryAfter)
+    assert error.seconds == 120
+
+
+def test_a_date_in_retry_after_counts_from_the_answers_own_date() -> None:
+    sent = {"Date": "Mon, 16 Nov 2026 03:00:00 GMT"}
+    assert retry_after_seconds({**sent, "Retry-After": "Mon, 16 Nov 2026 03:01:30 GMT"}) == 90
+    assert retry_after_seconds({**sent, "Retry-After": "Mon, 16 Nov 2026 02:00:00 GMT"}) == 0
+    assert retry_after_seconds({"Retry-After": "Mon, 16 Nov 2026 03:01:30 GMT"}) is None
+
+
+@given(st.text(), st.text())
+def test_no_retry_after_can_do_harm(value: str, date: str) -> None:
+    seconds = retry_after_seconds({"Retry-After": value, "Date": date})
+    assert seconds is None or 0 <= seconds <= RETRY_AFTER_SECONDS_MAX
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_permanent(number: int) -> None:
+    error = of_file(OSError(number, "it is full", "/secret/place"))
+    assert isinstance(error, Permanent)
+    assert (error.code, str(error)) == (
+        "IO_ERROR",
+        "a file could not be read or written: it is full",
+    )
+
+
+def test_any_other_trouble_with_files_is_tried_once_more() -> None:
+    error = of_file(OSError(errno.EIO, "input/output error"))
+    assert (type(error), error.code) == (Transient, "IO_ERROR")
+    retry = ConvertSettings(gateway_url="http://gateway").retry
+    assert retry.attempts_allowed("IO_ERROR", 3) == 2
+    assert retry.attempts_allowed("GW_5XX", 3) == 3
+
+
+@given(st.text(max_size=1000))
+def test_an_error_message_is_one_short_printable_line(text: str) -> None:
+    line = one_line(text)
+    assert len(line) <= ERROR_MESSAGE_CHARS_MAX
+    assert len(line.splitlines()) <= 1
+    assert line.isprintable()
+
+
+@given(st.text())
+def test_only_mappings_of_the_list_are_allowed(mapping: str) -> None:
+    allowed = ("text", "layout", "invoice")
+    if mapping in allowed:
+        check_mapping(mapping, allowed)
+    else:
+        with pytest.raises(ConversionRefused):
+            check_mapping(mapping, allowed)
+
+
+def test_the_environment_gives_the_settings_and_the_defaults_stand_for_the_rest() -> None:
+    environment = {
+        "DATABASE_URL": "postgresql://u:secret@h/convert_jobs_dev?schema=public",
+        "GATEWAY_URL": "http://gateway:8080",
+        "WORKER_LEASE_TTL_SEC": "600",
+        "GATEWAY_TIMEOUT_MS": "1500",
+    }
+    settings = ConvertSettings.from_environment(environment)
+    assert (settings.concurrency, settings.max_attempts) == (4, 3)
+    assert (settings.lease_seconds, settings.gateway_timeout_seconds) == (600, 1.5)
+    assert (str(settings.uploads_dir), str(settings.results_dir)) == (
+        "/app/uploads",
+        "/app/results",
+    )
+    assert "secret" not in repr(settings)
+    hf = settings.make_holdfast()
+    assert (hf.settings.lease_seconds, hf.settings.concurrency) == (600, 4)
+    assert ConvertSettings(gateway_url="http://g").gateway_timeout_seconds == 180
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"GATEWAY_URL": "gateway:8080"},
+        {"GATEWAY_URL": "http://g", "WORKER_CONCURRENCY": "many"},
+        {"GATEWAY_URL": "http://g", "GATEWAY_TIMEOUT_MS": "0"},
+    ],
+)
+def test_settings_that_cannot_be_right_are_told_at_once(environment: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError):
+        ConvertSettings.from_environment(environment)

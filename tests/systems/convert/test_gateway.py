@@ -1,0 +1,212 @@
+"""The reference gateway, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+import aiohttp
+import pypdf
+import pytest
+
+from holdfast_systems.convert.gateway.accepting import accepts_xml
+from holdfast_systems.convert.gateway.converter import Converter
+from holdfast_systems.convert.gateway.refusals import Refused
+from holdfast_systems.convert.limits import (
+    CONVERSION_MEMORY_BYTES_MAX,
+    FORM_BYTES_MAX,
+    MIB,
+    PDF_BYTES_MAX,
+)
+from holdfast_systems.demos.convert import make_pdf
+
+XML = {"Accept": "application/xml"}
+
+
+@pytest.fixture
+async def client(real_gateway: str) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(real_gateway, headers=XML) as session:
+        yield session
+
+
+def form(pdf: bytes, mapping: str | None = "text") -> aiohttp.FormData:
+    made = aiohttp.FormData()
+    if mapping is not None:
+        made.add_field("mapping", mapping)
+    made.add_field("file", io.BytesIO(pdf), filename="a.pdf", content_type="application/pdf")
+    return made
+
+
+async def converted(client: aiohttp.ClientSession, pdf: bytes, mapping: str) -> ElementTree.Element:
+    async with client.post("/process", data=form(pdf, mapping)) as response:
+        assert (response.status, response.content_type) == (200, "application/xml")
+        return ElementTree.fromstring(await response.read())
+
+
+async def refused(client: aiohttp.ClientSession, data: aiohttp.FormData) -> tuple[int, str]:
+    async with client.post("/process", data=data) as response:
+        return response.status, await response.text()
+
+
+async def test_text_has_the_text_of_every_page(client: aiohttp.ClientSession) -> None:
+    pdf = make_pdf("Tom & \\<Jerry\\>\n\nsecond line #pagebreak() Größe: 5 €")
+    root = await converted(client, pdf, "text")
+    assert root.attrib == {"mapping": "text", "pages": "2"}
+    assert [(page.get("number"), page.text) for page in root.iter("page")] == [
+        ("1", "Tom & <Jerry>\nsecond line"),
+        ("2", "Größe: 5 €"),
+    ]
+
+
+async def test_layout_has_every_word_in_its_place(client: aiohttp.ClientSession) -> None:
+    pdf = make_pdf(
+        "#set page(width: 200pt, height: 100pt, margin: 0pt)\n"
+        "#place(dx: 20pt, dy: 30pt)[upper]\n#place(dx: 120pt, dy: 70pt)[lower right]"
+    )
+    (page,) = await converted(client, pdf, "layout")
+    assert (page.get("width"), page.get("height")) == ("200.00", "100.00")
+    words = {word.text: word for word in page.iter("word")}
+    assert set(words) == {"upper", "lower", "right"}
+    assert float(words["upper"].attrib["left"]) == pytest.approx(20, abs=2)
+    assert float(words["upper"].attrib["top"]) == pytest.approx(30, abs=6)
+    assert float(words["lower"].attrib["left"]) == pytest.approx(120, abs=2)
+    assert float(words["lower"].attrib["top"]) == pytest.approx(70, abs=6)
+    assert [len(list(line)) for line in page.iter("line")] == [1, 2]
+
+
+async def test_invoice_has_number_date_and_totals(
+    client: aiohttp.ClientSession, invoice_pdf: bytes
+) -> None:
+    (invoice,) = await converted(client, invoice_pdf, "invoice")
+    assert {element.tag: element.text for element in invoice} == {
+        "number": "INV-2026-0042",
+        "date": "2026-11-16",
+        "currency": "EUR",
+        "subtotal": "1000.00",
+        "tax": "190.00",
+        "total": "1190.00",
+    }
+
+
+async def test_400_for_what_is_no_pdf(client: aiohttp.ClientSession, invoice_pdf: bytes) -> None:
+    for content in (b"", b"no PDF", invoice_pdf[:200], bytes(5000)):
+        assert await refused(client, form(content)) == (400, "the file is no PDF that can be read")
+    without_file = aiohttp.FormData({"mapping": "text"}, default_to_multipart=True)
+    assert await refused(client, without_file) == (400, "there is no file")
+
+
+async def test_406_for_a_client_that_takes_no_xml(
+    client: aiohttp.ClientSession, invoice_pdf: bytes
+) -> None:
+    headers = {"Accept": "application/json"}
+    async with client.post("/process", data=form(invoice_pdf), headers=headers) as response:
+        assert response.status == 406
+
+
+async def test_413_for_what_is_too_large(client: aiohttp.ClientSession) -> None:
+    status, _ = await refused(client, form(bytes(PDF_BYTES_MAX + 1)))
+    assert status == 413
+
+
+async def test_a_body_that_does_not_end_is_not_read_to_its_end(real_gateway: str) -> None:
+    address = urlsplit(real_gateway)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(
+        b"POST /process HTTP/1.1\r\nHost: gateway\r\nTransfer-Encoding: chunked\r\n"
+        b"Content-Type: multipart/form-data; boundary=b\r\n\r\n"
+    )
+    start = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.pdf"\r\n\r\n'
+    sent = 0
+    answer = asyncio.create_task(reader.readline())
+    with suppress(ConnectionError):
+        while sent < 2 * FORM_BYTES_MAX and not answer.done():
+            piece = (b"" if sent else start) + bytes(MIB)
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            await writer.drain()
+            sent += len(piece)
+    assert FORM_BYTES_MAX < sent < 2 * FORM_BYTES_MAX
+    with suppress(ConnectionResetError):  # which may overtake the answer
+        assert b" 413 " in await answer
+    writer.close()
+
+
+async def test_415_for_what_is_no_form(client: aiohttp.ClientSession, invoice_pdf: bytes) -> None:
+    async with client.post("/process", data=io.BytesIO(invoice_pdf)) as response:
+        assert response.status == 415
+
+
+async def test_422_for_what_can_never_be_converted(
+    client: aiohttp.ClientSession, invoice_pdf: bytes
+) -> None:
+    for mapping in ("", "other", None):
+        status, text = await refused(client, form(invoice_pdf, mapping))
+        assert (status, text.startswith("there is no such mapping")) == (422, True)
+    assert await refused(client, form(make_pdf("A letter."), "invoice")) == (
+        422,
+        "the PDF has no invoice number with a total",
+    )
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(invoice_pdf))
+    writer.encrypt("secret")
+    locked = io.BytesIO()
+    writer.write(locked)
+    assert await refused(client, form(locked.getvalue())) == (422, "the PDF has a password")
+
+
+async def test_health_and_correlation_ids_are_answered(
+    client: aiohttp.ClientSession, invoice_pdf: bytes
+) -> None:
+    async with client.get("/health") as response:
+        assert await response.json() == {
+            "status": "ok",
+            "mappings": ["text", "layout", "invoice"],
+            "running": 0,
+        }
+    headers = {"x-correlation-id": "abc"}
+    for content in (invoice_pdf, b"no PDF"):
+        async with client.post("/process", data=form(content), headers=headers) as response:
+            assert response.headers["x-correlation-id"] == "abc"
+
+
+async def test_a_conversion_that_takes_too_long_is_killed(invoice_pdf: bytes) -> None:
+    converter = Converter(seconds_max=0.01)
+    with pytest.raises(Refused, match=r"longer than 0\.01 s") as caught:
+        await converter.convert(invoice_pdf, "text")
+    assert (caught.value.status, converter.running) == (422, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no limit of the address space")
+def test_a_conversion_has_a_limit_of_memory_and_writes_no_files() -> None:
+    code = (
+        "from holdfast_systems.convert.gateway.child import limit_resources\n"
+        "limit_resources()\n"
+        f"try: bytearray({CONVERSION_MEMORY_BYTES_MAX})\n"
+        "except MemoryError: print('limited')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "limited\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, True),
+        ("", True),
+        ("*/*", True),
+        ("application/*;q=0.5", True),
+        ("text/html, APPLICATION/XML", True),
+        ("text/xml", True),
+        ("application/json", False),
+        ("application/xml;q=0", False),
+        ("application/xml;q=0, */*", False),
+        ("application/json, */*;q=0", False),
+        ("application/xml;q=x", False),
+    ],
+)
+def test_the_accept_header_is_understood(header: str | None, expected: bool) -> None:
+    assert accepts_xml(header) is expected

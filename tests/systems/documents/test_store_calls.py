@@ -1,0 +1,285 @@
+"""New records, what is read of them, and what happens when Salesforce can't or won't answer."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import unused_port
+
+from holdfast import (
+    ConfigurationError,
+    Filter,
+    Holdfast,
+    IdempotencyConflict,
+    PayloadTooLarge,
+    SchemaMismatch,
+    State,
+    StoreRefused,
+    StoreUnavailable,
+)
+from holdfast.domain.job import Count
+from holdfast.salesforce import Salesforce, record_id_of
+from holdfast.seam import Seam
+from holdfast.stores.salesforce import SalesforceStore
+from tests.systems.documents.bench import (
+    Bench,
+    claim,
+    claim_one,
+    new_job,
+    settlement,
+    success,
+)
+from tests.systems.documents.organisation import DOCUMENT, log_in, session_to
+
+PATCHES = {"method": "PATCH", "path": "composite/sobjects"}
+
+
+async def test_an_enqueued_job_is_a_record(bench: Bench) -> None:
+    store = await bench.store()
+    job = new_job(priority=-4, correlation_id="order-7", delay_seconds=90.0)
+    (receipt,) = await store.enqueue([job])
+    assert receipt.created
+    record = await bench.record(receipt.id)
+    assert (record["Status__c"], record["Template__c"]) == ("QUEUED", "invoice")
+    assert (record["Data__c"], record["Priority__c"]) == ('{"a":1}', 4)
+    found = await store.get(receipt.id)
+    assert found is not None
+    assert (found.id, found.state, found.correlation_id) == (receipt.id, State.QUEUED, "order-7")
+    assert found.arguments["data"] == {"a": 1}
+    assert 88 <= (found.run_at - found.created_at).total_seconds() <= 95
+    assert await claim(store) == []
+
+
+async def test_the_same_key_gives_the_same_record(bench: Bench) -> None:
+    store = await bench.store()
+    keyed = {"idempotency_key": "it's \\ a key", "body_hash": b"1"}
+    (first,) = await store.enqueue([new_job(**keyed)])
+    (second, other) = await store.enqueue([new_job(**keyed), new_job()])
+    assert (second.id, second.created, other.created) == (first.id, False, True)
+    different = new_job(**keyed, arguments=b'{"template":"invoice","data":{"a":2}}')
+    with pytest.raises(IdempotencyConflict):
+        await store.enqueue([new_job(), different])
+    assert await bench.customer.count(f"SELECT COUNT() FROM {DOCUMENT}") == 2
+
+
+async def test_one_key_twice_in_a_call_is_one_record(bench: Bench) -> None:
+    store = await bench.store()
+    keyed = {"idempotency_key": "k", "body_hash": b"1"}
+    first, second = await store.enqueue([new_job(**keyed), new_job(**keyed)])
+    assert (first.id, first.created, second.created) == (second.id, True, False)
+    with pytest.raises(IdempotencyConflict):
+        await store.enqueue(
+            [new_job(idempotency_key="l", body_hash=hashed) for hashed in (b"1", b"2")]
+        )
+    assert await bench.customer.count(f"SELECT COUNT() FROM {DOCUMENT}") == 1
+
+
+async def test_one_key_at_the_same_moment_is_one_record(bench: Bench) -> None:
+    stores = [await bench.store() for _ in range(3)]
+    keyed = {"idempotency_key": "k", "body_hash": b"1"}
+    await bench.fault(method="POST", path="composite/sobjects", hold=True, times=3)
+    tasks = [asyncio.create_task(store.enqueue([new_job(), new_job(**keyed)])) for store in stores]
+    await bench.held(3)  # None of them has found the key.
+    await bench.switch("DELETE", "faults")
+    receipts = [answer[1] for answer in await asyncio.gather(*tasks)]
+    assert len({receipt.id for receipt in receipts}) == 1
+    assert sorted(receipt.created for receipt in receipts) == [False, False, True]
+    assert await bench.customer.count(f"SELECT COUNT() FROM {DOCUMENT}") == 4
+
+
+async def test_all_are_enqueued_or_none(bench: Bench) -> None:
+    store = await bench.store()
+    too_long = b'{"template":"' + b"t" * 81 + b'","data":{}}'
+    with pytest.raises(StoreRefused, match="STRING_TOO_LONG"):
+        await store.enqueue([new_job(), new_job(arguments=too_long), new_job()])
+    assert await bench.customer.count(f"SELECT COUNT() FROM {DOCUMENT}") == 0
+
+
+async def test_hf_speaks_of_a_record_by_its_id(bench: Bench) -> None:
+    async with Holdfast(bench.url, max_attempts=4) as hf:
+
+        @hf.job(queue="documents")
+        async def generate_document(template: str, data: dict[str, int]) -> None: ...
+
+        job = await generate_document.enqueue("letter", {"a": 1})
+        assert (await bench.record(job.id))["Template__c"] == "letter"
+        assert (await hf.get(job.id)).state is State.QUEUED
+        assert (await hf.cancel(job.id)).state is State.CANCELED
+        before = await bench.record(job.id)
+        again = await hf.requeue(job.id)
+        assert (again.id, again.state, again.attempts) == (job.id, State.QUEUED, 0)
+        after = await bench.record(job.id)
+        assert after["LockVersion__c"] == before["LockVersion__c"] + 1
+        assert after["Fence__c"] > before["Fence__c"]
+        with pytest.raises(PayloadTooLarge):
+            await generate_document.enqueue("letter", {"x" * 140_000: 1})
+
+
+async def test_pages_go_on_where_the_last_one_ended(bench: Bench) -> None:
+    store = await bench.store()
+    ids = [await bench.create() for _ in range(5)]
+    await bench.create(CorrelationId__c="it's")
+    first = await store.page(Filter(), 4)
+    assert first.after is not None
+    second = await store.page(Filter(), 4, first.after)
+    listed = [job.id for job in [*first.jobs, *second.jobs]]
+    assert (len(listed), len(set(listed)), second.after) == (6, 6, None)
+    assert listed[1:] == ids[::-1]
+    (found,) = (await store.page(Filter(correlation_id="it's"), 4)).jobs
+    assert found.id == listed[0]
+    assert (await store.page(Filter(tenant="t"), 4)).jobs == []
+    assert (await store.page(Filter(states=(State.SUCCEEDED,)), 4)).jobs == []
+    assert len((await store.page(Filter(states=(State.QUEUED,)), 4)).jobs) == 4
+
+
+async def test_failed_and_dead_are_told_apart_by_their_errors(bench: Bench) -> None:
+    store = await bench.store()
+    jobs = [await claim_one(store, bench) for _ in range(2)]
+    for job, state in zip(jobs, (State.FAILED, State.DEAD), strict=True):
+        error = {"error_code": "BROKEN", "error_text": "it broke"}
+        assert await store.settle([settlement(job, state, **error)]) == []
+        found = await store.get(job.id)
+        assert found is not None
+        assert (found.state, found.error_code, found.error_text) == (state, "BROKEN", "it broke")
+        assert (await bench.record(job.id))["Status__c"] == "FAILED"
+    assert await store.counts() == [Count("documents", State.FAILED, 2)]
+    (dead,) = (await store.page(Filter(states=(State.DEAD,)), 10)).jobs
+    assert dead.id == jobs[1].id
+
+
+async def test_an_outside_client_reads_what_the_store_wrote(bench: Bench) -> None:
+    store = await bench.store()
+    job = await claim_one(store, bench, Data__c='{"total": "12.50"}')
+    await store.settle([success(job)])
+
+    def read() -> dict[str, object]:
+        with session_to(bench.address) as session:
+            client = log_in(session, "admin")
+            found = getattr(client, DOCUMENT).get(record_id_of(job.id))
+            return dict(found)
+
+    record = await asyncio.to_thread(read)
+    assert (record["Status__c"], record["OutputFileId__c"]) == ("SUCCEEDED", "068000000000001AAA")
+    assert (record["LockedUntil__c"], record["Error__c"], record["Attempts__c"]) == (None, None, 1)
+    assert (record["LockVersion__c"], record["Fence__c"]) == (2, 2)
+
+
+async def test_an_ended_session_is_begun_anew(bench: Bench) -> None:
+    store = await bench.store()
+    await bench.create()
+    await bench.switch("DELETE", "sessions")
+    assert len(await claim(store)) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 503, "code": "SERVER_UNAVAILABLE"},
+        {"status": 400, "code": "UNABLE_TO_LOCK_ROW"},
+        {"status": 403, "code": "REQUEST_LIMIT_EXCEEDED"},
+        {"status": 429, "code": "TOO_MANY"},
+    ],
+)
+async def test_what_passes_is_told_as_unavailable(bench: Bench, fault: dict[str, object]) -> None:
+    store = await bench.store()
+    await bench.fault(**fault)
+    with pytest.raises(StoreUnavailable):
+        await claim(store)
+    assert await claim(store) == []
+
+
+async def test_a_locked_row_holds_up_no_other(bench: Bench) -> None:
+    store = await bench.store()
+    jobs = [await claim_one(store, bench) for _ in range(3)]
+    await bench.fault(rows=1, code="UNABLE_TO_LOCK_ROW")
+    assert await store.settle([success(job) for job in jobs]) == []
+    assert await store.counts() == [Count("documents", State.SUCCEEDED, 3)]
+
+
+async def test_what_was_settled_before_a_refusal_is_not_told_as_lost(bench: Bench) -> None:
+    store = await bench.store()
+    jobs = [await claim_one(store, bench) for _ in range(2)]
+    await bench.fault(rows=1, code="STRING_TOO_LONG")
+    settlements = [success(job) for job in jobs]
+    with pytest.raises(StoreRefused):
+        await store.settle(settlements)
+    assert await store.settle(settlements[:1]) == []
+    assert await store.settle(settlements[1:]) == []
+    assert await store.counts() == [Count("documents", State.SUCCEEDED, 2)]
+
+
+async def test_a_rule_of_the_customers_own_is_no_race(bench: Bench) -> None:
+    store = await bench.store()
+    job = await claim_one(store, bench)
+    await bench.fault(rows=9, code="FIELD_CUSTOM_VALIDATION_EXCEPTION")
+    with pytest.raises(StoreRefused, match="FIELD_CUSTOM_VALIDATION_EXCEPTION"):
+        await store.settle([success(job)])
+
+
+async def test_nobody_at_the_address_is_told_as_unavailable() -> None:
+    url = f"salesforce+http://id:hidden-secret@127.0.0.1:{unused_port()}"
+    with pytest.raises(StoreUnavailable) as told:
+        await SalesforceStore(url, Seam(), max_attempts=4).open()
+    assert "hidden-secret" not in str(told.value)
+
+
+async def test_a_wrong_secret_is_told_and_not_shown(bench: Bench) -> None:
+    client = Salesforce(f"salesforce+http://integration:hidden-secret@{bench.host}")
+    try:
+        with pytest.raises(ConfigurationError) as told:
+            await client.open()
+    finally:
+        await client.close()
+    assert "hidden-secret" not in f"{told.value} {client!r}"
+
+
+async def test_an_organisation_without_the_fields_is_refused() -> None:
+    async def token(request: web.Request) -> web.Response:
+        return web.json_response({"access_token": "t", "instance_url": f"http://{request.host}"})
+
+    async def query(request: web.Request) -> web.Response:
+        error = {"errorCode": "INVALID_FIELD", "message": "No such column 'Fence__c'"}
+        return web.json_response([error], status=400)
+
+    app = web.Application()
+    app.router.add_post("/services/oauth2/token", token)
+    app.router.add_get("/services/data/{version}/query", query)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = unused_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        with pytest.raises(SchemaMismatch, match="Fence__c"):
+            await SalesforceStore(
+                f"salesforce+http://id:secret@127.0.0.1:{port}", Seam(), max_attempts=4
+            ).open()
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("url", ["salesforce://host", "salesforce://", "salesforce+http:///x"])
+def test_an_address_without_a_client_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="client_id:client_secret"):
+        Holdfast(url)
+
+
+async def test_what_a_record_can_not_do_says_so(bench: Bench) -> None:
+    async with Holdfast(bench.url) as hf:
+        with pytest.raises(ConfigurationError, match=r"ctx\.completing, hf\.transaction"):
+            async with hf.transaction():
+                pass
+    store = await bench.store()
+    job = await claim_one(store, bench)
+    with pytest.raises(ConfigurationError, match="progress"):
+        await store.progress(job.lease, b"1")
+    assert await store.suspects(["generate_document"], None) == 0
+    assert await store.attempts(job.id) == []
+    assert await store.tidy(10) == 0
+    assert await store.listen(lambda wakeup: None) is None
+    assert await store.get(uuid4()) is None
+    assert not await store.retry(uuid4())
+    assert await store.awaited(["generate_document"], None, 0)
+    assert not await store.awaited(["generate_document"], ["else"], 0)

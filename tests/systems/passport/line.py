@@ -1,0 +1,75 @@
+"""The pipeline of one test: what it is made of, and what its tables hold."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from holdfast import Holdfast, Job
+from holdfast.webhooks import Webhooks
+from holdfast_systems.passport import Order, Passport, SigningKeys
+from holdfast_systems.passport.qr import BORDER
+from tests.support.running import QUICK
+from tests.systems.passport.samples import DOCUMENT, ORDER, SOURCE, TENANT, sample_keys
+
+
+class Line:
+    def __init__(self, url: str, qr_border: int = BORDER) -> None:
+        self.url = url
+        self.hf = Holdfast(url, **QUICK)
+        self.webhooks = Webhooks(self.hf)
+        self.keys: SigningKeys | Exception = sample_keys()
+        self.passport = Passport(
+            self.hf, self.webhooks, read_keys=self._read_keys, qr_border=qr_border
+        )
+
+    def _read_keys(self) -> SigningKeys:
+        if isinstance(self.keys, Exception):
+            raise self.keys
+        return self.keys
+
+    async def prepare(self, tenant: str = TENANT, *, sealed: bool = True) -> Order:
+        """A parsed document and published rules; answer an order of a passport of them."""
+        passport = self.passport
+        snapshot_id = await passport.open_snapshot(tenant)
+        await passport.add_document(tenant, snapshot_id, "bom.csv", DOCUMENT)
+        await self.run()
+        if sealed:
+            await passport.seal_snapshot(tenant, snapshot_id)
+        rules_id = await passport.add_rules(tenant, SOURCE)
+        await passport.publish_rules(tenant, rules_id)
+        return await self.order(snapshot_id, rules_id)
+
+    async def order(self, snapshot_id: UUID, rules_id: UUID) -> Order:
+        return await self.passport.order(
+            passport_id=ORDER.passport_id,
+            snapshot_id=snapshot_id,
+            rules_id=rules_id,
+            build_id="build-7",
+            issued_at=ORDER.issued_at,
+        )
+
+    async def run(self) -> None:
+        """Do all jobs that are due, and those that follow."""
+        await self.hf.run_due()
+
+    async def ended(self, job: Job) -> Job:
+        await self.run()
+        return await self.hf.get(job.id)
+
+    async def jobs(self, name: str) -> list[Job]:
+        return [job for job in (await self.hf.page(limit=100)).jobs if job.name == name]
+
+    async def count(self, table: str) -> int:
+        return len(await self.rows(table))
+
+    async def rows(self, table: str) -> list[dict[str, Any]]:
+        async with self.hf.transaction(read_only=True) as connection:
+            schema = "" if self.url.startswith("sqlite") else "holdfast."
+            return [dict(row) for row in await connection.fetch(f"SELECT * FROM {schema}{table}")]
+
+    async def execute(self, sql: str) -> Any:
+        """Change a table as nobody should."""
+        async with self.hf.transaction() as connection:
+            schema = "" if self.url.startswith("sqlite") else "holdfast."
+            return await connection.execute(sql.replace("passport_", f"{schema}passport_", 1))

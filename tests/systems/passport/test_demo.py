@@ -1,0 +1,32 @@
+"""The demonstration: a busy receiver, a snapshot that was not sealed, and files that hold."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from pathlib import Path
+
+from holdfast_systems.demos import passport
+from holdfast_systems.demos.frame import open_stage
+from holdfast_systems.passport import verify
+from holdfast_systems.passport.files import read_files
+from tests.promises.stage import both_stores
+from tests.systems.passport.test_qr import scan
+
+
+@both_stores
+async def test_a_bill_of_materials_becomes_a_passport_that_a_stranger_can_check(
+    store_url: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    async with open_stage("passport", out, store_url) as stage:
+        await passport.run(stage)
+        assert [step.failures for step in stage.steps if step.failures] == []
+    assert stage.succeeded
+    assert {made.path.name for made in stage.files} == {"passport.json", "receipt.json", "qr.png"}
+    receipt = json.loads((out / "receipt.json").read_bytes())
+    sealed = read_files(out)
+    verification = verify(sealed, {receipt["key_id"]: b64decode(receipt["public_key"])})
+    assert verification.is_valid, verification.problems
+    assert len(verification.held) == 5
+    assert scan(out / "qr.png") == sealed.qr_text
