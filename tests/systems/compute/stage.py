@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 from uuid import UUID
 
 import aiohttp
 import uvicorn
 
-from holdfast import Holdfast, Retry
+from holdfast import Holdfast, JobFailed, Retry
 from holdfast_systems.compute import Compute, ComputeSettings
 from holdfast_systems.compute.api import make_api
 from holdfast_systems.compute.appserver.faults import Faults
 from holdfast_systems.compute.appserver.server import make_app
-from tests.support.processes import wait_until
+from tests.support.processes import WAIT_SECONDS, wait_until
 from tests.support.running import QUICK, working
 
 TENANT = UUID("11111111-1111-4111-8111-111111111111")
@@ -95,9 +95,9 @@ class Stage:
         return told
 
     async def ended(self, job_id: UUID, tenant: UUID | None = TENANT) -> dict[str, Any]:
-        return await self.until(
-            job_id, lambda told: told["status"] not in ("queued", "running"), tenant
-        )
+        with suppress(JobFailed):
+            await self.hf.result(job_id, timeout_seconds=WAIT_SECONDS)
+        return await self.status(job_id, tenant)
 
 
 def _of(tenant: UUID | None) -> dict[str, str]:

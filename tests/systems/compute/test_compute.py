@@ -38,8 +38,11 @@ async def test_happy_path_with_validated_outputs(store_url: str) -> None:
         load_contracts().find("house-fit", "1.0.0").outputs.check(outputs)
         assert outputs["results"][0]["score"] > 50
 
-        status, picture = await stage.get(outputs["artifacts"][0]["url"])
-        assert status == 200
+        url, headers = outputs["artifacts"][0]["url"], {"x-tenant-id": str(TENANT)}
+        async with stage.http.get(url, headers=headers) as response:
+            assert response.status == 200
+            assert "sandbox" in response.headers["content-security-policy"]
+            picture = await response.read()
         assert ElementTree.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
 
 
