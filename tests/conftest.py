@@ -32,6 +32,8 @@ ADDRESSES = "HOLDFAST_TEST_POSTGRES"
 # `pg15` is the system's server; where the system has another version it runs on that one.
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "tests/test_simul")
+# What stands above the stores meets the same one, whatever the server's version.
+ABOVE = ("tests/test_app", "tests/test_cli", "tests/test_handlers", "tests/test_suspects")
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
 
 if SOURCE not in os.environ:  # the runs on mutants have no property tests, and are many
@@ -121,7 +123,16 @@ def migrated_template(
     return of_server
 
 
-@pytest.fixture(params=["sqlite", *SERVERS])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let a test that did not choose its databases run on all that have something to say."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    chosen = any("store_url" in mark.args[0] for mark in marks)  # one name, or several
+    if "store_url" in metafunc.fixturenames and not chosen:
+        servers = SERVERS[:1] if metafunc.definition.nodeid.startswith(ABOVE) else SERVERS
+        metafunc.parametrize("store_url", ["sqlite", *servers], indirect=True)
+
+
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'jobs.db'}"

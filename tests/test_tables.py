@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import msgspec
@@ -155,3 +156,104 @@ async def test_tables_are_declared_once_and_before_the_first_use(local_hf: Holdf
     with pytest.raises(ConfigurationError, match="there are tables of 'shop' already"):
         shop.hf.tables("shop", package=PACKAGE)
     assert isinstance(shop.tables, Tables)
+
+
+class Packages:
+    """Make packages with SQL of their own, each read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def make(self, **files: str) -> str:
+        name = f"package_{uuid4().hex}"
+        for path, text in files.items():
+            place = self._folder / name / "sql" / f"{path.replace('__', '/')}.sql"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+        return name
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return Packages(tmp_path)
+
+
+@pytest.mark.parametrize("package", ["no_such_package", "json", "tests.support.running", "", None])
+def test_a_package_without_sql_is_told_where_it_is_declared(package: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"folder `sql` of a package, and .* has none"):
+        Holdfast("sqlite:///jobs.db").tables("shop", package=package)
+
+
+async def test_a_package_without_steps_is_told(store_url: str, packages: Packages) -> None:
+    hf = Holdfast(store_url)
+    hf.tables("shop", package=packages.make(statements="-- name: one\nSELECT 1"))
+    with pytest.raises(ConfigurationError, match=r"no steps for the tables of shop.*migrations"):
+        await hf.migrate()
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        (("0001_one", "0001_other"), "two steps of .* have the number 0001: one and other"),
+        (("0001_one", "2_two"), r"2_two\.sql of .* is no step's name"),
+    ],
+)
+async def test_steps_that_can_not_be_ordered_are_refused(
+    steps: tuple[str, str], told: str, local_url: str, packages: Packages
+) -> None:
+    hf = Holdfast(local_url)
+    files = {f"sqlite__migrations__{step}": "SELECT 1;" for step in steps}
+    hf.tables("shop", package=packages.make(**files))
+    with pytest.raises(ConfigurationError, match=told):
+        await hf.migrate()
+
+
+async def test_two_statements_of_one_name_are_refused(
+    local_hf: Holdfast, packages: Packages
+) -> None:
+    block = "-- name: one\nSELECT 1\n"
+    async with local_hf.transaction(read_only=True) as connection:
+        for files in ({"a": block, "b": block}, {"a": block + block}, {"sqlite__a": block * 2}):
+            with pytest.raises(ConfigurationError, match="statements named one"):
+                Tables("shop", packages.make(**files)).on(connection)
+
+
+async def test_a_step_that_fails_half_way_leaves_nothing_and_is_named(
+    store_url: str, packages: Packages
+) -> None:
+    is_sqlite = store_url.startswith("sqlite")
+    folder, schema = ("sqlite", "") if is_sqlite else ("postgres", "holdfast.")
+    table = f"CREATE TABLE {schema}shop_rows (id INTEGER);"
+    first, second = f"{folder}__migrations__0001_rows", f"{folder}__migrations__0002_more"
+    broken = {first: table, second: f"CREATE TABLE {schema}shop_more (id INTEGER);\nNO;"}
+    hf = Holdfast(store_url)
+    hf.tables("shop", package=packages.make(**broken))
+    with pytest.raises(SchemaMismatch, match=r"the step shop 0002_more failed, and no step was"):
+        await hf.migrate()
+    mended = Holdfast(store_url)
+    mended.tables("shop", package=packages.make(**{first: table}))
+    assert await mended.migrate() == ["shop 0001_rows"]
+
+
+async def test_the_last_statement_of_a_step_needs_no_semicolon(
+    store_url: str, packages: Packages
+) -> None:
+    is_sqlite = store_url.startswith("sqlite")
+    folder, schema = ("sqlite", "") if is_sqlite else ("postgres", "holdfast.")
+    text = f"CREATE TABLE {schema}a (id INTEGER);\nCREATE TABLE {schema}b (id INTEGER) -- last\n"
+    hf = Holdfast(store_url)
+    hf.tables("shop", package=packages.make(**{f"{folder}__migrations__0001_rows": text}))
+    await hf.migrate()
+    async with hf.transaction(read_only=True) as connection:
+        assert await connection.fetchval(f"SELECT count(*) FROM {schema}b") == 0
+    await hf.close()
+
+
+async def test_a_statement_that_changes_no_rows_answers_none_changed(
+    shop: Shop, packages: Packages
+) -> None:
+    made = "-- name: make\nCREATE TEMPORARY TABLE scratch (id INTEGER)"
+    async with shop.hf.transaction() as connection:
+        statements = Tables("scratch", packages.make(statements=made)).on(connection)
+        assert await statements.execute("make") == 0

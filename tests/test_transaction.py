@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
 
 import pytest
 
-from holdfast import Filter, Holdfast, StoreUnavailable
+from holdfast import Filter, Holdfast, StoreRefused, StoreUnavailable
 from tests.support.running import QUICK
 
 CREATE = "CREATE TABLE notes (text VARCHAR(80) PRIMARY KEY)"
@@ -102,3 +105,119 @@ async def test_both_databases_hold_foreign_keys(app: Holdfast) -> None:
     with pytest.raises(Exception, match=r"(?i)foreign key"):
         async with app.transaction() as connection:
             await connection.execute("INSERT INTO replies VALUES ($1)", "to nobody")
+
+
+async def test_a_failed_statement_that_was_passed_over_is_no_silent_rollback(
+    app: Holdfast, store_url: str
+) -> None:
+    @app.job
+    async def tell(text: str) -> None: ...
+
+    async def pass_over() -> None:
+        async with app.transaction() as connection:
+            await connection.execute(INSERT, "first")
+            await tell.options(connection=connection).enqueue("first")
+            with suppress(Exception):
+                await connection.execute(INSERT, "first")
+
+    if store_url.startswith("sqlite"):
+        await pass_over()  # SQLite takes back the statement alone
+        assert await notes(app) == ["first"]
+    else:
+        with pytest.raises(StoreRefused, match="nothing of it was written"):
+            await pass_over()
+        assert await notes(app) == []
+    async with app.transaction() as connection:
+        await connection.execute(INSERT, "by whoever comes next")
+
+
+async def test_sqlite_refuses_at_once_what_would_wait_for_itself(local_hf: Holdfast) -> None:
+    @local_hf.job
+    async def tell(text: str) -> None: ...
+
+    async with local_hf.transaction():
+        with pytest.raises(StoreRefused, match=r"hf\.transaction\(\), which would wait for itself"):
+            await tell.enqueue("outside of the transaction")
+        with pytest.raises(StoreRefused, match="would wait for itself"):
+            async with local_hf.transaction():
+                pass
+
+
+async def test_sqlite_knows_the_outer_one_of_two_files_too(
+    local_hf: Holdfast, tmp_path: Path
+) -> None:
+    async with (
+        Holdfast(f"sqlite:///{tmp_path / 'other.db'}", **QUICK) as other,
+        local_hf.transaction(),
+        other.transaction(),
+    ):
+        with pytest.raises(StoreRefused, match="would wait for itself"):
+            async with local_hf.transaction():
+                pass
+
+
+async def test_a_task_that_outlives_the_transaction_may_write(app: Holdfast) -> None:
+    over = asyncio.Event()
+
+    async def write_later() -> None:
+        await over.wait()
+        async with app.transaction() as connection:
+            await connection.execute(INSERT, "later")
+
+    async with app.transaction():
+        writing = asyncio.create_task(write_later())
+    over.set()
+    await writing
+    assert await notes(app) == ["later"]
+
+
+async def test_a_transaction_may_end_in_another_task_than_it_began_in(app: Holdfast) -> None:
+    block = app.transaction()
+    connection = await asyncio.create_task(block.__aenter__())
+    await connection.execute(INSERT, "kept")
+    await asyncio.create_task(block.__aexit__(None, None, None))
+    assert await notes(app) == ["kept"]
+
+
+async def test_a_connection_is_refused_after_its_transaction(app: Holdfast) -> None:
+    async with app.transaction() as connection:
+        pass
+    with pytest.raises(Exception, match=r"has ended|released"):
+        await asyncio.wait_for(connection.fetchval("SELECT 1"), 5)
+
+
+async def test_an_insert_that_returns_something_is_counted(local_hf: Holdfast) -> None:
+    async with local_hf.transaction() as connection:
+        assert await connection.execute(CREATE) == 0
+        assert await connection.execute(f"{INSERT} RETURNING text", "counted") == 1
+        assert await connection.execute("SELECT text FROM notes") == 0
+
+
+async def test_a_transaction_that_is_cancelled_anywhere_keeps_nobody_waiting(
+    app: Holdfast,
+) -> None:
+    """Cancelled at its first wait, at its second, ... until it gets through."""
+
+    async def write(text: str) -> None:
+        async with app.transaction() as connection:
+            await connection.execute(INSERT, text)
+
+    for turns in count():
+        writing = asyncio.create_task(write(f"after {turns}"))
+        for _ in range(turns):
+            await asyncio.wait([writing], timeout=0)
+        if not writing.cancel():
+            break
+        await asyncio.wait([writing])
+        async with app.transaction() as connection:
+            await connection.execute("DELETE FROM notes")
+    assert await notes(app) == [f"after {turns}"]
+
+
+async def test_a_read_only_transaction_sees_one_moment(app: Holdfast) -> None:
+    async with app.transaction(read_only=True) as connection:
+        assert await connection.fetchval("SELECT count(*) FROM notes") == 0
+        async with app.transaction() as writing:
+            await writing.execute(INSERT, "meanwhile")
+        assert await connection.fetchval("SELECT count(*) FROM notes") == 0
+    assert await notes(app) == ["meanwhile"]

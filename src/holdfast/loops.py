@@ -38,14 +38,13 @@ class Loops:
             # A forked child has its parent's stores, but not their threads and connections.
             self._stores, self._stores_process_id = WeakKeyDictionary(), os.getpid()
         opening = self._stores.get(loop)
-        if opening is None:
+        if opening is None or _failed(opening):
             opening = self._stores[loop] = loop.create_task(self._open_store())
             await self._close_forgotten()
         try:
             return await asyncio.shield(opening)
         except BaseException:
-            failed = opening.done() and (opening.cancelled() or opening.exception())
-            if failed and self._stores.get(loop) is opening:
+            if _failed(opening) and self._stores.get(loop) is opening:
                 del self._stores[loop]
             raise
 
@@ -76,7 +75,11 @@ class Loops:
         """Close the stores of event loops that ended without a `close`."""
         for loop in [loop for loop in self._stores if loop.is_closed()]:
             opening = self._stores.pop(loop, None)
-            if opening is not None and not opening.cancelled() and opening.exception() is None:
+            if opening is not None and opening.done() and not _failed(opening):
                 # Connections that belong to that loop can't be closed without it, only dropped.
                 with suppress(RuntimeError):
                     await opening.result().close()
+
+
+def _failed(opening: Opening) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.domain.errors import BadArguments, SchemaMismatch
+from holdfast.domain.errors import BadArguments, ConfigurationError, SchemaMismatch
 from holdfast.stores.migrations import Step, split, steps
 from holdfast.stores.statements import Statement, load, read_sql
 
@@ -33,6 +33,7 @@ class Tables:
     """The tables of one application: made by `hf.tables(...)`."""
 
     def __init__(self, name: str, package: str) -> None:
+        _check_package(name, package)
         self.name = name
         self._package = package
 
@@ -43,6 +44,12 @@ class Tables:
     async def missing(self, connection: Any) -> list[Step]:
         """The steps that this database has not taken."""
         known = steps(_dialect(connection), self._package)
+        if not known:
+            folder = f"sql/{_dialect(connection)}/migrations"
+            raise ConfigurationError(
+                f"there are no steps for the tables of {self.name}: {self._package} has none in"
+                f" {folder}"
+            )
         version = await _own(connection).value("application_version", application=self.name)
         newest = known[-1].version
         if version > newest + 1:
@@ -60,12 +67,20 @@ class Tables:
             await connection.execute("LOCK TABLE holdfast.application_steps IN EXCLUSIVE MODE")
         done = await self.missing(connection)
         for step in done:
-            for statement in split(step.sql) if is_sqlite else [step.sql]:
-                await connection.execute(statement)
+            try:
+                for statement in split(step.sql) if is_sqlite else [step.sql]:
+                    await connection.execute(statement)
+            except Exception as error:
+                raise SchemaMismatch(
+                    f"the step {self._shown(step)} failed, and no step was taken: {error}"
+                ) from error
             await _own(connection).execute(
                 "record_step", application=self.name, version=step.version, name=step.name
             )
-        return [f"{self.name} {step.version:04}_{step.name}" for step in done]
+        return [self._shown(step) for step in done]
+
+    def _shown(self, step: Step) -> str:
+        return f"{self.name} {step.version:04}_{step.name}"
 
 
 class Statements:
@@ -78,8 +93,11 @@ class Statements:
     async def execute(self, statement: str, **values: Any) -> int:
         """Answer the number of rows that it changed."""
         done = await self._connection.execute(*self._call(statement, values))
-        # PostgreSQL's driver answers "UPDATE 3".
-        return done if isinstance(done, int) else int(done.rpartition(" ")[2])
+        if isinstance(done, int):
+            return done
+        # PostgreSQL's driver answers "UPDATE 3", or "CREATE TABLE".
+        last: str = done.rpartition(" ")[2]
+        return int(last) if last.isdigit() else 0
 
     async def value(self, statement: str, **values: Any) -> Any:
         """Answer the first column of the first row, or None."""
@@ -106,6 +124,17 @@ class Statements:
         return statement.sql, *statement.arguments(dict(values))
 
 
+def _check_package(name: str, package: object) -> None:
+    try:
+        is_there = isinstance(package, str) and files(package).joinpath("sql").is_dir()
+    except (ImportError, TypeError, ValueError):
+        is_there = False
+    if not is_there:
+        raise ConfigurationError(
+            f"the tables of {name} lie in the folder `sql` of a package, and {package!r} has none"
+        )
+
+
 def _converted(row: Any, row_type: type[Row]) -> Row:
     return msgspec.convert(dict(row), row_type, strict=False)
 
@@ -126,10 +155,15 @@ def _read(package: str, dialect: str) -> dict[str, Statement]:
     found: dict[str, Statement] = {}
     for place, of_both in ((folder, True), (folder.joinpath(dialect), False)):
         entries = place.iterdir() if place.is_dir() else ()
-        for file in sorted(entries, key=lambda entry: entry.name):
+        here: dict[str, Statement] = {}
+        for file in entries:
             if file.name.endswith(".sql"):
                 text = file.read_text(encoding="utf-8")
-                found |= _load(text, dialect) if of_both else load(text, numbered=True)
+                more = _load(text, dialect) if of_both else load(text, numbered=True)
+                if twice := here.keys() & more.keys():
+                    raise ConfigurationError(f"{package} has two statements named {min(twice)}")
+                here |= more
+        found |= here
     return found
 
 

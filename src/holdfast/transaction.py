@@ -14,9 +14,11 @@ from contextlib import (
 )
 from typing import Any, Protocol
 
-from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.errors import StoreRefused, StoreUnavailable
 from holdfast.stores.foreign import Driver, Foreign, recognise_async, to_its_end
-from holdfast.stores.foreign.failures import is_of_driver, is_refusal, unwrapped
+from holdfast.stores.foreign.failures import DriverError, is_of_driver, is_refusal, unwrapped
+
+_IN_FAILED_TRANSACTION = "25P02"
 
 
 class LendingStore(Protocol):
@@ -39,7 +41,7 @@ async def transaction(store: LendingStore, *, read_only: bool) -> AsyncIterator[
             await roll_back(foreign)
             raise
         # In a task of its own: whoever is cancelled meanwhile does not cut the commit in half.
-        await to_its_end(asyncio.create_task(_commit(foreign)))
+        await to_its_end(asyncio.create_task(_commit(foreign, read_only)))
 
 
 async def roll_back(foreign: Foreign) -> None:
@@ -67,15 +69,35 @@ async def _begin(driver: Driver) -> None:
 async def _begin_to_read(driver: Driver) -> None:
     await driver.begin()
     if driver.dialect == "PostgreSQL":
-        await driver.fetch("SET TRANSACTION READ ONLY", ())
+        await driver.fetch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY", ())
 
 
-async def _commit(foreign: Foreign) -> None:
+async def _commit(foreign: Foreign, read_only: bool) -> None:
     async def commit(driver: Driver) -> None:
+        if driver.dialect == "PostgreSQL" and not read_only:
+            await _check_alive(driver)
         await driver.commit()
 
-    with _told("committed, and may have been or not"):
-        await foreign.run(commit)
+    try:
+        with _told("committed, and may have been or not"):
+            await foreign.run(commit)
+    except BaseException:
+        await roll_back(foreign)
+        raise
+
+
+async def _check_alive(driver: Driver) -> None:
+    """Refuse a block that went on after a failed statement: PostgreSQL answers its commit with a
+    rollback, and no error."""
+    try:
+        await driver.fetch("SELECT 1", ())
+    except Exception as error:
+        if DriverError(unwrapped(error)).sqlstate != _IN_FAILED_TRANSACTION:
+            raise
+        raise StoreRefused(
+            "a statement of the transaction failed before, so nothing of it was written; let the"
+            " error leave the block, or put the statement into a savepoint"
+        ) from error
 
 
 async def _rollback(driver: Driver) -> None:

@@ -22,6 +22,7 @@ def serve(make_app: Callable[[], Any]) -> None:
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int, default=0)
     chosen = options.parse_args()
+    app = make_app()  # what fails here has told no address
     with socket.create_server((chosen.host, chosen.port), backlog=128) as listening:
         # The event loop would not do it for this socket, and every answer would wait 40 ms for an
         # acknowledgement.
@@ -30,7 +31,7 @@ def serve(make_app: Callable[[], Any]) -> None:
         sys.stdout.write(json.dumps({"address": f"http://{host}:{port}"}) + "\n")
         sys.stdout.flush()
         config = uvicorn.Config(
-            make_app(),
+            app,
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=GRACE_SECONDS,

@@ -1,6 +1,8 @@
 """How long each area of the tests took, and which went over its budget.
 
-An area is a folder below tests/, or a test file that lies there by itself.
+An area is a folder below tests/ (below tests/systems/, one for each system), or a test file that lies
+there by itself. Tests run side by side, more of them than there are cores: the budgets are of the
+seconds that they took together.
 """
 
 from __future__ import annotations
@@ -11,15 +13,19 @@ from collections import Counter, defaultdict
 
 import pytest
 
-BUDGET_SECONDS = 30.0
+BUDGET_SECONDS = 45.0
 BUDGETS_SECONDS: dict[str, float] = {
-    "promises/": 360.0,
-    "test_mutants": 240.0,
-    "test_simulation": 120.0,
-    "test_store_conformance": 60.0,
-    "test_supervisor": 45.0,
-    "test_cli": 60.0,
-    "test_postgres_plans": 45.0,
+    "promises/": 500.0,
+    "test_mutants": 300.0,
+    "test_simulation": 150.0,
+    "test_store_conformance": 90.0,
+    "test_supervisor": 60.0,
+    "test_cli": 90.0,
+    "test_postgres_plans": 60.0,
+    "systems/webhooks/": 90.0,
+    "systems/compute/": 60.0,
+    "systems/convert/": 60.0,
+    "systems/documents/": 60.0,
 }
 
 
@@ -51,5 +57,7 @@ class Times:
 
 def area_of(nodeid: str) -> str:
     path = nodeid.partition("::")[0].removeprefix("tests/")
-    folder, slash, _ = path.partition("/")
-    return f"{folder}/" if slash else path.removesuffix(".py")
+    folders = path.split("/")[:-1]
+    if not folders:
+        return path.removesuffix(".py")
+    return "/".join(folders[: 2 if folders[0] == "systems" else 1]) + "/"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Coroutine
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,8 +45,15 @@ def demo(system: str, out: Path, database: str | None) -> int:
     show = _load()
     systems = list(SYSTEMS) if system == "all" else [system]
     console = show.make_console()
-    done = sessions.run(show.show(systems, out, database, console))
+    done = sessions.run(_interruptible(show.show(systems, out, database, console)))
     return 0 if done else sessions.FAILED_CODE
+
+
+async def _interruptible(work: Coroutine[Any, Any, bool]) -> bool:
+    """Let a closed terminal, and whoever asks to end, do what Ctrl-C does here."""
+    for which in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(which, signal.getsignal(signal.SIGINT))
+    return await work
 
 
 def _load() -> Any:

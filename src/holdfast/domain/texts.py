@@ -39,11 +39,12 @@ def shown(value: object, form: Callable[[object], str] = repr) -> str:
 def error_text(error: BaseException) -> str:
     """Say what was raised and where: type, message, and the innermost frames of the user's code.
 
-    A JobError stands beside its code, and was written to be read: its type adds nothing.
+    An error of Holdfast's own stands beside its code, and was written to be read: its type adds
+    nothing.
     """
     message = storable_text(error, ERROR_TEXT_CHARS_MAX * 3 // 4)
     name = type(error).__name__
-    words = [message] if message and isinstance(error, JobError) else [name, message]
+    words = [message] if message and isinstance(error, BadArguments | JobError) else [name, message]
     first = ": ".join(filter(None, words))
     text = "\n".join([first, *_frames(error.__traceback__)])
     return storable_text(text, ERROR_TEXT_CHARS_MAX)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
@@ -23,6 +23,8 @@ from holdfast.salesforce import limits
 from holdfast.salesforce.clock import ServerClock
 from holdfast.seam import Seam
 
+T = TypeVar("T")
+
 DATA = f"/services/data/v{limits.API_VERSION}"
 SCHEMES = {"salesforce": "https", "salesforce+http": "http"}
 
@@ -38,6 +40,7 @@ class SalesforceRefused(StoreRefused):
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"Salesforce refused: {code}: {text}"[: limits.TOLD_CHARS_MAX])
         self.code = code
+        self.text = text
 
 
 class Written(NamedTuple):
@@ -45,6 +48,33 @@ class Written(NamedTuple):
 
     id: str | None
     refusal: SalesforceRefused | None = None
+
+
+class _Granted(msgspec.Struct):
+    access_token: str
+    instance_url: str
+
+
+class _Page(msgspec.Struct, rename="camel"):
+    records: list[dict[str, Any]]
+    done: bool
+    total_size: int
+    next_records_url: str = ""
+
+
+class _Created(msgspec.Struct):
+    id: str
+
+
+class _Refusal(msgspec.Struct, rename="camel"):
+    status_code: str = "UNKNOWN_EXCEPTION"
+    message: str = ""
+
+
+class _Result(msgspec.Struct):
+    success: bool
+    id: str | None = None
+    errors: list[_Refusal] = []
 
 
 class Salesforce:
@@ -103,25 +133,24 @@ class Salesforce:
         return self._clock.now()
 
     async def query(self, soql: str) -> list[dict[str, Any]]:
-        answer = await self._call("GET", f"{DATA}/query", params={"q": soql})
-        records: list[dict[str, Any]] = answer["records"]
+        page = await self._call(_Page, "GET", f"{DATA}/query", params={"q": soql})
+        records = page.records
         for _ in range(limits.QUERY_PAGES_MAX):
-            if answer["done"]:
+            if page.done:
                 return records
-            answer = await self._call("GET", answer["nextRecordsUrl"])
-            records += answer["records"]
+            page = await self._call(_Page, "GET", page.next_records_url)
+            records += page.records
         raise StoreRefused(f"a query found more than {len(records)} records")
 
     async def count(self, soql: str) -> int:
         """The answer to a query that selects COUNT()."""
-        total: int = (await self._call("GET", f"{DATA}/query", params={"q": soql}))["totalSize"]
-        return total
+        page = await self._call(_Page, "GET", f"{DATA}/query", params={"q": soql})
+        return page.total_size
 
     async def insert(self, sobject: str, fields: Mapping[str, Any]) -> str:
         """Create a record; answer its id."""
-        created = await self._call("POST", f"{DATA}/sobjects/{sobject}", json=fields)
-        record_id: str = created["id"]
-        return record_id
+        created = await self._call(_Created, "POST", f"{DATA}/sobjects/{sobject}", json=fields)
+        return created.id
 
     async def delete(self, sobject: str, record_id: str) -> None:
         await self._send("DELETE", f"{DATA}/sobjects/{sobject}/{record_id}")
@@ -152,13 +181,15 @@ class Salesforce:
             )
         typed = [{"attributes": {"type": sobject}, **record} for record in records]
         body = {"allOrNone": all_or_none, "records": typed}
-        answer = await self._call(method, f"{DATA}/composite/sobjects", json=body)
-        return [_written(result) for result in answer]
+        results = await self._call(list[_Result], method, f"{DATA}/composite/sobjects", json=body)
+        return [_written(result) for result in results]
 
-    async def _call(self, method: str, path: str, **options: Any) -> Any:
-        body = await self._send(method, path, **options)
+    async def _call(self, answer: type[T], method: str, path: str, **options: Any) -> T:
+        return self._decode(await self._send(method, path, **options), answer)
+
+    def _decode(self, body: bytes, answer: type[T]) -> T:
         try:
-            return msgspec.json.decode(body or b"null")
+            return msgspec.json.decode(body, type=answer)
         except msgspec.DecodeError as error:
             raise StoreUnavailable(
                 f"what answers at {self.host} does not speak Salesforce's API: {error}"
@@ -173,7 +204,7 @@ class Salesforce:
             status, body = await self._request(
                 method, self._instance_url + path, self._token, **options
             )
-        if status >= 400:
+        if status >= 300:
             raise self._error(status, body)
         return body
 
@@ -190,12 +221,14 @@ class Salesforce:
                 "POST", f"{self._login_url}/services/oauth2/token", "", data=form
             )
             if status in (400, 401, 403):
-                raise ConfigurationError(f"Salesforce at {self.host} does not let us in")
-            if status >= 400:
+                told = f"Salesforce at {self.host} does not let us in{_reason(body)}"
+                # Who was let in before waits: too many logins are refused in the same way.
+                raise StoreUnavailable(told) if used_up else ConfigurationError(told)
+            if status >= 300:
                 raise self._error(status, body)
-            granted = msgspec.json.decode(body)
-            self._token = granted["access_token"]
-            self._instance_url = granted["instance_url"].rstrip("/")
+            granted = self._decode(body, _Granted)
+            self._token = granted.access_token
+            self._instance_url = granted.instance_url.rstrip("/")
 
     async def _request(
         self, method: str, url: str, token: str, **options: Any
@@ -207,27 +240,35 @@ class Salesforce:
             async with self._session.request(
                 method, url, headers=headers, allow_redirects=False, **options
             ) as response:
-                body = await response.read()
+                self._clock.read(response.headers.get("Date"))
+                return response.status, await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             told = f"{type(error).__name__}: {error}"[: limits.TOLD_CHARS_MAX]
             raise StoreUnavailable(f"Salesforce at {self.host} is not available: {told}") from error
-        self._clock.read(response.headers.get("Date"))
-        return response.status, body
 
     def _error(self, status: int, body: bytes) -> StoreError:
         code, text = f"HTTP_{status}", ""
         with suppress(msgspec.MsgspecError, LookupError, TypeError):
             first = msgspec.json.decode(body)[0]
             code, text = str(first["errorCode"]), str(first["message"])
-        if status >= 500 or status == 429 or code in PASSING_CODES:
+        if not 400 <= status < 500 or status in (401, 429) or code in PASSING_CODES:
             told = f"{code}: {text}"[: limits.TOLD_CHARS_MAX]
             return StoreUnavailable(f"Salesforce at {self.host} is not available: {told}")
         return SalesforceRefused(code, text)
 
 
-def _written(result: Mapping[str, Any]) -> Written:
-    if result["success"]:
-        return Written(result["id"])
-    error = (result.get("errors") or [{}])[0]
-    code, text = error.get("statusCode", "UNKNOWN_EXCEPTION"), error.get("message", "")
-    return Written(result.get("id"), SalesforceRefused(str(code), str(text)))
+def _written(result: _Result) -> Written:
+    if result.success:
+        return Written(result.id)
+    error = next(iter(result.errors), _Refusal())
+    return Written(result.id, SalesforceRefused(error.status_code, error.message))
+
+
+def _reason(body: bytes) -> str:
+    """OAuth's words for a refused login."""
+    try:
+        refused = msgspec.json.decode(body, type=dict[str, str])
+    except msgspec.DecodeError:
+        return ""
+    words = (refused.get(name, "") for name in ("error", "error_description"))
+    return "".join(f": {word}" for word in words if word)[: limits.TOLD_CHARS_MAX]

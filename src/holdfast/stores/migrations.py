@@ -7,7 +7,11 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from itertools import pairwise
 from typing import NamedTuple
+
+from holdfast.domain.errors import ConfigurationError
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 
@@ -21,12 +25,25 @@ class Step(NamedTuple):
 @cache
 def steps(dialect: str, package: str = "holdfast.stores") -> Sequence[Step]:
     """Read all steps of a dialect, oldest first."""
-    folder = files(package).joinpath("sql", dialect, "migrations")
-    return sorted(
-        Step(int(match[1]), match[2], file.read_text(encoding="utf-8"))
-        for file in folder.iterdir()
-        if (match := _FILE.fullmatch(file.name))
-    )
+    folder = files(package).joinpath("sql").joinpath(dialect).joinpath("migrations")
+    entries = folder.iterdir() if folder.is_dir() else ()
+    found = sorted(_read(file, package) for file in entries if file.name.endswith(".sql"))
+    for one, next_one in pairwise(found):
+        if one.version == next_one.version:
+            raise ConfigurationError(
+                f"two steps of {package} have the number {one.version:04}: {one.name} and"
+                f" {next_one.name}"
+            )
+    return found
+
+
+def _read(file: Traversable, package: str) -> Step:
+    match = _FILE.fullmatch(file.name)
+    if match is None:
+        raise ConfigurationError(
+            f"{file.name} of {package} is no step's name; they look like 0001_orders.sql"
+        )
+    return Step(int(match[1]), match[2], file.read_text(encoding="utf-8"))
 
 
 def split(script: str) -> Iterator[str]:
@@ -37,3 +54,5 @@ def split(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+    if statement.strip():
+        yield statement  # the last one, without its semicolon

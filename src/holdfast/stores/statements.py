@@ -7,8 +7,11 @@ both dialects; for PostgreSQL they become `$1`, `$2`, ... in the order of their 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from importlib.resources import files
 from typing import NamedTuple
+
+from holdfast.domain.errors import ConfigurationError
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
@@ -29,6 +32,9 @@ def read_sql(*path: str) -> str:
 
 def load(text: str, *, numbered: bool) -> dict[str, Statement]:
     pieces = _NAME.split(text)[1:]
+    for name, times in Counter(pieces[::2]).items():
+        if times > 1:
+            raise ConfigurationError(f"there are {times} statements named {name}")
     blocks = zip(pieces[::2], pieces[1::2], strict=True)
     return {name: _statement(name, sql.strip(), numbered) for name, sql in blocks}
 

@@ -60,7 +60,7 @@ _PRIVATE: Final = (
     IPv6Network("::1/128"),
     IPv6Network("fc00::/7"),
 )
-_NOT_IN_URLS: Final = re.compile(r"[\x00-\x20\x7f\\]")
+_NOT_IN_URLS: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff\\]")
 
 AddressInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
 
@@ -106,6 +106,8 @@ def make_socket_factory(*, allow_private: bool) -> Callable[[AddressInfo], socke
 
 def check_url(url: str, *, https_only: bool) -> None:
     """Refuse what is no address of an endpoint. Where it leads is seen when it is used."""
+    if not isinstance(url, str):
+        raise BadEndpoint(f"a URL is a str, not {type(url).__name__}")
     if len(url) > URL_CHARS_MAX or _NOT_IN_URLS.search(url):
         raise BadEndpoint(
             f"a URL has at most {URL_CHARS_MAX} characters, and no spaces, control characters or"
@@ -114,8 +116,9 @@ def check_url(url: str, *, https_only: bool) -> None:
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
-        raise BadEndpoint(f"this is no URL: {error}") from None
+    except ValueError:
+        # Its text repeats what may be a password.
+        raise BadEndpoint("this is no URL: its host or its port can't be read") from None
     schemes = ("https",) if https_only else ("https", "http")
     if parts.scheme not in schemes or not has_host:
         raise BadEndpoint(f"a URL is {' or '.join(schemes)} and names a host")

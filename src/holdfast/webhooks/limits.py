@@ -20,8 +20,9 @@ ERROR_TEXT_CHARS_MAX: Final = 500
 TIMEOUT_SECONDS: Final = 15.0  # default of `timeout_seconds`: a whole request
 TIMEOUT_SECONDS_MAX: Final = 300.0
 CONNECT_SECONDS_MAX: Final = 10.0
-CONNECTIONS_MAX: Final = 100  # of one worker
 
 LEASES_MAX: Final = 4  # of one delivery job: the fourth that is lost ends it
 GUARD_SECONDS: Final = 60.0  # default of `guard_seconds`
+GUARD_SECONDS_MIN: Final = 1.0
+GUARD_SECONDS_MAX: Final = 86400.0
 DEAD_LETTERS_PAGE_MAX: Final = 1000

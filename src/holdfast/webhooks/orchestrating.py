@@ -28,7 +28,6 @@ class _Saga(msgspec.Struct, frozen=True):
     id: UUID
     status: SagaStatus
     attempt_count: int
-    tenant: str | None
     preset: Preset
 
 

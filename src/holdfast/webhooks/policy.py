@@ -68,6 +68,7 @@ def decide(
     """Judge the last of the attempts made; `chance` in [0, 1) places a delay in its jitter."""
     if error_code is None:
         return Delivered()
-    if is_permanent(preset, response_status) or attempts_made >= retry.max_attempts:
+    attempts_max = retry.attempts_allowed(error_code, retry.max_attempts)
+    if is_permanent(preset, response_status) or attempts_made >= attempts_max:
         return GiveUp(error_code)
     return TryAgain(retry.delay_seconds(attempts_made, chance))

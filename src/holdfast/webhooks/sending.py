@@ -14,7 +14,6 @@ from holdfast.domain.texts import storable_text
 from holdfast.webhooks.addresses import AddressForbidden, make_socket_factory
 from holdfast.webhooks.limits import (
     CONNECT_SECONDS_MAX,
-    CONNECTIONS_MAX,
     ERROR_TEXT_CHARS_MAX,
     HEADER_CHARS_KEPT,
     RESPONSE_BYTES_KEPT,
@@ -53,7 +52,7 @@ async def open_client(
     A connection serves one request, so that each request's address is resolved and checked.
     """
     connector = aiohttp.TCPConnector(
-        limit=CONNECTIONS_MAX,
+        limit=0,  # as many as the worker runs jobs: one that waits here would count as a timeout
         force_close=True,
         use_dns_cache=False,
         socket_factory=make_socket_factory(allow_private=allow_private_addresses),
@@ -130,6 +129,8 @@ def _code(error: Exception) -> str:
     match error:
         case TimeoutError():
             return "TIMEOUT"
+        case aiohttp.InvalidURL():
+            return "BAD_URL"
         case aiohttp.ClientConnectorError(os_error=AddressForbidden()):
             return "ADDRESS_FORBIDDEN"
         case aiohttp.ClientSSLError():

@@ -11,7 +11,7 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
-from holdfast import BadArguments, ConfigurationError, Context, Holdfast, Retry
+from holdfast import ConfigurationError, Context, Holdfast, Retry
 from holdfast.domain import codec
 from holdfast.webhooks import addresses, checking, limits, signing
 from holdfast.webhooks.delivering import Deliverer
@@ -73,6 +73,11 @@ class Webhooks:
         if not 0 < timeout_seconds <= limits.TIMEOUT_SECONDS_MAX:
             raise ConfigurationError(
                 f"timeout_seconds must be more than 0 and at most {limits.TIMEOUT_SECONDS_MAX:g}"
+            )
+        if not limits.GUARD_SECONDS_MIN <= guard_seconds <= limits.GUARD_SECONDS_MAX:
+            raise ConfigurationError(
+                f"guard_seconds must be {limits.GUARD_SECONDS_MIN:g} to"
+                f" {limits.GUARD_SECONDS_MAX:g}, not {guard_seconds}"
             )
         self._hf = hf
         self._https_only = https_only
@@ -136,7 +141,7 @@ class Webhooks:
         signing.check_secret(preset, chosen_secret)
         subscription = NewSubscription(
             id=self._hf.new_id(),
-            tenant=checking.tenant(tenant),
+            tenant=checking.name("tenant", tenant),
             url=url,
             event_types=checking.event_types(event_types),
             preset=preset,
@@ -189,18 +194,14 @@ class Webhooks:
         The same id twice is one event. With a `connection` of `hf.transaction()` or
         `ctx.completing()` it is published when that is committed, or not at all.
         """
-        checking.event_types([event_type])
-        if occurred_at is not None and occurred_at.tzinfo is None:
-            raise BadArguments("occurred_at needs a time zone: datetime(..., tzinfo=...)")
-        body = codec.encode_arguments(dict(payload), bytes_max=limits.PAYLOAD_BYTES_MAX)
         draft = {
-            "id": id or self._hf.new_id(),
-            "tenant": checking.tenant(tenant),
-            "event_type": event_type,
-            "aggregate_type": aggregate_type,
-            "aggregate_id": aggregate_id,
-            "occurred_at": occurred_at,
-            "payload": body.decode(),
+            "id": self._hf.new_id() if id is None else checking.id(id),
+            "tenant": checking.name("tenant", tenant),
+            "event_type": checking.event_type(event_type),
+            "aggregate_type": checking.name("aggregate_type", aggregate_type),
+            "aggregate_id": checking.name("aggregate_id", aggregate_id),
+            "occurred_at": checking.time(occurred_at),
+            "payload": checking.payload(payload),
         }
         async with self._joined(connection) as joined:
             return await self._publish(joined, draft)
@@ -243,33 +244,38 @@ class Webhooks:
 
     async def _subscriptions(self, connection: Any, tenant: str | None) -> list[Subscription]:
         rows = await self._tables.on(connection).all(
-            "subscriptions_of_tenant", _SubscriptionRow, tenant=tenant
+            "subscriptions_of_tenant", _SubscriptionRow, tenant=checking.name("tenant", tenant)
         )
         return [row.subscription() for row in rows]
 
     async def sagas(self, *, event_id: UUID) -> list[Saga]:
         """The sagas of an event, oldest first; those that were requeued come last."""
         async with self._hf.transaction(read_only=True) as connection:
-            return await self._tables.on(connection).all("sagas_of_event", Saga, event_id=event_id)
+            return await self._tables.on(connection).all(
+                "sagas_of_event", Saga, event_id=checking.id(event_id)
+            )
 
     async def attempts(self, saga_id: UUID) -> list[Attempt]:
         async with self._hf.transaction(read_only=True) as connection:
             return await self._tables.on(connection).all(
-                "attempts_of_saga", Attempt, saga_id=saga_id
+                "attempts_of_saga", Attempt, saga_id=checking.id(saga_id)
             )
 
     async def dead_letters(
         self, *, tenant: str | None = None, limit: int = 100
     ) -> list[DeadLetter]:
         """A tenant's dead letters, newest first."""
-        rows_max = min(limit, limits.DEAD_LETTERS_PAGE_MAX)
         async with self._hf.transaction(read_only=True) as connection:
             return await self._tables.on(connection).all(
-                "dead_letters_of_tenant", DeadLetter, tenant=tenant, rows_max=rows_max
+                "dead_letters_of_tenant",
+                DeadLetter,
+                tenant=checking.name("tenant", tenant),
+                rows_max=checking.rows_max(limit),
             )
 
     async def requeue(self, dead_letter_id: UUID) -> Saga:
         """Begin a new saga for a dead letter's event; asked twice, answer the same one."""
+        checking.id(dead_letter_id)
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)
             is_new = await statements.execute(
@@ -285,9 +291,10 @@ class Webhooks:
 
 def _is_same(event: Event, draft: Mapping[str, Any]) -> bool:
     """Is it published again, or another one with its id?"""
-    for name in ("tenant", "event_type", "aggregate_type", "aggregate_id"):
+    for name in ("tenant", "aggregate_type", "aggregate_id"):
         if getattr(event, name) != draft[name]:
             return False
     if draft["occurred_at"] not in (None, event.occurred_at):
         return False
-    return bool(msgspec.json.decode(event.payload) == msgspec.json.decode(draft["payload"]))
+    told = codec.body_hash(draft["event_type"], draft["payload"].encode())
+    return told == codec.body_hash(event.event_type, event.payload.encode())

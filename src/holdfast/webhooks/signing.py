@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -14,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.domain.texts import UNSTORABLE
 from holdfast.webhooks.errors import BadEndpoint
 from holdfast.webhooks.limits import SECRET_BYTES, SECRET_BYTES_MAX, SECRET_BYTES_MIN
 from holdfast.webhooks.rows import Preset
@@ -46,7 +46,11 @@ def make_secret(preset: Preset) -> str:
 
 
 def check_secret(preset: Preset, secret: str) -> None:
-    """Refuse a secret that can't sign, without repeating it."""
+    """Refuse a secret that can't sign or can't be stored, without repeating it."""
+    if not isinstance(secret, str):
+        raise BadEndpoint(f"a secret is a str, not {type(secret).__name__}")
+    if UNSTORABLE.search(secret):
+        raise BadEndpoint("a secret has no NUL characters and no lone surrogates")
     size = len(_key(preset, secret))
     if not SECRET_BYTES_MIN <= size <= SECRET_BYTES_MAX:
         raise BadEndpoint(
@@ -69,7 +73,7 @@ def _key(preset: Preset, secret: str) -> bytes:
         raise BadEndpoint(f"a secret begins with {PREFIX}")
     try:
         return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
-    except binascii.Error:
+    except ValueError:
         raise BadEndpoint(f"a secret is {PREFIX} and base64") from None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from holdfast_systems.compute.limits import ARTIFACTS_MAX, KIND_CHARS_MAX, URL_C
 
 # What may be served to browsers, from the API's own address.
 MEDIA_TYPES = ("image/svg+xml", "application/json", "text/plain")
+_NOT_IN_ADDRESSES = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
 class _Artifact(msgspec.Struct, frozen=True):
@@ -25,7 +27,7 @@ class _Artifact(msgspec.Struct, frozen=True):
     media_type: str
     data: str | None = None
     url: str | None = None
-    expires_at: datetime | None = None
+    expires_at: Annotated[datetime, Meta(tz=True)] | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -78,16 +80,26 @@ def _stored(sent: _Artifact) -> Artifact:
         url, content = f"/jobs/artifact/{artifact_id}", sent.data.encode()
     else:
         url, content = sent.url or "", None
-        _check_url(url)
-    if sent.expires_at is not None and sent.expires_at.tzinfo is None:
-        raise ContractBroken(["expires_at of an artifact has no time zone"])
-    return Artifact(artifact_id, sent.kind, url, sent.media_type, content, sent.expires_at)
+        if not _is_address(url):
+            raise ContractBroken(["an artifact needs data, or an http address"])
+    expires_at = sent.expires_at and _in_utc(sent.expires_at)
+    return Artifact(artifact_id, sent.kind, url, sent.media_type, content, expires_at)
 
 
-def _check_url(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc or len(url) > URL_CHARS_MAX:
-        raise ContractBroken(["an artifact needs data, or an http address"])
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    is_web = parts.scheme in ("http", "https") and bool(parts.netloc)
+    return is_web and len(url) <= URL_CHARS_MAX and not _NOT_IN_ADDRESSES.search(url)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ContractBroken(["expires_at of an artifact is beyond the calendar"]) from None
 
 
 def _score(results: list[Any]) -> Decimal | None:

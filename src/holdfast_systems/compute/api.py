@@ -14,8 +14,10 @@ from uuid import UUID, uuid4
 import msgspec
 from fastapi import FastAPI, Header, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 from holdfast import StoreUnavailable
+from holdfast_systems.compute.bodies import TooLarge, read_body
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown
 from holdfast_systems.compute.limits import BODY_BYTES_MAX
 from holdfast_systems.compute.rows import JobRow, RunRequest
@@ -40,6 +42,7 @@ def make_api(compute: Compute, **options: Any) -> FastAPI:
     api = FastAPI(title="Compute", **options)
     api.middleware("http")(_correlate)
     api.add_exception_handler(StoreUnavailable, _unavailable)
+    api.add_exception_handler(ClientDisconnect, _gone)
     records = compute.records
 
     async def own_job(job_id: UUID, tenant: UUID | None) -> JobRow:
@@ -50,7 +53,7 @@ def make_api(compute: Compute, **options: Any) -> FastAPI:
 
     @api.post("/jobs/run", status_code=202, openapi_extra={"requestBody": _BODY})
     async def run(request: Request, tenant: Tenant = None) -> dict[str, str]:
-        asked = _decoded(await _body(request))
+        asked = await _asked(request)
         try:
             job_id = await compute.run(asked, tenant, request.state.correlation_id)
         except ContractUnknown as error:
@@ -109,21 +112,19 @@ async def _unavailable(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": detail}, status_code=503, headers={"retry-after": "1"})
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_BYTES_MAX:
-            raise _refused(413, "TOO_LARGE", f"a request has at most {BODY_BYTES_MAX} bytes")
-    return body
+async def _gone(_request: Request, _error: Exception) -> Response:
+    """Answer a client that went away while it was sending: nobody reads it."""
+    return Response(status_code=400)
 
 
-def _decoded(body: bytes) -> RunRequest:
+async def _asked(request: Request) -> RunRequest:
     try:
-        return msgspec.json.decode(body, type=RunRequest)
+        return msgspec.json.decode(await read_body(request, BODY_BYTES_MAX), type=RunRequest)
+    except TooLarge as error:
+        raise _refused(413, "TOO_LARGE", str(error)) from None
     except msgspec.ValidationError as error:
         raise _refused(422, "REQUEST_INVALID", str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _refused(400, "NO_JSON", f"the body is no JSON: {error}") from None
 
 

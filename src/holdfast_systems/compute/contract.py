@@ -111,9 +111,6 @@ class Contracts:
             raise ContractUnknown(f"there is no contract {definition}@{version}")
         return self._known[definition, version]
 
-    def __iter__(self) -> Iterator[Contract]:
-        return iter(self._known.values())
-
 
 def load_contracts(folder: Traversable | None = None) -> Contracts:
     """Register every contract of a folder; those of this package by default."""

@@ -3,6 +3,7 @@
 from typing import Final
 
 BODY_BYTES_MAX: Final = 256 * 1024  # of one request to the API
+INPUTS_BYTES_MAX: Final = 1024 * 1024  # of one request to the AppServer
 INPUTS_DEPTH_MAX: Final = 32  # how deep lists and objects may be nested, after the defaults
 APP_ID_CHARS_MAX: Final = 100
 PRIORITY_DEFAULT: Final = 100
@@ -12,6 +13,8 @@ OUTPUTS_BYTES_MAX: Final = 4 * 1024 * 1024  # of one answer of the AppServer
 ARTIFACTS_MAX: Final = 20  # of one answer
 KIND_CHARS_MAX: Final = 50
 URL_CHARS_MAX: Final = 2000
+
+RETRY_AFTER_SECONDS_MAX: Final = 3600  # the longest that is honoured
 
 CONTRACT_ERRORS_MAX: Final = 20  # told about one document
 ERROR_CHARS_MAX: Final = 300  # of one such error, and of what an AppServer said

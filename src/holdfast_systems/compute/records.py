@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
+
 from holdfast import Holdfast
 from holdfast_systems.compute.answers import Answer, Artifact
 from holdfast_systems.compute.rows import (
     ArtifactRow,
-    ClaimRow,
     ContentRow,
+    HolderRow,
     JobRow,
     RequestRow,
     ResultRow,
@@ -22,30 +24,23 @@ class Records:
         self._hf = hf
         self._tables = hf.tables("compute", package="holdfast_systems.compute")
 
-    async def claim(self, connection: Any, inputs_hash: str) -> UUID | None:
-        """Claim a hash for the transaction; answer the job that has it, unless that one ended
-        without a result. Two who claim the same wait for each other."""
+    async def claim(self, connection: Any, inputs_hash: str, job_id: UUID) -> UUID:
+        """Answer which job has this hash: another one, unless that ended without a result, or this
+        one from now on. Two who claim the same wait for each other."""
         statements = self._tables.on(connection)
-        claim = await statements.one("claim_hash", ClaimRow, inputs_hash=inputs_hash)
-        if claim is None or claim.job_id is None:
-            return None
-        job = await statements.one("find_job", JobRow, id=claim.job_id)
-        return claim.job_id if job is not None and job.may_answer else None
+        names = {"inputs_hash": inputs_hash, "job_id": job_id}
+        holder = await statements.one("claim_hash", HolderRow, **names)
+        if holder is None or holder.job_id == job_id:
+            return job_id
+        # By a statement of its own, which sees what was committed while the first one waited.
+        job = await statements.one("find_job", JobRow, id=holder.job_id)
+        if job is not None and job.may_answer:
+            return holder.job_id
+        await statements.execute("give_hash", **names)
+        return job_id
 
     async def insert(self, connection: Any, request: RequestRow) -> None:
-        statements = self._tables.on(connection)
-        await statements.execute(
-            "insert_job",
-            id=request.id,
-            tenant_id=request.tenant_id,
-            app_id=request.app_id,
-            definition=request.definition,
-            version=request.version,
-            inputs_hash=request.inputs_hash,
-            payload_json=request.payload_json,
-            priority=request.priority,
-        )
-        await statements.execute("give_hash", inputs_hash=request.inputs_hash, job_id=request.id)
+        await self._tables.on(connection).execute("insert_job", **msgspec.structs.asdict(request))
 
     async def request_of(self, job_id: UUID, inputs_hash: str) -> RequestRow | None:
         """The request of this job; a job that was requeued takes over that of the old one."""
@@ -57,13 +52,16 @@ class Records:
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)
             await statements.execute("adopt_job", id=job_id, inputs_hash=inputs_hash)
-            return await statements.one("find_request", RequestRow, id=job_id)
+            adopted = await statements.one("find_request", RequestRow, id=job_id)
+            if adopted is not None:
+                await self.claim(connection, inputs_hash, job_id)
+        return adopted
 
     async def answered(self, inputs_hash: str) -> UUID | None:
         """The job that has a result for this hash."""
         async with self._hf.transaction(read_only=True) as connection:
             statements = self._tables.on(connection)
-            found = await statements.one("find_answer", ClaimRow, inputs_hash=inputs_hash)
+            found = await statements.one("find_answer", HolderRow, inputs_hash=inputs_hash)
         return None if found is None else found.job_id
 
     async def copied(self, job_id: UUID) -> Answer | None:

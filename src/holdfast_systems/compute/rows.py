@@ -54,8 +54,8 @@ class JobRow(msgspec.Struct, frozen=True):
         return self.status in ("queued", "running", "succeeded")
 
 
-class ClaimRow(msgspec.Struct, frozen=True):
-    job_id: UUID | None
+class HolderRow(msgspec.Struct, frozen=True):
+    job_id: UUID
 
 
 class ResultRow(msgspec.Struct, frozen=True):

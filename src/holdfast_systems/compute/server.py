@@ -21,7 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 def make_app() -> FastAPI:
-    logging.basicConfig(level=logging.INFO)
+    lines = logging.StreamHandler()
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s %(fields)s"
+    lines.setFormatter(logging.Formatter(form, defaults={"fields": ""}))
+    logging.basicConfig(level=logging.INFO, handlers=[lines])
     return make_api(compute, lifespan=partial(working, compute.hf))
 
 

@@ -46,18 +46,13 @@ class Compute:
         known = await self.records.answered(name)
         if known is not None:
             return known
+        job_id = self.hf.new_id()
         async with self.hf.transaction() as connection:
-            holder = await self.records.claim(connection, name)
-            if holder is not None:
+            holder = await self.records.claim(connection, name, job_id)
+            if holder != job_id:
                 return holder
-            job = await self._job.options(
-                connection=connection,
-                priority=asked.priority,
-                tenant=None if tenant is None else str(tenant),
-                correlation_id=correlation_id,
-            ).enqueue(asked.definition, asked.version, name)
             request = RequestRow(
-                id=job.id,
+                id=job_id,
                 tenant_id=tenant,
                 app_id=asked.app_id,
                 definition=asked.definition,
@@ -67,7 +62,14 @@ class Compute:
                 priority=asked.priority,
             )
             await self.records.insert(connection, request)
-        return job.id
+            await self._job.options(
+                id=job_id,
+                connection=connection,
+                priority=asked.priority,
+                tenant=None if tenant is None else str(tenant),
+                correlation_id=correlation_id,
+            ).enqueue(asked.definition, asked.version, name)
+        return job_id
 
     async def _compute(self, ctx: Context, definition: str, version: str, inputs_hash: str) -> None:
         _tell(ctx, definition, version, "running")
@@ -111,7 +113,11 @@ async def compute_http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 def _tell(ctx: Context, definition: str, version: str, status: str) -> None:
-    _log.info(
-        "cid=%s job_id=%s status=%s attempt=%d %s@%s",
-        *(ctx.correlation_id, ctx.job_id, status, ctx.attempt, definition, version),
-    )
+    fields = {
+        "cid": ctx.correlation_id,
+        "job_id": ctx.job_id,
+        "status": status,
+        "attempt": ctx.attempt,
+        "definition": f"{definition}@{version}",
+    }
+    _log.info(status, extra={"event": status, "fields": fields})

@@ -7,7 +7,11 @@ import msgspec
 from yarl import URL
 
 from holdfast import Permanent, RetryAfter, Transient
-from holdfast_systems.compute.limits import ERROR_CHARS_MAX, OUTPUTS_BYTES_MAX
+from holdfast_systems.compute.limits import (
+    ERROR_CHARS_MAX,
+    OUTPUTS_BYTES_MAX,
+    RETRY_AFTER_SECONDS_MAX,
+)
 
 CORRELATION_HEADER = "x-correlation-id"
 # Said of the moment, not of the request.
@@ -46,12 +50,14 @@ async def solve(
     _check_status(response, body)
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise Permanent("the AppServer's answer is no JSON", code="OUTPUTS_INVALID") from None
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    body = b""
+    if response.status != 200:
+        return await response.content.read(ERROR_CHARS_MAX)
+    body = bytearray()
     async for piece in response.content.iter_chunked(64 * 1024):
         body += piece
         if len(body) > OUTPUTS_BYTES_MAX:
@@ -59,14 +65,14 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
                 f"the AppServer's answer is longer than {OUTPUTS_BYTES_MAX} bytes",
                 code="OUTPUTS_TOO_LARGE",
             )
-    return body
+    return bytes(body)
 
 
 def _check_status(response: aiohttp.ClientResponse, body: bytes) -> None:
     status = response.status
     if status == 200:
         return
-    told = " ".join(body[:ERROR_CHARS_MAX].decode("utf-8", "replace").split())
+    told = " ".join(body.decode("utf-8", "replace").split())
     text = (
         f"the AppServer answered {status}: {told}" if told else f"the AppServer answered {status}"
     )
@@ -74,6 +80,6 @@ def _check_status(response: aiohttp.ClientResponse, body: bytes) -> None:
         raise Permanent(text, code="APP_4XX" if status >= 400 else "APP_ANSWER")
     code = "APP_5XX" if status >= 500 else "APP_BUSY"
     seconds = response.headers.get("retry-after", "")
-    if seconds.isascii() and seconds.isdigit() and len(seconds) < 6:
-        raise RetryAfter(int(seconds), text, code=code)
+    if seconds.isascii() and seconds.isdigit():
+        raise RetryAfter(min(int(seconds[:9]), RETRY_AFTER_SECONDS_MAX), text, code=code)
     raise Transient(text, code=code)

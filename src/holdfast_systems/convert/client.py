@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class GatewayClient:
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:
-    if not response.ok or response.status >= 300:
+    if not 200 <= response.status < 300:
         detail = (await response.content.read(GATEWAY_ERROR_BYTES_MAX)).decode("utf-8", "replace")
         return Answer(
             response.status,
@@ -78,7 +79,7 @@ async def _read(response: aiohttp.ClientResponse) -> Answer:
             text = f"the gateway's XML is larger than {XML_BYTES_MAX // MIB} MiB"
             return Answer(response.status, failure=Permanent(text, code=failures.GW_5XX))
     try:
-        check_xml(bytes(xml))
+        await asyncio.to_thread(check_xml, bytes(xml))
     except NotXml as error:
         text = failures.one_line(f"the gateway's answer can't be used: {error}")
         return Answer(response.status, failure=Transient(text, code=failures.GW_5XX))

@@ -44,10 +44,8 @@ def check_mapping(mapping: str, allowed: tuple[str, ...]) -> None:
         )
 
 
-def of_status(status: int, headers: Mapping[str, str], detail: str) -> JobError | None:
-    """What the gateway's answer comes to; None if it is a success."""
-    if 200 <= status < 300:
-        return None
+def of_status(status: int, headers: Mapping[str, str], detail: str) -> JobError:
+    """What an answer comes to that is no success."""
     text = one_line(f"the gateway answered {status}{': ' if detail else ''}{detail}")
     if status < 500 and status not in _WORTH_ANOTHER_TRY:
         return Permanent(text, code=GW_4XX)
@@ -63,7 +61,7 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
         return float(min(int(value[:9]), RETRY_AFTER_SECONDS_MAX))
     try:
         wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers.get("Date", ""))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return min(max(0.0, wait.total_seconds()), RETRY_AFTER_SECONDS_MAX)
 

@@ -8,8 +8,11 @@ from pathlib import Path
 from uuid import UUID, uuid4
 from xml.parsers import expat
 
+# A parser at work stops all other threads, also the one that renews the leases.
+SLICE_BYTES = 256 * 1024
 
-class NotXml(ValueError):
+
+class NotXml(Exception):
     pass
 
 
@@ -17,8 +20,8 @@ class Files:
     """File names are made of ids alone: the name that a user gave is never part of a path."""
 
     def __init__(self, uploads: Path, results: Path) -> None:
-        self.uploads = uploads
-        self.results = results
+        self.uploads = uploads.absolute()
+        self.results = results.absolute()
 
     def make_folders(self) -> None:
         self.uploads.mkdir(parents=True, exist_ok=True)
@@ -84,8 +87,10 @@ def check_xml(content: bytes) -> None:
     parser = expat.ParserCreate()
     parser.EntityDeclHandler = _refuse_entity
     try:
-        parser.Parse(content, True)
-    except expat.ExpatError as error:
+        for start in range(0, len(content), SLICE_BYTES):
+            parser.Parse(content[start : start + SLICE_BYTES], False)
+        parser.Parse(b"", True)
+    except (expat.ExpatError, LookupError, ValueError) as error:  # two are about its encoding
         raise NotXml(f"it is not well-formed XML: {error}") from error
 
 

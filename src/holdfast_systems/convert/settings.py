@@ -34,8 +34,7 @@ class ConvertSettings:
     mappings: tuple[str, ...] = MAPPINGS
 
     def __post_init__(self) -> None:
-        address = urlsplit(self.gateway_url)
-        if address.scheme not in ("http", "https") or not address.hostname:
+        if not _is_address(self.gateway_url):
             raise ConfigurationError("GATEWAY_URL must look like http://gateway:8080")
         if not self.gateway_timeout_seconds > 0:
             raise ConfigurationError("GATEWAY_TIMEOUT_MS must be more than 0")
@@ -71,12 +70,18 @@ class ConvertSettings:
         return Holdfast(self.database_url, concurrency=self.concurrency, **lease)
 
 
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Reading the port checks it.
+        is_whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return is_whole and parts.scheme in ("http", "https") and not parts.query + parts.fragment
+
+
 def _seconds(milliseconds: str) -> float:
     return int(milliseconds) / 1000
-
-
-def _folder(path: str) -> Path:
-    return Path(path).absolute()
 
 
 _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -86,8 +91,8 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "WORKER_LEASE_TTL_SEC": ("lease_seconds", float),
     "GATEWAY_TIMEOUT_MS": ("gateway_timeout_seconds", _seconds),
     "RETRY_MAX_ATTEMPTS": ("max_attempts", int),
-    "UPLOADS_DIR": ("uploads_dir", _folder),
-    "RESULTS_DIR": ("results_dir", _folder),
+    "UPLOADS_DIR": ("uploads_dir", Path),
+    "RESULTS_DIR": ("results_dir", Path),
 }
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 from uuid import UUID, uuid4
 
 import aiohttp
 import msgspec
 
-from holdfast import Holdfast
+from holdfast import Holdfast, HoldfastError
 from holdfast_systems.compute import Compute, ComputeSettings
 from holdfast_systems.demos.frame import Stage
 
@@ -44,6 +45,7 @@ async def run(stage: Stage) -> None:
             api = await stage.start("api", "holdfast_systems.compute.server", env=settings)
             http = await stack.enter_async_context(aiohttp.ClientSession(api.address))
         job_id = await _ask(stage, http)
+        stack.push_async_callback(_cancel, hf, job_id)
         await _fail_once(stage, http, hf, job_id)
         await _look_at_result(stage, http, job_id)
         await _ask_again(stage, http, job_id, solver.address)
@@ -56,6 +58,12 @@ async def _ask(stage: Stage, http: aiohttp.ClientSession) -> str:
         job_id: str = answer["job_id"]
         step.says(f"202, job {job_id}")
     return job_id
+
+
+async def _cancel(hf: Holdfast, job_id: str) -> None:
+    """Leave nothing behind that the worker of the next demonstration would take."""
+    with suppress(HoldfastError):
+        await hf.cancel(UUID(job_id))
 
 
 async def _fail_once(stage: Stage, http: aiohttp.ClientSession, hf: Holdfast, job_id: str) -> None:
@@ -134,10 +142,12 @@ async def _wait(
     headers: dict[str, str] = TENANT,
 ) -> dict[str, Any]:
     """Look at the status until it is as expected."""
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while True:
-            _, body = await _get(http, f"/jobs/status/{job_id}", headers)
-            told: dict[str, Any] = msgspec.json.decode(body)
-            if holds(told):
-                return told
-            await asyncio.sleep(LOOK_SECONDS)
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while True:
+        _, body = await _get(http, f"/jobs/status/{job_id}", headers)
+        told: dict[str, Any] = msgspec.json.decode(body)
+        if holds(told):
+            return told
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {WAIT_SECONDS_MAX:g} s it is still this: {told}")
+        await asyncio.sleep(LOOK_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -128,12 +129,14 @@ async def _submit_while_down(stage: Stage, convert: Convert, pdf: bytes, gateway
 
 
 async def _until_failed_once(hf: Holdfast, job_id: UUID) -> Job:
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while True:
-            job = await hf.get(job_id)
-            if job.state is not State.RUNNING and job.error_code:
-                return job
-            await asyncio.sleep(LOOK_SECONDS)
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while True:
+        job = await hf.get(job_id)
+        if job.state is not State.RUNNING and job.error_code:
+            return job
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {WAIT_SECONDS_MAX:g} s the job is still {job.state}")
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _retry(stage: Stage, convert: Convert, job_id: UUID, gateway: Service) -> None:

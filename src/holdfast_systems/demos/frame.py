@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
+from holdfast import ConfigurationError
 from holdfast_systems.demos.processes import Running, Service, start_service, start_worker
 
-R = TypeVar("R", bound=Running)
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 @dataclass
@@ -31,7 +34,10 @@ class Step:
     def expects(self, holds: bool, what: str) -> None:
         """Note a failure if it does not hold; the demonstration goes on."""
         if not holds:
-            self.failures.append(what)
+            self.failures.append(f"not so: {what}")
+
+    def failed(self, error: Exception) -> None:
+        self.failures.append(_shown(error))
 
 
 @dataclass(frozen=True)
@@ -66,10 +72,16 @@ class Stage:
         try:
             yield step
         except Exception as error:
-            step.failures.append(f"{type(error).__name__}: {error}")
+            step.failed(error)
             raise
         finally:
             step.seconds = time.monotonic() - started
+
+    def failed(self, error: Exception) -> None:
+        """Note an error; one that no step has met gets a row of its own."""
+        if not any(_shown(error) in step.failures for step in self.steps):
+            self.steps.append(Step("go on" if self.steps else "begin"))
+            self.steps[-1].failed(error)
 
     def made(self, path: Path, what: str) -> None:
         self.files.append(Made(path, what))
@@ -83,8 +95,10 @@ class Stage:
         arguments: Sequence[str] = (),
     ) -> Service:
         """Start a server on a free port; it is stopped at the end."""
-        starting = start_service(name, module, self.folder, env or {}, arguments)
-        return await self._keep(starting)
+        service = await start_service(name, module, self.folder, env or {}, arguments)
+        self._running.append(service)
+        await service.read_address()
+        return service
 
     async def worker(
         self,
@@ -97,30 +111,43 @@ class Stage:
         """Start a real `holdfast worker` on this stage's database; it is stopped at the end."""
         all_env = {"HOLDFAST_DATABASE_URL": self.url, **(env or {})}
         options = [f"--concurrency={concurrency}"]
-        return await self._keep(start_worker(name, target, self.folder, all_env, options))
-
-    async def _keep(self, starting: Awaitable[R]) -> R:
-        running = await starting
+        running = await start_worker(name, target, self.folder, all_env, options)
         self._running.append(running)
         return running
 
     async def clear(self) -> None:
-        for running in reversed(self._running):
-            await running.stop()
+        """Stop all processes, and remove the folder."""
+        try:
+            for running in reversed(self._running):
+                await running.stop()
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Do so at once, as when nobody waits any longer."""
+        for running in self._running:
+            running.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @asynccontextmanager
 async def open_stage(system: str, out: Path, database: str | None = None) -> AsyncIterator[Stage]:
     """Set up a stage, and stop at the end whatever runs on it."""
     stage = _make_stage(system, out, database)
+    # A second Ctrl-C ends the event loop here and now.
+    atexit.register(stage.drop)
     try:
         yield stage
     finally:
         await stage.clear()
-        shutil.rmtree(stage.folder, ignore_errors=True)
+        atexit.unregister(stage.drop)
 
 
 def _make_stage(system: str, out: Path, database: str | None) -> Stage:
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise ConfigurationError(f"no files can be written to {out}: {error.strerror}") from error
     folder = Path(tempfile.mkdtemp(prefix=f"holdfast-{system}-"))
     return Stage(system, out.resolve(), folder, database)

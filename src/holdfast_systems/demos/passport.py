@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import aiohttp
 import msgspec
@@ -28,7 +27,8 @@ from holdfast_systems.passport import (
 )
 from holdfast_systems.passport.files import PAYLOAD, RECEIPT, read_files, write_files
 
-TENANT = "kelp"
+# No secret: workers of two demonstrations on one database sign for each other.
+KEYS = {"active": "demo-1", "keys": {"demo-1": b64encode(b"demonstration".ljust(32)).decode()}}
 LOOK_SECONDS = 0.05
 WAIT_SECONDS_MAX = 20.0
 
@@ -68,6 +68,8 @@ class Play:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        # A tenant of its own: the database may have seen this demonstration before.
+        self.tenant = f"demo-{uuid4()}"
         self.keys_file = stage.folder / "keys.json"
         self.hf = Holdfast(stage.url)
         self.webhooks = Webhooks(self.hf, https_only=False, allow_private_addresses=True)
@@ -81,7 +83,7 @@ class Play:
 
     @property
     def version_id(self) -> UUID:
-        return self.order.version_id(TENANT)
+        return self.order.version_id(self.tenant)
 
 
 async def run(stage: Stage) -> None:
@@ -108,8 +110,7 @@ async def run(stage: Stage) -> None:
 
 async def _start(play: Play) -> None:
     stage = play.stage
-    key = b64encode(secrets.token_bytes(32)).decode()
-    play.keys_file.write_text(json.dumps({"active": "demo-1", "keys": {"demo-1": key}}))
+    play.keys_file.write_text(json.dumps(KEYS))
     play.receiver = await stage.start("receiver", "holdfast_systems.demos.receiver")
     await play.hf.migrate()
     environment = {
@@ -122,12 +123,12 @@ async def _start(play: Play) -> None:
 
 async def _read(play: Play, step: Step) -> None:
     passport = play.passport
-    snapshot_id = await passport.open_snapshot(TENANT)
+    snapshot_id = await passport.open_snapshot(play.tenant)
     document = BILL_OF_MATERIALS.encode()
-    added = await passport.add_document(TENANT, snapshot_id, "bill-of-materials.csv", document)
+    added = await passport.add_document(play.tenant, snapshot_id, "bill-of-materials.csv", document)
     found = await play.hf.result(added.job.id, WAIT_SECONDS_MAX)
-    rules_id = await passport.add_rules(TENANT, json.dumps(RULES).encode())
-    await passport.publish_rules(TENANT, rules_id)
+    rules_id = await passport.add_rules(play.tenant, json.dumps(RULES).encode())
+    await passport.publish_rules(play.tenant, rules_id)
     play.order = await passport.order(
         passport_id=play.hf.new_id(), snapshot_id=snapshot_id, rules_id=rules_id, build_id="demo"
     )
@@ -136,9 +137,9 @@ async def _read(play: Play, step: Step) -> None:
 
 
 async def _refuse(play: Play, step: Step) -> None:
-    rules_id = await play.passport.add_rules(TENANT, json.dumps(NONSENSE).encode())
+    rules_id = await play.passport.add_rules(play.tenant, json.dumps(NONSENSE).encode())
     try:
-        await play.passport.publish_rules(TENANT, rules_id)
+        await play.passport.publish_rules(play.tenant, rules_id)
     except PassportError as error:
         step.says(error.code)
         step.expects(error.code == "RULE_TYPE_ERROR", "RULE_TYPE_ERROR")
@@ -147,7 +148,7 @@ async def _refuse(play: Play, step: Step) -> None:
 
 
 async def _compile_too_early(play: Play, step: Step) -> Job:
-    job = await play.passport.compile(TENANT, play.order)
+    job = await play.passport.compile(play.tenant, play.order)
     try:
         await play.hf.result(job.id, WAIT_SECONDS_MAX)
     except JobFailed as failed:
@@ -160,13 +161,13 @@ async def _compile_too_early(play: Play, step: Step) -> Job:
 
 async def _issue(play: Play, step: Step, failed: Job) -> None:
     await _listen(play)
-    await play.passport.seal_snapshot(TENANT, play.order.snapshot_id)
+    await play.passport.seal_snapshot(play.tenant, play.order.snapshot_id)
     following: object = (await play.hf.retry(failed.id)).id
     while following is not None:
         result = await play.hf.result(UUID(str(following)), WAIT_SECONDS_MAX)
         following = result.get("next_job_id")
     play.event_id = UUID(result["event_id"])
-    version = await play.passport.version(TENANT, play.version_id)
+    version = await play.passport.version(play.tenant, play.version_id)
     fields = json.loads(version.payload)["fields"]
     step.says(f"{fields['mass_kg']} kg, {fields['recycled_percent']} % recycled")
     step.expects(fields["mass_kg"] == "113.4", "113.4 kg")
@@ -177,7 +178,7 @@ async def _listen(play: Play) -> None:
     """Subscribe an endpoint that answers 503 first."""
     url = f"{play.receiver.address}/hooks/passport"
     subscription = await play.webhooks.subscribe(
-        url, event_types=["PASSPORT_SIGNED"], tenant=TENANT, preset="bpc"
+        url, event_types=["PASSPORT_SIGNED"], tenant=play.tenant, preset="bpc"
     )
     told = {"secret": subscription.secret, "answers": [503, 200]}
     async with aiohttp.ClientSession() as client:
@@ -207,10 +208,10 @@ async def _announce(play: Play, step: Step) -> None:
 
 async def _verify(play: Play, step: Step) -> None:
     out, passport = play.stage.out, play.passport
-    version = await passport.version(TENANT, play.version_id)
-    proof = await passport.prove(TENANT, play.version_id, "CASE-AL-01")
+    version = await passport.version(play.tenant, play.version_id)
+    proof = await passport.prove(play.tenant, play.version_id, "CASE-AL-01")
     sealed = msgspec.structs.replace(
-        await passport.sealed(TENANT, play.version_id), proofs=(proof,)
+        await passport.sealed(play.tenant, play.version_id), proofs=(proof,)
     )
     trusted = play.keys().public_keys()
     write_files(out, sealed, trusted[sealed.key_id])
@@ -226,7 +227,7 @@ async def _verify(play: Play, step: Step) -> None:
 
 
 async def _scan(play: Play, step: Step) -> None:
-    version = await play.passport.version(TENANT, play.version_id)
+    version = await play.passport.version(play.tenant, play.version_id)
     reader = shutil.which("zbarimg")
     if reader is None:
         step.says(f"no reader here; it says {version.qr_text[:40] if version.qr_text else ''}...")

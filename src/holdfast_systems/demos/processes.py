@@ -9,6 +9,7 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 START_SECONDS_MAX = 30.0
@@ -53,7 +54,9 @@ class Running:
 
     def _signal(self, which: signal.Signals) -> None:
         if not self.has_ended:
-            os.killpg(self.pid, which)
+            # It may have ended just now, and been waited for by somebody else.
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, which)
 
 
 class Service(Running):
@@ -69,7 +72,9 @@ class Service(Running):
             self.address = json.loads(line)["address"]
         except (TimeoutError, ValueError, KeyError) as error:
             await self.stop()
-            raise ProcessFailed(f"{self.name} did not start; its log: {self.log}") from error
+            lines = self.log.read_text("utf-8", "replace").split("\n")
+            said = next((line.strip() for line in reversed(lines) if line.strip()), "no word")
+            raise ProcessFailed(f"{self.name} did not start: {said}") from error
 
 
 async def start_service(
@@ -77,9 +82,7 @@ async def start_service(
 ) -> Service:
     log = folder / f"{name}.log"
     command = ["-m", module, *arguments]
-    service = Service(name, await _spawn(command, env, log, PIPE), log)
-    await service.read_address()
-    return service
+    return Service(name, await _spawn(command, env, log, PIPE), log)
 
 
 async def start_worker(

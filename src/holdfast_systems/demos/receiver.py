@@ -66,11 +66,16 @@ def make_app() -> FastAPI:
 def is_genuine(secret: str, headers: dict[str, str], body: bytes) -> bool:
     if "x-bpc-signature" in headers:
         expected = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-        return hmac.compare_digest(expected, headers["x-bpc-signature"])
+        return _is_among(expected, [headers["x-bpc-signature"]])
     key = base64.b64decode(secret.removeprefix("whsec_"))
     signed = f"{headers.get('webhook-id')}.{headers.get('webhook-timestamp')}.".encode() + body
     expected = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
-    return expected in headers.get("webhook-signature", "").split(" ")
+    return _is_among(expected, headers.get("webhook-signature", "").split(" "))
+
+
+def _is_among(expected: str, signatures: list[str]) -> bool:
+    """Compare as bytes, in a time that tells nothing."""
+    return any(hmac.compare_digest(expected.encode(), each.encode()) for each in signatures)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 
 from rich.console import Console
@@ -20,6 +22,8 @@ PIPE_COLUMNS = 120
 
 def make_console() -> Console:
     """A pipe gets a table of fixed width, and no colours."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
 
@@ -31,6 +35,7 @@ async def show(systems: Sequence[str], out: Path, database: str | None, console:
         folder = out if len(systems) == 1 else out / system
         stages.append(await _run(system, folder, database, console))
     if len(stages) > 1:
+        console.print("Five systems on Holdfast", style="bold")
         console.print(_overview(stages))
     return all(stage.succeeded for stage in stages)
 
@@ -45,11 +50,11 @@ async def _run(system: str, out: Path, database: str | None, console: Console) -
                 try:
                     await run(stage)
                 except Exception as error:
-                    if stage.succeeded or not stage.steps:
-                        raise
+                    stage.failed(error)
                     logging.getLogger("holdfast").debug("the demonstration failed", exc_info=error)
             if not stage.succeeded:
                 _keep_logs(stage)
+    console.print(stage.system, style="bold")
     console.print(_table(stage))
     return stage
 
@@ -80,16 +85,15 @@ def _keep_logs(stage: Stage) -> None:
 
 
 def _table(stage: Stage) -> Table:
-    table = Table(title=stage.system, title_style="bold", title_justify="left", expand=False)
+    table = Table()
     table.add_column("step")
     table.add_column("outcome")
     table.add_column("time", justify="right")
     for step in stage.steps:
-        failed = "".join(f"\n[red]not so: {escape(failure)}[/]" for failure in step.failures)
         mark = "[red]✗[/]" if step.failures else "[green]✓[/]"
-        table.add_row(
-            f"{mark} {escape(step.what)}", escape(step.outcome) + failed, f"{step.seconds:.2f} s"
-        )
+        failed = [f"[red]{escape(failure)}[/]" for failure in step.failures]
+        outcome = "\n".join([escape(step.outcome), *failed] if step.outcome else failed)
+        table.add_row(f"{mark} {escape(step.what)}", outcome, f"{step.seconds:.2f} s")
     table.add_section()
     for made in stage.files:
         table.add_row(f"[cyan]{escape(_shown(made.path))}[/]", escape(made.what), "")
@@ -97,7 +101,7 @@ def _table(stage: Stage) -> Table:
 
 
 def _overview(stages: Sequence[Stage]) -> Table:
-    table = Table(title="Five systems on Holdfast", title_style="bold", title_justify="left")
+    table = Table()
     for column in ("system", "steps", "files", "outcome"):
         table.add_column(column)
     table.add_column("time", justify="right")

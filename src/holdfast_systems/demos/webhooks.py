@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -73,13 +74,15 @@ class _Shop:
 
     async def ended(self, event: Event, name: str) -> Saga:
         """Wait for the end of the newest saga of this endpoint."""
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while True:
-                sagas = await self.webhooks.sagas(event_id=event.id)
-                saga = [saga for saga in sagas if self.names[saga.subscription_id] == name][-1]
-                if saga.ended_at is not None:
-                    return saga
-                await asyncio.sleep(LOOK_SECONDS)
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while True:
+            sagas = await self.webhooks.sagas(event_id=event.id)
+            saga = [saga for saga in sagas if self.names[saga.subscription_id] == name][-1]
+            if saga.ended_at is not None:
+                return saga
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {WAIT_SECONDS_MAX:g} s it is still this: {saga}")
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _publish(stage: Stage, shop: _Shop) -> Event:

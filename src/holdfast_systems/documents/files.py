@@ -30,8 +30,10 @@ async def upload(salesforce: Salesforce, request_hash: str, name: str, content: 
     try:
         return await salesforce.insert("ContentVersion", fields)
     except SalesforceRefused as error:
+        if error.code != "DUPLICATE_VALUE":
+            raise
         existing = await find_file(salesforce, request_hash)
-        if error.code != "DUPLICATE_VALUE" or existing is None:
+        if existing is None:
             raise
         return existing
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast import Context, StoreUnavailable, Transient
-from holdfast.salesforce import Salesforce
+from holdfast import Context, Permanent, StoreUnavailable, Transient
+from holdfast.salesforce import Salesforce, SalesforceRefused, record_id_of
 from holdfast_systems.documents.files import find_file, upload
 from holdfast_systems.documents.rendering import render
 
@@ -20,6 +20,8 @@ async def generate(
         return {"file_id": await _file_id(ctx, salesforce, template, data, request_hash)}
     except StoreUnavailable as error:
         raise Transient(str(error), code="SALESFORCE_UNAVAILABLE") from error
+    except SalesforceRefused as error:
+        raise Permanent(f"Salesforce refused: {error.text}", code=error.code) from error
 
 
 async def _file_id(
@@ -31,4 +33,5 @@ async def _file_id(
         if existing is not None:
             return existing
     pdf = await asyncio.to_thread(render, template, data)
-    return await upload(salesforce, request_hash, f"{template}-{request_hash[:12]}.pdf", pdf)
+    name = f"{template}-{record_id_of(ctx.job_id)}.pdf"
+    return await upload(salesforce, request_hash, name, pdf)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from holdfast import ConfigurationError, Context, Holdfast, Retry
-from holdfast.salesforce import Salesforce, SalesforceRefused
+from holdfast.salesforce import Salesforce
 from holdfast_systems.documents import limits
 from holdfast_systems.documents.generating import generate
 
@@ -44,7 +44,6 @@ class Documents:
             queue=QUEUE,
             retry=Retry.schedule(limits.RETRY_SECONDS),
             timeout_seconds=limits.GENERATE_SECONDS_MAX,
-            permanent=[SalesforceRefused],
         )(generate_document)
         self._add_client(url)
 

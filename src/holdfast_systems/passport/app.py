@@ -12,16 +12,15 @@ from holdfast.webhooks import Webhooks
 from holdfast_systems.passport.system import Passport
 
 LEASE_SECONDS = 60.0
-LEASE_RENEW_SECONDS = 30.0
 POLL_INTERVAL_MS = 1000.0
 
 
 def settings_from(environment: Mapping[str, str]) -> dict[str, Any]:
     """The engine's settings by the names that this system has for them."""
-    renew_seconds = _number(environment, "BPC_JOBS_LEASE_RENEW_SECONDS", LEASE_RENEW_SECONDS)
+    lease_seconds = _number(environment, "BPC_JOBS_LEASE_SECONDS", LEASE_SECONDS)
     return {
-        "lease_seconds": _number(environment, "BPC_JOBS_LEASE_SECONDS", LEASE_SECONDS),
-        "renew_seconds": renew_seconds,
+        "lease_seconds": lease_seconds,
+        "renew_seconds": _number(environment, "BPC_JOBS_LEASE_RENEW_SECONDS", lease_seconds / 2),
         "poll_seconds": _number(environment, "BPC_JOBS_POLL_INTERVAL_MS", POLL_INTERVAL_MS) / 1000,
     }
 

@@ -55,4 +55,6 @@ def decimal_text(value: Decimal) -> str:
 def time_text(value: datetime) -> str:
     if value.tzinfo is None:
         raise ValidationError(f"the time {value.isoformat()} has no time zone")
+    if not 1970 <= value.year < 9999:  # machines write the years before 1000 in several ways
+        raise ValidationError(f"the time {value.isoformat()} is not between 1970 and 9999")
     return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

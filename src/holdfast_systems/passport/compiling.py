@@ -12,7 +12,8 @@ from holdfast_systems.passport import merkle
 from holdfast_systems.passport.canonical import canonical, sha256, time_text
 from holdfast_systems.passport.errors import DocumentTooLarge, ValidationError
 from holdfast_systems.passport.facts import Fact, in_order
-from holdfast_systems.passport.limits import NAME_CHARS_MAX, PAYLOAD_BYTES_MAX
+from holdfast_systems.passport.limits import PAYLOAD_BYTES_MAX
+from holdfast_systems.passport.names import check_name
 from holdfast_systems.passport.receipt import Receipt, version_id
 from holdfast_systems.passport.rules.package import RulePackage, compile_rules
 from holdfast_systems.passport.verifier import FactProof
@@ -44,8 +45,7 @@ def compile_version(
     used = in_order(rules.used(facts))
     if not used:
         raise ValidationError(f"snapshot {order.snapshot_id} has no facts for these rules")
-    if not 1 <= len(order.build_id) <= NAME_CHARS_MAX:
-        raise ValidationError(f"a build id has 1 to {NAME_CHARS_MAX} characters")
+    check_name("build id", order.build_id)
     payload = canonical(_payload(tenant, order, package, rules.evaluate(used)))
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise DocumentTooLarge(f"the passport has {len(payload)} bytes; {PAYLOAD_BYTES_MAX} fit")

@@ -20,11 +20,11 @@ from holdfast_systems.passport.limits import (
     NUMBER_DIGITS_MAX,
     NUMBER_PLACES_MAX,
 )
+from holdfast_systems.passport.names import is_line
 from holdfast_systems.passport.schema import Cell, Field, Kind, Schema
 
 _NUMBER = re.compile(rf"-?[0-9]{{1,{NUMBER_DIGITS_MAX}}}(\.[0-9]{{1,{NUMBER_PLACES_MAX}}})?")
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ def _columns(header: list[str], schema: Schema) -> list[str]:
     known = {schema.key_column, *(field.name for field in schema.fields)}
     required = {schema.key_column, *(each.name for each in schema.fields if each.default is None)}
     if unknown := set(header) - known:
-        raise ValidationError(f"{schema.version} has no column {min(unknown)!r}")
+        raise ValidationError(f"{schema.version} has no column {min(unknown)[:40]!r}")
     if missing := required - set(header):
         raise ValidationError(f"{schema.version} needs a column {min(missing)!r}")
     if len(set(header)) < len(header):
@@ -124,7 +124,7 @@ def _cell(line: int, field: Field, text: str) -> Cell:
 
 
 def _check_text(line: int, column: str, text: str) -> str:
-    if len(text) > CELL_CHARS_MAX or _CONTROL.search(text):
+    if not is_line(text, CELL_CHARS_MAX):
         raise ValidationError(
             f"line {line}, {column}: a text has up to {CELL_CHARS_MAX} characters on one line"
         )

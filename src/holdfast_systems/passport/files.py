@@ -10,6 +10,8 @@ import msgspec
 
 from holdfast_systems.passport.canonical import canonical, read_canonical, sha256
 from holdfast_systems.passport.errors import ValidationError
+from holdfast_systems.passport.limits import FILE_BYTES_MAX
+from holdfast_systems.passport.reading import read_limited
 from holdfast_systems.passport.verifier import FactProof, Sealed
 
 PAYLOAD = "passport.json"
@@ -45,12 +47,14 @@ def write_files(folder: Path, sealed: Sealed, public_key: bytes) -> None:
 
 def read_files(folder: Path) -> Sealed:
     try:
-        found = msgspec.json.decode((folder / RECEIPT).read_bytes(), type=ReceiptFile)
+        found = msgspec.json.decode(
+            read_limited(folder / RECEIPT, FILE_BYTES_MAX), type=ReceiptFile
+        )
         signature = b64decode(found.signature, validate=True)
     except (ValueError, RecursionError) as error:
         raise ValidationError(f"{RECEIPT} can't be read: {error}") from None
     return Sealed(
-        payload=(folder / PAYLOAD).read_bytes(),
+        payload=read_limited(folder / PAYLOAD, FILE_BYTES_MAX),
         receipt=canonical(found.receipt),
         signature=signature,
         key_id=found.key_id,

@@ -16,8 +16,10 @@ from typing import NamedTuple
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from holdfast_systems.passport.errors import SigningKeyMissing
+from holdfast_systems.passport.errors import SigningKeyMissing, ValidationError
 from holdfast_systems.passport.limits import KEYS_FILE_BYTES_MAX, NAME_CHARS_MAX
+from holdfast_systems.passport.names import is_line
+from holdfast_systems.passport.reading import read_limited
 
 FILE = "BPC_SIGNING_KEYS_FILE"
 TEXT = "BPC_SIGNING_KEYS"
@@ -39,7 +41,7 @@ class SigningKeys:
 
     def __init__(self, active: str, keys: Mapping[str, Ed25519PrivateKey]) -> None:
         if active not in keys:
-            raise SigningKeyMissing(f"the active key {active!r} is not among the signing keys")
+            raise SigningKeyMissing("the active key is not among the signing keys")
         self.active = active
         self._keys = dict(keys)
 
@@ -58,8 +60,10 @@ def read_keys(content: str | bytes) -> SigningKeys:
         keys = {name: _key(text) for name, text in found.keys.items()}
     except (ValueError, RecursionError):
         raise SigningKeyMissing("the signing keys can't be read") from None
-    if any(not 1 <= len(name) <= NAME_CHARS_MAX for name in keys):
-        raise SigningKeyMissing(f"the id of a signing key has 1 to {NAME_CHARS_MAX} characters")
+    if not all(is_line(name) for name in keys):
+        raise SigningKeyMissing(
+            f"a signing key's id has 1 to {NAME_CHARS_MAX} characters on a line"
+        )
     return SigningKeys(found.active, keys)
 
 
@@ -67,21 +71,14 @@ def keys_from_environment(environment: Mapping[str, str] | None = None) -> Signi
     """Read the keys anew, so that a new one is used without a restart."""
     environment = os.environ if environment is None else environment
     if path := environment.get(FILE):
-        return read_keys(_read(Path(path)))
+        try:
+            content = read_limited(Path(path), KEYS_FILE_BYTES_MAX)
+        except ValidationError as error:
+            raise SigningKeyMissing(f"{FILE}: {error}") from None
+        return read_keys(content)
     if text := environment.get(TEXT):
         return read_keys(text)
     raise SigningKeyMissing(f"neither {FILE} nor {TEXT} is set")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(KEYS_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise SigningKeyMissing(f"{FILE} can't be read: {error.strerror}") from None
-    if len(content) > KEYS_FILE_BYTES_MAX:
-        raise SigningKeyMissing(f"{FILE} is larger than {KEYS_FILE_BYTES_MAX} bytes")
-    return content
 
 
 def _key(text: str) -> Ed25519PrivateKey:

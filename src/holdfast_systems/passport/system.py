@@ -25,10 +25,11 @@ from holdfast_systems.passport.handlers import (
 )
 from holdfast_systems.passport.handlers.parse_facts import ParseFacts
 from holdfast_systems.passport.keys import SigningKeys, keys_from_environment
-from holdfast_systems.passport.limits import DOCUMENT_BYTES_MAX, NAME_CHARS_MAX
+from holdfast_systems.passport.limits import DOCUMENT_BYTES_MAX
+from holdfast_systems.passport.names import check_name
 from holdfast_systems.passport.parts import Parts, read_inputs
 from holdfast_systems.passport.qr import BORDER
-from holdfast_systems.passport.records import AuditEvent, Document, Rules, Time, Version
+from holdfast_systems.passport.records import AuditEvent, Document, Rules, Snapshot, Time, Version
 from holdfast_systems.passport.rules.package import compile_rules, read_package
 from holdfast_systems.passport.schema import BILL_OF_MATERIALS, find_schema
 from holdfast_systems.passport.sealing import lock_snapshot, seal
@@ -63,6 +64,7 @@ class Passport:
 
     async def open_snapshot(self, tenant: str, *, id: UUID | None = None) -> UUID:
         """Begin a collection of facts; the same id twice is one snapshot."""
+        check_name("tenant", tenant)
         snapshot_id = id or self._hf.new_id()
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)
@@ -95,7 +97,7 @@ class Passport:
                 raise ValidationError(f"snapshot {snapshot_id} is sealed")
             await self._store_document(statements, tenant, snapshot_id, document)
             if then is not None:
-                await _note_order(statements, tenant, snapshot_id, then)
+                await _note_order(statements, tenant, snapshot, then)
             parse = self._parse.options(tenant=tenant, connection=connection)
             job = await parse.enqueue(ParseFacts(document.id, snapshot_id))
         return Added(document.id, job)
@@ -126,6 +128,7 @@ class Passport:
 
     async def add_rules(self, tenant: str, source: bytes) -> UUID:
         """Store a rule package as a draft; the same package twice is one."""
+        check_name("tenant", tenant)
         package = read_package(source)
         rules_id = id_of("rules", tenant, package.hash)
         async with self._hf.transaction() as connection:
@@ -211,20 +214,27 @@ class Passport:
         return time.now
 
 
-async def _note_order(statements: Statements, tenant: str, snapshot_id: UUID, order: Order) -> None:
-    if order.snapshot_id != snapshot_id:
-        raise ValidationError(f"the order is for snapshot {order.snapshot_id}, not {snapshot_id}")
-    ordered = msgspec.json.encode(order).decode()
-    if not await statements.execute(
-        "order_of_snapshot", tenant=tenant, id=snapshot_id, ordered=ordered
-    ):
-        raise ValidationError(f"another passport is ordered of snapshot {snapshot_id} already")
+async def _note_order(
+    statements: Statements, tenant: str, snapshot: Snapshot, order: Order
+) -> None:
+    """Keep the first order. It is sent again by who got no answer, then with another time."""
+    if order.snapshot_id != snapshot.id:
+        raise ValidationError(f"the order is for snapshot {order.snapshot_id}, not {snapshot.id}")
+    check_name("build id", order.build_id)
+    if snapshot.ordered is None:
+        ordered = msgspec.json.encode(order).decode()
+        await statements.execute(
+            "order_of_snapshot", tenant=tenant, id=snapshot.id, ordered=ordered
+        )
+        return
+    first = msgspec.json.decode(snapshot.ordered, type=Order)
+    if first.version_id(tenant) != order.version_id(tenant):
+        raise ValidationError(f"another passport is ordered of snapshot {snapshot.id} already")
 
 
 def _new_document(tenant: str, name: str, schema_version: str, content: bytes) -> Document:
     find_schema(schema_version)
-    if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise ValidationError(f"a document has a name of up to {NAME_CHARS_MAX} characters")
+    check_name("name of a document", name)
     if not content:
         raise ValidationError("the document is empty")
     if len(content) > DOCUMENT_BYTES_MAX:

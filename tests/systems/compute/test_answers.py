@@ -73,7 +73,11 @@ def test_the_score_is_that_of_the_first_result(
         {"artifacts": [SVG] * (ARTIFACTS_MAX + 1)},
         {"artifacts": [{"kind": "a", "media_type": "b", "url": "javascript:alert(1)"}]},
         {"artifacts": [{"kind": "a", "media_type": "b", "url": "/etc/passwd"}]},
+        {"artifacts": [{"kind": "a", "media_type": "b", "url": "http://[::1"}]},
+        {"artifacts": [{"kind": "a", "media_type": "b", "url": "https://host/\n<b>"}]},
+        {"artifacts": [{"kind": "a", "media_type": "b", "url": "https://host/" + "a" * 2000}]},
         {"artifacts": [SVG | {"expires_at": "2030-01-02T03:04:05"}]},
+        {"artifacts": [SVG | {"expires_at": "9999-12-31T23:00:00-12:00"}]},
         {"text": "\0"},
     ],
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import io
+from collections.abc import AsyncIterator, MutableMapping
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast_systems.compute.limits import BODY_BYTES_MAX
+from holdfast_systems.compute.api import make_api
+from holdfast_systems.compute.limits import BODY_BYTES_MAX, INPUTS_BYTES_MAX
 from tests.systems.compute.stage import INPUTS, Stage, request, staged
 
 
@@ -48,6 +51,24 @@ async def test_a_refusal_says_where_the_inputs_break_the_contract(stage: Stage) 
     inputs = INPUTS | {"house": {"storeys": "two"}}
     _, answer = await stage.post(request(inputs=inputs))
     assert answer["detail"]["errors"] == ['/house/storeys: "two" is not of type "integer"']
+
+
+async def test_a_client_that_goes_away_is_no_error_of_the_api(stage: Stage) -> None:
+    async def gone() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def ignore(_message: MutableMapping[str, Any]) -> None:
+        return
+
+    scope = {"type": "http", "method": "POST", "path": "/jobs/run", "headers": []}
+    await make_api(stage.compute)({**scope, "query_string": b""}, gone, ignore)
+
+
+async def test_the_appserver_does_not_read_without_end(stage: Stage) -> None:
+    path = "/appserver/gh/house-fit:1.0.0/solve"
+    for body, status in ((bytes(INPUTS_BYTES_MAX + 1), 413), (b"[]", 400), (b'{"\xff":1}', 400)):
+        async with stage.http.post(path, data=io.BytesIO(body)) as response:
+            assert response.status == status
 
 
 async def test_what_is_not_there_is_404(stage: Stage) -> None:

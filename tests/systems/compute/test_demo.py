@@ -6,12 +6,13 @@ import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import pytest
+
 from holdfast_systems.demos.compute import run
 from holdfast_systems.demos.frame import open_stage
-from tests.promises.stage import both_stores
 
 
-@both_stores
+@pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
 async def test_the_demonstration_leaves_a_result_and_a_picture(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast_systems.compute.appserver.drawing import draw
 from holdfast_systems.compute.appserver.fitting import NoFit, Placement, Site, fit
 from holdfast_systems.compute.appserver.geometry import Point, area, inset, is_convex, sides
+from holdfast_systems.compute.appserver.server import solve_house
 from holdfast_systems.compute.contract import load_contracts
 
 CONTRACT = load_contracts().find("house-fit", "1.0.0")
@@ -58,7 +59,7 @@ def _check_stands(where: Site, house: Placement) -> None:
     )
 
 
-@settings(max_examples=15, phases=WITHOUT_SHRINKING)
+@settings(max_examples=10, phases=WITHOUT_SHRINKING)
 @given(plots(), st.integers(0, 2), st.floats(0, 6), st.floats(0, 6), st.floats(0, 1), st.data())
 def test_a_house_keeps_its_distances_and_its_limits(
     plot: list[list[float]],
@@ -92,7 +93,7 @@ def test_a_house_keeps_its_distances_and_its_limits(
     ElementTree.fromstring(draw(where, placements))
 
 
-@settings(max_examples=10, phases=WITHOUT_SHRINKING)
+@settings(max_examples=6, phases=WITHOUT_SHRINKING)
 @given(st.floats(12, 30), st.floats(12, 30), st.floats(0, 180), st.floats(0, 2))
 def test_the_largest_house_on_a_rectangle_fills_what_the_setbacks_leave(
     width: float, depth: float, degrees: float, setback: float
@@ -119,6 +120,12 @@ def test_the_largest_house_on_a_rectangle_fills_what_the_setbacks_leave(
 def test_no_more_of_the_plot_is_built_on_than_allowed() -> None:
     best = fit(site(plot=SQUARE, coverage_max=0.1))[0]
     assert 89 < best.footprint <= 90
+
+
+def test_a_house_on_a_vast_plot_keeps_the_contract() -> None:
+    far = 100_000
+    plot = [[-far, -far], [far, -far], [far, far], [-far, far]]
+    CONTRACT.outputs.check(solve_house(CONTRACT.inputs.filled({"plot": plot})))
 
 
 def test_the_sun_turns_the_house() -> None:

@@ -24,7 +24,7 @@ class Bench:
         self.settings = settings
         self.folder = folder
         self.processes: list[Process] = []
-        self.hf = Holdfast(settings.database_url, **QUICK)
+        self.hf = Holdfast(settings.database_url, reclaim_seconds=RECLAIM_SECONDS, **QUICK)
         self.convert = Convert(self.hf, settings)
 
     def other(self, **changes: Any) -> Convert:

@@ -76,7 +76,7 @@ async def test_gateway_400_and_406_end_the_job_at_once(bench: Bench) -> None:
     assert bench.results == {}
 
 
-@both_stores
+@one_store
 async def test_gateway_5xx_is_tried_again_after_10_to_15_and_20_to_25_seconds(
     bench: Bench,
 ) -> None:
@@ -97,7 +97,7 @@ async def test_gateway_5xx_is_tried_again_after_10_to_15_and_20_to_25_seconds(
     assert (await bench.hf.get(job_id)).state is State.DEAD
 
 
-@both_stores
+@one_store
 async def test_a_gateway_that_was_down_and_is_back_completes_the_job(
     bench: Bench, gateway: ScriptedGateway
 ) -> None:
@@ -158,7 +158,7 @@ async def test_an_answer_without_xml_is_never_a_result(bench: Bench) -> None:
     assert bench.results == {}
 
 
-@both_stores
+@one_store
 async def test_a_missing_upload_is_an_io_error_tried_once_more(
     bench: Bench, gateway: ScriptedGateway
 ) -> None:
@@ -274,7 +274,7 @@ class LosingFiles(Files):
         return path
 
 
-@both_stores
+@one_store
 async def test_the_file_of_a_worker_that_lost_its_job_is_removed(
     bench: Bench, store_url: str
 ) -> None:

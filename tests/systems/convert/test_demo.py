@@ -6,13 +6,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pypdf
+import pytest
 
 from holdfast_systems.demos import convert
 from holdfast_systems.demos.frame import open_stage
-from tests.promises.stage import both_stores
 
 
-@both_stores
+@pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
 async def test_an_invoice_is_converted_though_its_gateway_was_off(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast import ConfigurationError, Permanent, RetryAfter, Transient
@@ -23,17 +23,15 @@ from holdfast_systems.convert.settings import ConvertSettings
 AGAIN = {408, 425, 429}
 
 
-@given(st.integers(100, 599))
-def test_every_status_has_its_meaning(status: int) -> None:
-    error = of_status(status, {}, "why")
-    if 200 <= status < 300:
-        assert error is None
-    elif status >= 500:
-        assert (type(error), error and error.code) == (Transient, "GW_5XX")
-    elif status in AGAIN:
-        assert (type(error), error and error.code) == (Transient, "GW_4XX")
-    else:
-        assert (type(error), error and error.code) == (Permanent, "GW_4XX")
+def test_every_status_has_its_meaning() -> None:
+    for status in range(300, 600):
+        error = of_status(status, {}, "why")
+        expected = (
+            (Transient, "GW_5XX") if status >= 500
+            else (Transient, "GW_4XX") if status in AGAIN
+            else (Permanent, "GW_4XX")
+        )  # fmt: skip
+        assert (type(error), error.code) == expected
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -51,6 +49,8 @@ def test_a_date_in_retry_after_counts_from_the_answers_own_date() -> None:
 
 
 @given(st.text(), st.text())
+@example("Mon, 16 Nov 99999999999999999999 03:00:00 GMT", "Mon, 16 Nov 2026 03:00:00 GMT")
+@example("Mon, 16 Nov 2026 03:00:00 +999999999999999", "Mon, 16 Nov 2026 03:00:00 GMT")
 def test_no_retry_after_can_do_harm(value: str, date: str) -> None:
     seconds = retry_after_seconds({"Retry-After": value, "Date": date})
     assert seconds is None or 0 <= seconds <= RETRY_AFTER_SECONDS_MAX
@@ -117,10 +117,14 @@ def test_the_environment_gives_the_settings_and_the_defaults_stand_for_the_rest(
     [
         {},
         {"GATEWAY_URL": "gateway:8080"},
+        {"GATEWAY_URL": "http://[::1"},
+        {"GATEWAY_URL": "http://g:99999"},
+        {"GATEWAY_URL": "http://g/?key=secret"},
         {"GATEWAY_URL": "http://g", "WORKER_CONCURRENCY": "many"},
         {"GATEWAY_URL": "http://g", "GATEWAY_TIMEOUT_MS": "0"},
     ],
 )
 def test_settings_that_cannot_be_right_are_told_at_once(environment: dict[str, str]) -> None:
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError) as told:
         ConvertSettings.from_environment(environment)
+    assert "secret" not in str(told.value)

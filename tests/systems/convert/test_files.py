@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_systems.convert.files import Files, NotXml, check_xml, write_whole
+from holdfast_systems.convert.files import SLICE_BYTES, Files, NotXml, check_xml, write_whole
 
 JOB = UUID(int=7)
 
@@ -30,6 +30,10 @@ def test_the_writer_renames_and_verifies(files: Files) -> None:
     assert path == files.results / f"{JOB}.4.xml"
     assert path.read_bytes() == b"<a>1</a>"
     assert names(files.results) == [path.name]
+
+
+def test_a_recorded_path_leads_there_from_any_folder() -> None:
+    assert Files(Path("uploads"), Path("results")).result_path(JOB, 1).is_absolute()
 
 
 def test_a_result_that_does_not_hold_up_is_taken_back(files: Files) -> None:
@@ -63,6 +67,19 @@ def test_entities_that_grow_are_refused() -> None:
     laughs = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10))
     with pytest.raises(NotXml, match="entities"):
         check_xml(f'<!DOCTYPE a [<!ENTITY a0 "ha">{laughs}]><a>&a9;</a>'.encode())
+
+
+@pytest.mark.parametrize("encoding", ["shift_jis", "utf-7", "rot13", "no-such-encoding"])
+def test_an_encoding_that_is_not_read_is_refused(encoding: str) -> None:
+    with pytest.raises(NotXml, match="not well-formed"):
+        check_xml(f'<?xml version="1.0" encoding="{encoding}"?><a/>'.encode())
+
+
+def test_a_large_text_is_checked_to_its_end() -> None:
+    text = "€" * SLICE_BYTES
+    check_xml(f"<a>{text}</a>".encode())
+    with pytest.raises(NotXml):
+        check_xml(f"<a>{text}".encode())
 
 
 @given(st.binary(max_size=200))

@@ -6,8 +6,9 @@ import asyncio
 import io
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import suppress
+from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -16,6 +17,7 @@ import pypdf
 import pytest
 
 from holdfast_systems.convert.gateway.accepting import accepts_xml
+from holdfast_systems.convert.gateway.app import make_app
 from holdfast_systems.convert.gateway.converter import Converter
 from holdfast_systems.convert.gateway.refusals import Refused
 from holdfast_systems.convert.limits import (
@@ -95,10 +97,13 @@ async def test_invoice_has_number_date_and_totals(
 
 
 async def test_400_for_what_is_no_pdf(client: aiohttp.ClientSession, invoice_pdf: bytes) -> None:
-    for content in (b"", b"no PDF", invoice_pdf[:200], bytes(5000)):
+    for content in (b"", b"no PDF", invoice_pdf[:200]):
         assert await refused(client, form(content)) == (400, "the file is no PDF that can be read")
     without_file = aiohttp.FormData({"mapping": "text"}, default_to_multipart=True)
     assert await refused(client, without_file) == (400, "there is no file")
+    headers = {"Content-Type": "Multipart/Form-Data; boundary=b"}
+    async with client.post("/process", data=b"--b--\r\n", headers=headers) as response:
+        assert (response.status, await response.text()) == (400, "there is no file")
 
 
 async def test_406_for_a_client_that_takes_no_xml(
@@ -134,6 +139,18 @@ async def test_a_body_that_does_not_end_is_not_read_to_its_end(real_gateway: str
     with suppress(ConnectionResetError):  # which may overtake the answer
         assert b" 413 " in await answer
     writer.close()
+
+
+async def test_a_client_that_goes_away_is_no_error_of_the_gateway() -> None:
+    async def gone() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def ignore(_message: MutableMapping[str, Any]) -> None:
+        return
+
+    headers = [(b"content-type", b"multipart/form-data; boundary=b")]
+    scope = {"type": "http", "method": "POST", "path": "/process", "headers": headers}
+    await make_app()({**scope, "query_string": b""}, gone, ignore)
 
 
 async def test_415_for_what_is_no_form(client: aiohttp.ClientSession, invoice_pdf: bytes) -> None:

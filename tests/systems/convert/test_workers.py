@@ -8,6 +8,7 @@ import pytest
 
 from tests.promises.stage import both_stores
 from tests.support.processes import wait_until
+from tests.support.running import seen_events, working
 from tests.systems.convert.bench import Bench
 from tests.systems.convert.scripted import ScriptedGateway
 
@@ -23,8 +24,8 @@ async def test_a_stuck_job_is_converted_by_another_worker_after_a_crash(
     doomed.kill()
     assert (await bench.conversion(job_id)).status == "processing"
     gateway.gate.set()
-    bench.worker()
-    complete = await bench.reaches(job_id, "complete")
+    async with working(bench.hf):
+        complete = await bench.reaches(job_id, "complete")
     assert complete.attempts == 2
     # Claimed, taken back, claimed again: each raises the fence.
     assert bench.results == {f"{job_id}.3.xml": "<document>2</document>"}
@@ -38,10 +39,10 @@ async def test_reclaim_requeues_what_expired(bench: Bench, gateway: ScriptedGate
     doomed = bench.worker()
     await gateway.arrivals()
     doomed.kill()
-    other = bench.worker("--queues", "other")
-    queued = await bench.reaches(job_id, "queued")
-    reclaimed = await other.logs("reclaim")
-    assert (reclaimed["job_id"], reclaimed["state"]) == (str(job_id), "queued")
+    async with seen_events() as seen, working(bench.hf, queues=["other"]):
+        queued = await bench.reaches(job_id, "queued")
+        reclaimed = (await seen.first("reclaim")).fields
+    assert (str(reclaimed["job_id"]), reclaimed["state"]) == (str(job_id), "queued")
     assert (queued.attempts, queued.result_path) == (1, None)
     job = await bench.hf.get(job_id)
     assert (job.lease_owner, job.lease_expires_at) == (None, None)
@@ -80,10 +81,10 @@ async def test_a_late_worker_cannot_overwrite_the_result_of_the_owner(
     late = bench.worker()
     await gateway.arrivals()
     late.signal(signal.SIGSTOP)
-    owner = bench.worker()
-    await gateway.arrivals(2)
-    gateway.gate.set()  # both are answered, but the late one does not run
-    complete = await bench.reaches(job_id, "complete")
+    async with working(bench.hf):
+        await gateway.arrivals(2)
+        gateway.gate.set()  # both are answered, but the late one does not run
+        complete = await bench.reaches(job_id, "complete")
     late.signal(signal.SIGCONT)
     await wait_until(lambda: late.events("lost") or late.events("complete"), lambda: late.text)
     late.signal(signal.SIGTERM)
@@ -92,16 +93,15 @@ async def test_a_late_worker_cannot_overwrite_the_result_of_the_owner(
     assert complete.result_path.endswith(f"{job_id}.3.xml")
     assert bench.results[f"{job_id}.3.xml"] == "<document>2</document>"
     assert await bench.conversion(job_id) == complete
-    assert [event["job_id"] for event in owner.events("complete")] == [str(job_id)]
     assert late.events("complete") == []
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 async def test_both_folders_are_made_at_boot(bench: Bench) -> None:
     deep = bench.folder / "not" / "there"
-    environment = {"UPLOADS_DIR": str(deep / "uploads"), "RESULTS_DIR": str(deep / "results")}
-    worker = bench.worker(**environment)
-    await worker.logs("boot")
+    convert = bench.other(uploads_dir=deep / "uploads", results_dir=deep / "results")
+    async with convert.hf:
+        await convert.hf.run_due()
     assert sorted(path.name for path in deep.iterdir()) == ["results", "uploads"]
 
 

@@ -38,13 +38,6 @@ class Bench:
         self.customer = customer
         self._stack = stack
 
-    async def clear(self) -> None:
-        await self.switch("DELETE", "faults")
-        for sobject in (DOCUMENT, "ContentVersion"):
-            found = await self.customer.query(f"SELECT Id FROM {sobject}")
-            for record in found:
-                await self.customer.delete(sobject, record["Id"])
-
     async def store(self) -> SalesforceStore:
         """Open one more instance of the store, as another process has it."""
         store = SalesforceStore(self.url, Seam(), max_attempts=ATTEMPTS_MAX)

@@ -13,17 +13,17 @@ from tests.systems.documents.organisation import local_salesforce
 
 
 @pytest.fixture(scope="package")
-def shared_address() -> Iterator[str]:
-    with local_salesforce() as address:
-        yield address
+def address() -> Iterator[str]:
+    with local_salesforce() as made:
+        yield made
 
 
 @pytest.fixture
-async def bench(shared_address: str) -> AsyncIterator[Bench]:
-    host = shared_address.removeprefix("http://")
+async def bench(address: str) -> AsyncIterator[Bench]:
+    host = address.removeprefix("http://")
     async with AsyncExitStack() as stack:
         customer = Salesforce(f"salesforce+http://admin:admin-secret@{host}")
-        bench = Bench(shared_address, await stack.enter_async_context(customer), stack)
-        await bench.clear()
+        bench = Bench(address, await stack.enter_async_context(customer), stack)
+        await bench.switch("DELETE", "records")
         yield bench
         await bench.switch("DELETE", "faults")

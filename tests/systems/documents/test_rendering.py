@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pypdfium2  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
@@ -19,6 +25,9 @@ from holdfast_systems.documents.rendering import (
     render,
     template_names,
 )
+from holdfast_systems.documents.rendering.children import CHILD, LENGTH, Children
+from holdfast_systems.documents.rendering.limits import CHILD_MEMORY_BYTES_MAX
+from holdfast_systems.documents.rendering.render import TEMPLATES
 
 INVOICE: dict[str, Any] = {
     "number": "2026-0117",
@@ -46,6 +55,9 @@ LETTER: dict[str, Any] = {
     "paragraphs": ["It holds."],
     "closing": "Yours sincerely,",
 }
+
+
+ENDLESS = "#let n = 0\n#for a in range(1000000) { for b in range(1000) { n = n + 1 } }\n#n"
 
 
 def text_of(pdf: bytes) -> str:
@@ -142,13 +154,66 @@ def template(folder: Path, text: str) -> Path:
 
 
 def test_a_rendering_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
-    endless = template(tmp_path, "#let n = 0\n#for a in range(100000000) { n = n + 1 }\n#n")
+    endless = template(tmp_path, ENDLESS)
 
     with pytest.raises(RenderStopped, match=r"longer than 0.3 s") as stopped:
         render("own", {}, templates=endless, seconds_max=0.3)
 
     assert isinstance(stopped.value, Transient)
     assert "It holds." in text_of(render("letter", LETTER))
+
+
+def processes() -> set[int]:
+    pid = os.getpid()
+    return {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+@pytest.fixture
+def children() -> Iterator[Children]:
+    children = Children()
+    yield children
+    children.close()
+
+
+def letter(children: Children, text: str = "It holds.", seconds_max: float = 20.0) -> str:
+    data = msgspec.json.encode({**LETTER, "paragraphs": [text]})
+    return text_of(children.render(TEMPLATES / "letter.typ", data, seconds_max))
+
+
+def kept(children: Children) -> int:
+    """Render once; give the process that is kept for the next rendering."""
+    before = processes()
+    letter(children)
+    (pid,) = processes() - before
+    return pid
+
+
+def test_a_process_that_does_not_read_is_stopped(children: Children) -> None:
+    os.kill(kept(children), signal.SIGSTOP)
+
+    with pytest.raises(RenderStopped, match=r"longer than 0.3 s"):
+        letter(children, "x" * 900_000, seconds_max=0.3)
+
+    assert "It holds." in letter(children)
+
+
+def test_a_process_that_was_killed_is_replaced(children: Children) -> None:
+    pid = kept(children)
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    assert "It holds." in letter(children)
+
+
+def test_a_rendering_that_nobody_waits_for_ends(tmp_path: Path) -> None:
+    endless = template(tmp_path, ENDLESS) / "own.typ"
+    parts = (str(endless).encode(), b"{}")
+    request = b"".join(LENGTH.pack(len(part)) + part for part in parts)
+    command = [sys.executable, "-P", str(CHILD), str(CHILD_MEMORY_BYTES_MAX), "0.2"]
+
+    ended = subprocess.run(command, input=request, capture_output=True, timeout=20, check=False)
+
+    assert ended.returncode == -signal.SIGALRM
 
 
 def test_a_rendering_that_takes_too_much_memory_is_stopped(tmp_path: Path) -> None:

@@ -65,6 +65,11 @@ def answer(server: Server, call: Call) -> Answer:
 @given(paths, st.sampled_from(["GET", "POST", "PATCH", "DELETE"]), bodies)
 @example(("sobjects", DOCUMENT), "POST", {"LockedUntil__c": "0001-01-01T00:00:00+14:00"})
 @example(("composite", "sobjects", DOCUMENT), "POST", {"ids": None, "fields": 5})
+@example(
+    ("composite",),
+    "POST",
+    {"compositeRequest": [{"method": "GET", "url": "http://[", "referenceId": "a"}]},
+)
 def test_any_body_is_answered(path: tuple[str, ...], method: str, body: object) -> None:
     async def ask() -> Answer:
         return answer(Server(), Call(method, "59.0", path, INTEGRATION, {}, body))

@@ -24,18 +24,11 @@ from simple_salesforce.exceptions import (
 from tests.systems.documents.organisation import (
     DOCUMENT,
     document,
-    local_salesforce,
     log_in,
     records_of,
     session_to,
     switch,
 )
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with local_salesforce() as made:
-        yield made
 
 
 @pytest.fixture
@@ -272,6 +265,12 @@ def test_the_usage_is_told_and_limited(address: str, salesforce: Salesforce) -> 
         assert codes(refused.value) == ["REQUEST_LIMIT_EXCEEDED"]
     finally:
         switch(address, "PUT", "usage", {"used": 0})
+
+
+def test_what_is_no_text_is_refused(address: str) -> None:
+    for method, path in (("POST", "services/oauth2/token"), ("PUT", "_local/usage")):
+        answer = requests.request(method, f"{address}/{path}", data=b"\xff", timeout=10)
+        assert answer.status_code == 400
 
 
 def test_a_fault_lasts_as_long_as_it_was_told(address: str, salesforce: Salesforce) -> None:

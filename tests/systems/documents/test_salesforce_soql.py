@@ -133,6 +133,7 @@ def test_a_query_is_read_as_it_was_meant(query: Query) -> None:
 @example("SELECT Id FROM X WHERE a = '\\")
 @example("SELECT Id FROM X WHERE a = 2026-13-01T00:00:00Z")
 @example("SELECT Id FROM X WHERE a = '\\q'")
+@example("SELECT Id FROM X LIMIT " + "9" * 5000)
 def test_any_other_text_is_refused_and_nothing_worse(text: str) -> None:
     with suppress(ApiError):
         assert parse(text).text == text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
@@ -11,13 +11,7 @@ import aiohttp
 import pytest
 
 from tests.support.processes import wait_until
-from tests.systems.documents.organisation import DATA, DOCUMENT, document, local_salesforce
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with local_salesforce() as made:
-        yield made
+from tests.systems.documents.organisation import DATA, DOCUMENT, document
 
 
 async def token(http: aiohttp.ClientSession, user: str) -> str:

@@ -6,8 +6,6 @@ import asyncio
 from uuid import uuid4
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import unused_port
 
 from holdfast import (
     ConfigurationError,
@@ -15,15 +13,12 @@ from holdfast import (
     Holdfast,
     IdempotencyConflict,
     PayloadTooLarge,
-    SchemaMismatch,
     State,
     StoreRefused,
     StoreUnavailable,
 )
 from holdfast.domain.job import Count
-from holdfast.salesforce import Salesforce, record_id_of
-from holdfast.seam import Seam
-from holdfast.stores.salesforce import SalesforceStore
+from holdfast.salesforce import record_id_of
 from tests.systems.documents.bench import (
     Bench,
     claim,
@@ -88,6 +83,17 @@ async def test_one_key_at_the_same_moment_is_one_record(bench: Bench) -> None:
     assert len({receipt.id for receipt in receipts}) == 1
     assert sorted(receipt.created for receipt in receipts) == [False, False, True]
     assert await bench.customer.count(f"SELECT COUNT() FROM {DOCUMENT}") == 4
+
+
+async def test_any_key_is_found_again(bench: Bench) -> None:
+    store = await bench.store()
+    keys = [" order 7 ", " ", *(f"{number:05}{chr(39) * 250}" for number in range(30))]
+    jobs = [new_job(idempotency_key=key, body_hash=b"1") for key in keys]
+    first = await store.enqueue(jobs)
+    again = await store.enqueue(jobs)
+    assert [receipt.id for receipt in again] == [receipt.id for receipt in first]
+    assert len({receipt.id for receipt in first}) == len(keys)
+    assert not any(receipt.created for receipt in again)
 
 
 async def test_all_are_enqueued_or_none(bench: Bench) -> None:
@@ -167,13 +173,6 @@ async def test_an_outside_client_reads_what_the_store_wrote(bench: Bench) -> Non
     assert (record["LockVersion__c"], record["Fence__c"]) == (2, 2)
 
 
-async def test_an_ended_session_is_begun_anew(bench: Bench) -> None:
-    store = await bench.store()
-    await bench.create()
-    await bench.switch("DELETE", "sessions")
-    assert len(await claim(store)) == 1
-
-
 @pytest.mark.parametrize(
     "fault",
     [
@@ -181,6 +180,8 @@ async def test_an_ended_session_is_begun_anew(bench: Bench) -> None:
         {"status": 400, "code": "UNABLE_TO_LOCK_ROW"},
         {"status": 403, "code": "REQUEST_LIMIT_EXCEEDED"},
         {"status": 429, "code": "TOO_MANY"},
+        {"status": 302, "code": "MOVED"},
+        {"status": 401, "code": "INVALID_SESSION_ID", "times": 2},
     ],
 )
 async def test_what_passes_is_told_as_unavailable(bench: Bench, fault: dict[str, object]) -> None:
@@ -217,53 +218,6 @@ async def test_a_rule_of_the_customers_own_is_no_race(bench: Bench) -> None:
     await bench.fault(rows=9, code="FIELD_CUSTOM_VALIDATION_EXCEPTION")
     with pytest.raises(StoreRefused, match="FIELD_CUSTOM_VALIDATION_EXCEPTION"):
         await store.settle([success(job)])
-
-
-async def test_nobody_at_the_address_is_told_as_unavailable() -> None:
-    url = f"salesforce+http://id:hidden-secret@127.0.0.1:{unused_port()}"
-    with pytest.raises(StoreUnavailable) as told:
-        await SalesforceStore(url, Seam(), max_attempts=4).open()
-    assert "hidden-secret" not in str(told.value)
-
-
-async def test_a_wrong_secret_is_told_and_not_shown(bench: Bench) -> None:
-    client = Salesforce(f"salesforce+http://integration:hidden-secret@{bench.host}")
-    try:
-        with pytest.raises(ConfigurationError) as told:
-            await client.open()
-    finally:
-        await client.close()
-    assert "hidden-secret" not in f"{told.value} {client!r}"
-
-
-async def test_an_organisation_without_the_fields_is_refused() -> None:
-    async def token(request: web.Request) -> web.Response:
-        return web.json_response({"access_token": "t", "instance_url": f"http://{request.host}"})
-
-    async def query(request: web.Request) -> web.Response:
-        error = {"errorCode": "INVALID_FIELD", "message": "No such column 'Fence__c'"}
-        return web.json_response([error], status=400)
-
-    app = web.Application()
-    app.router.add_post("/services/oauth2/token", token)
-    app.router.add_get("/services/data/{version}/query", query)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    port = unused_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        with pytest.raises(SchemaMismatch, match="Fence__c"):
-            await SalesforceStore(
-                f"salesforce+http://id:secret@127.0.0.1:{port}", Seam(), max_attempts=4
-            ).open()
-    finally:
-        await runner.cleanup()
-
-
-@pytest.mark.parametrize("url", ["salesforce://host", "salesforce://", "salesforce+http:///x"])
-def test_an_address_without_a_client_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="client_id:client_secret"):
-        Holdfast(url)
 
 
 async def test_what_a_record_can_not_do_says_so(bench: Bench) -> None:

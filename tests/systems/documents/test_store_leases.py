@@ -82,6 +82,17 @@ async def test_a_claim_that_lost_its_race_goes_on_to_the_next_records(bench: Ben
     assert not {job.id for job in quick} & {job.id for job in await slow}
 
 
+async def test_what_was_claimed_before_an_error_is_kept(bench: Bench) -> None:
+    store = await bench.store()
+    for _ in range(3):
+        await bench.create()
+    await bench.fault(rows=1, code="UNABLE_TO_LOCK_ROW")
+    await bench.fault(**PATCHES, delay_seconds=0.001)
+    await bench.fault(**PATCHES)  # The second write fails, by which the claim would be complete.
+    (job,) = await claim(store, 2)
+    assert (await bench.record(job.id))["Status__c"] == "PROCESSING"
+
+
 async def test_an_old_fence_changes_nothing(bench: Bench) -> None:
     store, other = await bench.store(), await bench.store()
     job_id = await bench.create()

@@ -50,6 +50,11 @@ def test_a_higher_priority_in_salesforce_is_a_lower_number_in_the_engine() -> No
     assert Record(id="a" * 15).priority == 0
 
 
+def test_attempts_below_zero_are_none() -> None:
+    record = Record(id="a00000000000001", attempts_told=-5.0)
+    assert record.claimed(1, "c", 4).attempt == 1
+
+
 @pytest.mark.parametrize(
     "changes",
     [

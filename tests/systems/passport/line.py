@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from holdfast import Holdfast, Job
 from holdfast.webhooks import Webhooks
 from holdfast_systems.passport import Order, Passport, SigningKeys
 from holdfast_systems.passport.qr import BORDER
 from tests.support.running import QUICK
 from tests.systems.passport.samples import DOCUMENT, ORDER, SOURCE, TENANT, sample_keys
+
+# For what does not depend on the store.
+on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 
 
 class Line:

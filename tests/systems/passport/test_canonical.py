@@ -7,7 +7,7 @@ from decimal import Decimal
 from random import Random
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast_systems.passport.canonical import (
@@ -27,11 +27,13 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(VALUES)
 def test_canonical_bytes_are_read_back_as_the_same_value(value: object) -> None:
     assert read_canonical(canonical(value)) == value
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(TEXTS, st.integers(0, 9), min_size=2, max_size=6), st.randoms())
 def test_the_order_of_keys_changes_nothing(value: dict[str, int], random: Random) -> None:
     names = list(value)
@@ -72,6 +74,13 @@ def test_times_are_told_in_utc_and_need_a_zone() -> None:
     assert time_text(moment) == time_text(moment.astimezone(UTC)) == "2026-11-16T03:00:00.000005Z"
     with pytest.raises(ValidationError, match="zone"):
         time_text(datetime(2026, 11, 16))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("moment", [datetime.min, datetime(999, 12, 31), datetime.max])  # noqa: DTZ001, DTZ901
+def test_times_that_machines_write_differently_are_refused(moment: datetime) -> None:
+    for hours in (-1, 0, 1):
+        with pytest.raises(ValidationError, match="between"):
+            time_text(moment.replace(tzinfo=timezone(timedelta(hours=hours))))
 
 
 def test_an_id_tells_its_parts_apart() -> None:

@@ -81,3 +81,14 @@ def test_only_facts_that_were_used_can_be_proved() -> None:
     assert proof.fact.fact_key == "CELL-1"
     with pytest.raises(ValidationError, match="'CELL-2'"):
         prove_fact(sample_rules(), sample_facts(), "component", "CELL-2")
+
+
+@pytest.mark.parametrize("build_id", ["", "x" * 201, "a\nb"])
+def test_a_build_id_is_a_name(build_id: str) -> None:
+    with pytest.raises(ValidationError, match="1 to 200 characters"):
+        compile_version(
+            TENANT,
+            msgspec.structs.replace(ORDER, build_id=build_id),
+            sample_rules(),
+            sample_facts(),
+        )

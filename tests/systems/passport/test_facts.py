@@ -8,7 +8,7 @@ from contextlib import suppress
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast_systems.passport import limits
@@ -50,6 +50,7 @@ def test_the_same_fact_has_the_same_id_however_it_was_written() -> None:
     assert again[0].id(TENANT) != again[0].id("other tenant")
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(WORDS, st.tuples(WORDS, NUMBERS, st.booleans()), min_size=1, max_size=8))
 def test_what_was_written_is_read(rows: dict[str, tuple[str, Decimal, bool]]) -> None:
     text = io.StringIO()
@@ -82,6 +83,7 @@ def test_any_bytes_give_facts_or_an_error_of_ours(content: bytes) -> None:
         ("part,material,mass_kg\n", "no facts"),
         ("part,material\nA,iron\n", "needs a column 'mass_kg'"),
         ("part,material,mass_kg,colour\nA,iron,1,red\n", "no column 'colour'"),
+        (f"part,material,mass_kg,{'x' * 9999}\nA,iron,1,red\n", "no column 'x{40}'$"),
         ("part,material,mass_kg,part\nA,iron,1,A\n", "twice"),
         ("part,material,mass_kg\nA,iron\n", "line 2 has 2 cells"),
         ("part,material,mass_kg\n,iron,1\n", "no part"),

@@ -61,6 +61,8 @@ SECRET = b64encode(b"s" * 31).decode()
         f'{{"active": "a", "keys": "{SECRET}"}}',
         f'{{"active": "a", "{SECRET}": {{}}}}',
         '{"active": "", "keys": {"": "' + b64encode(b"s" * 32).decode() + '"}}',
+        '{"active": "\\u0000", "keys": {"\\u0000": "' + b64encode(b"s" * 32).decode() + '"}}',
+        f'{{"active": "{SECRET}", "keys": {{"a": "{b64encode(b"s" * 32).decode()}"}}}}',
     ],
 )
 def test_keys_that_can_not_be_read_are_missing_and_nothing_of_them_is_told(text: str) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
+from functools import partial
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from holdfast import State
-from holdfast_systems.passport import PassportError, verify
+from holdfast_systems.passport import Order, PassportError, verify
 from holdfast_systems.passport.errors import RuleTypeError, SigningKeyMissing, SnapshotNotReady
 from tests.promises.stage import both_stores
 from tests.support.running import execute
-from tests.systems.passport.line import Line
+from tests.systems.passport.line import Line, on_sqlite
 from tests.systems.passport.samples import DOCUMENT, ORDER, SOURCE, TENANT, sample_keys
 
-# For what does not depend on the store.
-on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 STEPS = ["COMPILE_PASSPORT", "SIGN_PASSPORT", "GENERATE_QR", "DELIVER_WEBHOOK"]
 OTHER_DOCUMENT = b"part,material,mass_kg\nCOVER-1,steel,2.5\nCASE-1,aluminium,18.25\n"
 
@@ -77,6 +78,9 @@ async def test_a_step_that_runs_twice_leaves_what_it_left_once(line: Line) -> No
     assert await line.passport.version(TENANT, version.id) == version
     assert version.key_id == "key-1"
     assert await line.count("webhook_events") == 1
+    told = [event.payload for event in await line.passport.audit(TENANT, version.id)]
+    hashes = {json.loads(payload).get("payload_hash") for payload in told}
+    assert hashes == {version.payload_hash, None}
 
 
 @both_stores
@@ -96,7 +100,7 @@ async def test_the_same_facts_of_two_documents_are_stored_once_and_linked_to_bot
     assert await line.count("passport_snapshot_facts") == 3
 
 
-@both_stores
+@on_sqlite
 async def test_the_last_of_several_documents_seals_and_orders_once(line: Line) -> None:
     passport = line.passport
     snapshot_id = await passport.open_snapshot(TENANT)
@@ -218,12 +222,54 @@ async def test_a_job_of_nobody_is_refused(line: Line) -> None:
 
 
 @on_sqlite
-async def test_an_order_for_another_snapshot_is_refused(line: Line) -> None:
+async def test_an_order_that_is_sent_again_is_the_same_though_its_time_is_another(
+    line: Line,
+) -> None:
+    passport = line.passport
+    order = await line.order(await passport.open_snapshot(TENANT), ORDER.rules_id)
+    add = partial(passport.add_document, TENANT, order.snapshot_id, "a.csv", DOCUMENT)
+    await add(then=order)
+    await add(then=replace(order, issued_at=order.issued_at + timedelta(seconds=1)))
+    (snapshot,) = await line.rows("passport_snapshots")
+    assert msgspec.json.decode(snapshot["ordered"], type=Order) == order
+    with pytest.raises(PassportError, match="another passport"):
+        await add(then=replace(order, build_id="other"))
+
+
+@on_sqlite
+async def test_an_order_that_could_not_be_filled_is_refused(line: Line) -> None:
     snapshot_id = await line.passport.open_snapshot(TENANT)
     with pytest.raises(PassportError, match="snapshot"):
         await line.passport.add_document(TENANT, snapshot_id, "a.csv", DOCUMENT, then=ORDER)
+    unnamed = replace(ORDER, snapshot_id=snapshot_id, build_id="a\0b")
+    with pytest.raises(PassportError, match="build id"):
+        await line.passport.add_document(TENANT, snapshot_id, "a.csv", DOCUMENT, then=unnamed)
     assert await line.count("passport_document_versions") == 0
     assert await line.jobs("PARSE_FACTS") == []
+
+
+@on_sqlite
+async def test_what_is_no_name_is_refused_for_that_reason(line: Line) -> None:
+    for name in ("", "a\0b", "a\nb", "\ud800", "x" * 201):
+        for attempt in (
+            line.passport.open_snapshot(name),
+            line.passport.add_rules(name, SOURCE),
+            line.passport.add_document(TENANT, ORDER.snapshot_id, name, DOCUMENT),
+        ):
+            with pytest.raises(PassportError, match="1 to 200 characters"):
+                await attempt
+
+
+@on_sqlite
+async def test_many_facts_do_not_hold_up_the_loop(line: Line) -> None:
+    snapshot_id = await line.passport.open_snapshot(TENANT)
+    rows = "".join(f"P{number},iron,1\n" for number in range(2000))
+    document = f"part,material,mass_kg\n{rows}".encode()
+    added = await line.passport.add_document(TENANT, snapshot_id, "many.csv", document)
+    before = time.thread_time(), time.process_time()
+    assert (await line.ended(added.job)).state is State.SUCCEEDED
+    on_loop, in_all = time.thread_time() - before[0], time.process_time() - before[1]
+    assert on_loop < in_all / 3
 
 
 @both_stores
@@ -264,13 +310,14 @@ CHANGES = [
     "DELETE FROM passport_facts",
     "UPDATE passport_audit_events SET payload = '{}'",
     "DELETE FROM passport_audit_events",
-    "UPDATE passport_snapshots SET status = 'OPEN', sealed_at = NULL",
-    "DELETE FROM passport_snapshots",
+    "UPDATE passport_snapshots SET status = 'OPEN', sealed_at = NULL WHERE status = 'SEALED'",
+    "DELETE FROM passport_snapshots WHERE status = 'SEALED'",
     "DELETE FROM passport_snapshot_facts",
     "UPDATE passport_snapshot_documents SET parsed_at = NULL",
     "UPDATE passport_rules SET source = '{}'",
     "UPDATE passport_versions SET payload = '{}'",
     "UPDATE passport_versions SET issued_at = created_at",
+    "UPDATE passport_versions SET created_at = issued_at",
     "UPDATE passport_versions SET key_id = 'other'",
     "UPDATE passport_versions SET signature = NULL, key_id = NULL, signed_at = NULL",
     "UPDATE passport_versions SET qr_text = 'other'",
@@ -284,7 +331,12 @@ async def test_the_database_itself_keeps_what_must_not_change(line: Line) -> Non
     await line.passport.compile(TENANT, order)
     await line.run()
     version = await line.passport.version(TENANT, order.version_id(TENANT))
-    for change in CHANGES:
+    other_id = await line.passport.open_snapshot(TENANT)
+    moves = [
+        f"UPDATE passport_snapshot_{rows} SET snapshot_id = '{other_id}'"
+        for rows in ("facts", "documents")
+    ]
+    for change in CHANGES + moves:
         with pytest.raises(Exception, match=r"never|only appended"):
             await line.execute(change)
     assert await line.passport.version(TENANT, version.id) == version

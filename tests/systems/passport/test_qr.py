@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast_systems.passport.errors import QrEncodeFailed, ValidationError
@@ -85,6 +85,7 @@ def test_what_was_written_is_read(label: Label) -> None:
     assert read_label(label.text) == label
 
 
+@settings(max_examples=30)
 @given(LABELS, st.data())
 def test_a_text_that_was_changed_anywhere_is_another_label_or_none(
     label: Label, data: st.DataObject

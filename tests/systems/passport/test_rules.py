@@ -7,7 +7,7 @@ from contextlib import suppress
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast_systems.passport.errors import PassportError, RuleTypeError, ValidationError
@@ -181,6 +181,7 @@ def test_what_is_typed_as_a_number_is_one(expression: str) -> None:
     assert Decimal(value).is_finite()
 
 
+@settings(max_examples=30)
 @given(st.tuples(COMPARED | TRUTHS, st.sampled_from(["and", "or"]), COMPARED | TRUTHS))
 def test_what_is_typed_as_a_truth_is_one(parts: tuple[str, str, str]) -> None:
     rules = compile_rules(package(" ".join(parts)))
@@ -200,6 +201,7 @@ def test_only_the_facts_of_types_that_rules_name_are_used() -> None:
     "change",
     [{"schema_version": "bom.9"}, {"fields": []}, {"fields": [{"name": "A b", "value": "1"}]},
      {"fields": [{"name": "a", "value": "1"}] * 2}, {"extra": 1}, {"name": ""}, {"name": 5},
+     {"name": "a\0b"},
      {"fields": [{"name": f"f{n}", "value": "1"} for n in range(501)]}],
 )  # fmt: skip
 def test_a_package_that_is_not_one_is_refused(change: dict[str, object]) -> None:

@@ -42,6 +42,8 @@ def test_the_engine_is_set_by_the_names_of_this_system() -> None:
     }
     settings = read_settings(settings_from(environment))
     assert (settings.lease_seconds, settings.renew_seconds, settings.poll_seconds) == (20, 5, 0.25)
+    shorter = read_settings(settings_from({"BPC_JOBS_LEASE_SECONDS": "20"}))
+    assert (shorter.lease_seconds, shorter.renew_seconds) == (20, 10)
     with pytest.raises(ConfigurationError, match="BPC_JOBS_LEASE_SECONDS must be a number"):
         settings_from({"BPC_JOBS_LEASE_SECONDS": "long"})
 

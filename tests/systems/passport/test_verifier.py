@@ -7,15 +7,17 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast_systems.passport import Sealed, verify
 from holdfast_systems.passport.canonical import canonical
 from holdfast_systems.passport.compiling import compile_version, prove_fact
+from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.facts import Fact
-from holdfast_systems.passport.files import RECEIPT, read_files, write_files
+from holdfast_systems.passport.files import PAYLOAD, RECEIPT, read_files, write_files
+from holdfast_systems.passport.limits import FILE_BYTES_MAX
 from holdfast_systems.passport.qr import label_of
 from tests.systems.passport.samples import ORDER, TENANT, sample_facts, sample_keys, sample_rules
 
@@ -62,6 +64,7 @@ def test_a_change_of_any_bit_is_found(part: str, data: st.DataObject) -> None:
     assert ("signature" if part == "receipt" else part) in found
 
 
+@settings(max_examples=30)
 @given(st.data())
 def test_a_change_of_any_letter_of_the_qr_text_is_found(data: st.DataObject) -> None:
     text = PASSPORT.qr_text or ""
@@ -146,3 +149,17 @@ def test_the_public_key_in_the_file_is_not_trusted_by_itself(tmp_path: Path) -> 
     forged = replace(PASSPORT, signature=forger.sign(b"h" * 32).value)
     write_files(tmp_path, forged, forger.public_keys()["key-1x"])
     assert problems(read_files(tmp_path)) == ["signature"]
+
+
+def test_files_that_are_not_there_or_too_large_are_refused_unread(tmp_path: Path) -> None:
+    write_files(tmp_path, PASSPORT, TRUSTED["key-1"])
+    for name in (PAYLOAD, RECEIPT):
+        before = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(before + b" " * FILE_BYTES_MAX)
+        with pytest.raises(ValidationError, match=f"{name} .* larger"):
+            read_files(tmp_path)
+        (tmp_path / name).unlink()
+        with pytest.raises(ValidationError, match=f"{name} can't be read"):
+            read_files(tmp_path)
+        (tmp_path / name).write_bytes(before)
+    assert read_files(tmp_path) == PASSPORT

@@ -16,6 +16,7 @@ from tests.support.running import QUICK
 
 both_stores = pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
 on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+on_postgres = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 # Due at once, so that `run_due` sees a saga through; the guard is far away.
 AT_ONCE = Retry.schedule([0, 0])
 FAR_SECONDS = 3600.0

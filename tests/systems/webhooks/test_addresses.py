@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -122,7 +123,7 @@ async def test_nothing_connects_to_this_machine_however_it_is_written(
     """The receiver listens, and would answer."""
     async with open_client(allow_private_addresses=False, timeout_seconds=5) as client:
         report = await send(client, f"http://{host}:{receiver.port}/", Request({}, b"{}"))
-    assert report.error_code in ("ADDRESS_FORBIDDEN", "NETWORK_ERROR", "BAD_URL")
+    assert report.error_code in ("ADDRESS_FORBIDDEN", "BAD_URL")
     assert report.response_status is None
     assert receiver.requests == []
 
@@ -146,6 +147,14 @@ async def test_the_code_says_that_the_address_is_forbidden(receiver: Receiver) -
         "https://user@example.org/",
         "https://user:secret@example.org/",
         "https://@example.org/",
+        "https://user:secret/word@example.org/",
+        "https://user:secret\uff20example.org/",
+        "https://example.org:secret/",
+        "https://exa\ud800mple.org/",
+        "https://example.org/\ud800",
+        "https://example.org/\u2028",
+        b"https://example.org/",
+        None,
         "https://example.org:0/",
         "https://example.org:99999/",
         "https://[::1/",
@@ -156,10 +165,10 @@ async def test_the_code_says_that_the_address_is_forbidden(receiver: Receiver) -
         "https://example.org/" + "a" * 2000,
     ],
 )
-def test_a_url_that_is_no_endpoint_is_refused_without_its_secrets(url: str) -> None:
+def test_a_url_that_is_no_endpoint_is_refused_without_its_secrets(url: Any) -> None:
     with pytest.raises(BadEndpoint) as refused:
         check_url(url, https_only=True)
-    assert "secret" not in str(refused.value)
+    assert "secret" not in f"{refused.value} {refused.value.__cause__}"
 
 
 @pytest.mark.parametrize("url", ["https://example.org", "https://example.org:8443/a/b?c=d"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from holdfast.webhooks.signing import make_secret
 from holdfast_systems.demos import webhooks
 from holdfast_systems.demos.frame import open_stage
+from holdfast_systems.demos.receiver import is_genuine
 from tests.systems.webhooks.shop import both_stores
 
 
@@ -30,3 +32,9 @@ async def test_the_demonstration_shows_a_retry_a_dead_letter_and_a_requeue(
     (letter,) = told["dead_letters"]
     assert json.loads(letter["payload_snapshot"]) == {"order": 1001, "cents": 1990}
     assert "whsec_" not in json.dumps(told)
+
+
+def test_the_receiver_takes_an_odd_signature_for_a_wrong_one() -> None:
+    secret = make_secret("standard")
+    for header in ("x-bpc-signature", "webhook-signature"):
+        assert not is_genuine(secret, {header: "sha256=\u00e9"}, b"{}")

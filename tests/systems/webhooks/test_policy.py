@@ -88,6 +88,13 @@ def test_an_attempt_is_delivered_tried_again_or_given_up(
             assert 0.8 <= delay_seconds <= 1.2
 
 
+def test_a_limit_for_a_code_ends_a_saga_earlier() -> None:
+    retry = STANDARD.limit("HTTP_404", 2)
+    assert isinstance(decide("standard", retry, 1, 404, "HTTP_404", 0.5), TryAgain)
+    assert decide("standard", retry, 2, 404, "HTTP_404", 0.5) == GiveUp("HTTP_404")
+    assert isinstance(decide("standard", retry, 2, 500, "HTTP_500", 0.5), TryAgain)
+
+
 def test_every_limit_is_documented_with_its_value() -> None:
     page = (ROOT / "docs/systems/webhooks.md").read_text(encoding="utf-8")
     documented = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d,.]+) \|", page, re.MULTILINE))

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from importlib.resources import files
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
+from holdfast.stores.statements import load
 from tests.systems.webhooks.receiving import Receiver
 from tests.systems.webhooks.shop import Shop, both_stores
 
+# Of the parameters that are no ids.
+KNOWN: dict[str, Any] = {
+    "attempt_no": 1,
+    "error_code": "HTTP_500",
+    "final_error_code": "HTTP_500",
+    "response_status": 500,
+    "rows_max": 10,
+    "seconds": 1.0,
+    "status": "Failed",
+    "tenant": "acme",
+}
 REFUSED = (sqlite3.IntegrityError, asyncpg.CheckViolationError, asyncpg.UniqueViolationError)
 
 
@@ -54,6 +69,12 @@ async def test_a_saga_keeps_the_rules_of_its_life(shop: Shop, receiver: Receiver
     saga = await shop.saga(event)
     await refused(
         shop,
+        "INSERT INTO holdfast.webhook_sagas (id, event_id, subscription_id, status, requeued_from,"
+        f" created_at, ended_at) SELECT '{uuid4()}', event_id, subscription_id, 'DeadLettered',"
+        f" '{uuid4()}', created_at, created_at FROM holdfast.webhook_sagas",
+    )
+    await refused(
+        shop,
         "UPDATE holdfast.webhook_sagas SET status = 'DeadLettered', next_attempt_at = NULL,"
         " ended_at = CURRENT_TIMESTAMP",
     )
@@ -71,6 +92,29 @@ async def test_a_saga_keeps_the_rules_of_its_life(shop: Shop, receiver: Receiver
     )
     await shop.fetch(insert.format(uuid4(), saga.id))
     await refused(shop, insert.format(uuid4(), saga.id))
+
+
+@both_stores
+async def test_no_statement_reads_a_whole_table(shop: Shop) -> None:
+    is_sqlite = shop.url.startswith("sqlite")
+    folder = files("holdfast.webhooks").joinpath("sql")
+    text = folder.joinpath("statements.sql").read_text(encoding="utf-8")
+    for statement in load(text, numbered=True).values():
+        if statement.sql.startswith("INSERT") and "SELECT" not in statement.sql:
+            continue
+        values = [KNOWN.get(name, uuid4()) for name in statement.parameters]
+        async with shop.hf.transaction() as connection:
+            if is_sqlite:
+                sql = statement.sql.replace("holdfast.", "")
+                rows = await connection.fetch(f"EXPLAIN QUERY PLAN {sql}", *values)
+            else:
+                await connection.execute("SET LOCAL enable_seqscan = off")
+                rows = await connection.fetch(f"EXPLAIN {statement.sql}", *values)
+        plan = "\n".join(str(tuple(row)) for row in rows)
+        assert not re.search(r"\bSCAN |Seq Scan", plan), f"{statement.name}: {plan}"
+        # Without a condition an index is read whole, too.
+        scans = re.findall("Index (?:Only )?Scan", plan)
+        assert len(scans) == plan.count("Index Cond"), f"{statement.name}: {plan}"
 
 
 @both_stores

@@ -13,6 +13,7 @@ import pytest
 from holdfast.webhooks.limits import HEADER_CHARS_KEPT, RESPONSE_BYTES_KEPT, RESPONSE_BYTES_MAX
 from holdfast.webhooks.sending import Report, open_client, send
 from holdfast.webhooks.signing import Request
+from tests.support.processes import wait_until
 from tests.systems.webhooks.receiving import Receiver, receiving
 
 
@@ -86,6 +87,21 @@ async def test_nobody_there_is_a_network_error() -> None:
     report = await post(url)
     assert report.error_code == "NETWORK_ERROR"
     assert report.error_text
+
+
+@pytest.mark.parametrize("host", ["127.1", "a..b"])
+async def test_a_url_that_can_not_be_used_is_told(host: str) -> None:
+    assert (await post(f"http://{host}/")).error_code == "BAD_URL"
+
+
+async def test_as_many_requests_go_out_at_once_as_the_worker_makes(receiver: Receiver) -> None:
+    receiver.gate.clear()
+    async with open_client(allow_private_addresses=True, timeout_seconds=10) as client:
+        sent = [send(client, receiver.url, Request({}, b"{}")) for _ in range(120)]
+        sending = asyncio.gather(*sent)
+        await wait_until(lambda: len(receiver.requests) == 120, "all 120 requests")
+        receiver.gate.set()
+        assert {report.error_code for report in await sending} == {None}
 
 
 async def test_an_answer_that_is_no_http_is_a_bad_response() -> None:

@@ -37,17 +37,15 @@ async def claim(records: Records, claim: Claim, max_attempts: int) -> list[Claim
     claimed: list[Claimed] = []
     if not concerns(claim.names, claim.queues) or QUEUE in claim.except_queues:
         return claimed
-    for _ in range(CLAIM_LOOKS_MAX):
-        due = await records.find(
-            "due", now=records.salesforce.now(), limit=max(DUE_ROWS_MAX, claim.limit)
-        )
-        found = len(due)
-        while due and len(claimed) < claim.limit:
-            wanted = claim.limit - len(claimed)
-            claimed += await _lease(records, due[:wanted], claim, max_attempts)
-            due = due[wanted:]
-        if len(claimed) == claim.limit or found < DUE_ROWS_MAX:
-            break
+    try:
+        for _ in range(CLAIM_LOOKS_MAX):
+            found = await _look(records, claim, max_attempts, claimed)
+            if len(claimed) == claim.limit or found < DUE_ROWS_MAX:
+                break
+    except StoreError:
+        # What was claimed before is ours: nobody else starts it until its lock has run out.
+        if not claimed:
+            raise
     return claimed
 
 
@@ -132,6 +130,19 @@ async def _lease(
         changes.append((record, fields))
     refusals = await records.write(changes)
     return [job for job, refusal in zip(claimed, refusals, strict=True) if refusal is None]
+
+
+async def _look(records: Records, claim: Claim, max_attempts: int, claimed: list[Claimed]) -> int:
+    """Claim of what is due, down to what nobody else took; answer how many were seen."""
+    due = await records.find(
+        "due", now=records.salesforce.now(), limit=max(DUE_ROWS_MAX, claim.limit)
+    )
+    seen = len(due)
+    while due and len(claimed) < claim.limit:
+        wanted = claim.limit - len(claimed)
+        claimed += await _lease(records, due[:wanted], claim, max_attempts)
+        due = due[wanted:]
+    return seen
 
 
 def _is_held(record: Record) -> bool:

@@ -15,7 +15,7 @@ from holdfast.stores.salesforce.records import JOB_NAME, QUEUE, STATUSES, Record
 from holdfast.stores.salesforce.writing import Records
 
 _FAR = datetime(3000, 1, 1, tzinfo=UTC)
-_LAST_ID = "z" * 15
+_NO_ID = "0" * 15
 
 
 async def find(records: Records, job_id: UUID) -> Record | None:
@@ -86,6 +86,6 @@ def _may_match(filter: Filter) -> bool:
 async def _place(records: Records, after: UUID | None) -> tuple[datetime, str] | None:
     """Where a page begins: behind this record, or before all. None if there is no such record."""
     if after is None:
-        return _FAR, _LAST_ID
+        return _FAR, _NO_ID
     record = await find(records, after)
     return None if record is None else (read_time(record.created or ""), record.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -22,6 +23,7 @@ JOB_NAME: Final = "generate_document"
 QUEUE: Final = "documents"
 ARGUMENTS: Final = {"template", "data"}
 EXHAUSTED: Final = " (attempts used up)"
+_PLAIN_KEY: Final = re.compile(r"[\w.:/@#+-]+", re.ASCII)
 
 STATUSES: Final = {
     State.QUEUED: "QUEUED",
@@ -79,7 +81,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
 
     @property
     def attempts(self) -> int:
-        return int(self.attempts_told or 0)
+        return max(int(self.attempts_told or 0), 0)
 
     @property
     def lock_version(self) -> int:
@@ -210,7 +212,9 @@ def same_body(record: Record, fields: Fields) -> bool:
 
 
 def key_hash(key: str) -> str:
-    return key if len(key) <= HASH_CHARS_MAX and key.isascii() else _hash(key)
+    """The key itself if Salesforce keeps it as it is (spaces at its ends would be cut off) and it
+    stays short in an address."""
+    return key if len(key) <= HASH_CHARS_MAX and _PLAIN_KEY.fullmatch(key) else _hash(key)
 
 
 def write_error(code: str, text: str, *, exhausted: bool) -> str:

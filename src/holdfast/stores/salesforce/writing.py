@@ -93,7 +93,11 @@ class Records:
             if not refused:
                 return
             ids = list(refused)
-        raise StoreUnavailable(f"others keep writing the same records: {', '.join(ids)}")
+        record, refusal = next(iter(refused.values()))
+        raise StoreUnavailable(
+            f"{len(refused)} records could not be written in {WRITE_TRIES_MAX} tries;"
+            f" {record.id}: {refusal}"
+        )
 
 
 def _check_race(record: Record, before: tuple[Record, SalesforceRefused] | None) -> None:

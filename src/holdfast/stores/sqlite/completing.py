@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from holdfast.domain.errors import StoreRefused, WrongState
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver, run_now
 from holdfast.stores.foreign.sqlite import BEGIN, SqliteDriver
@@ -18,17 +19,36 @@ from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.values import adapted
 
 T = TypeVar("T")
-# The file that this task may hold locked: another write to it from here would wait for itself.
-locked_path: ContextVar[str | None] = ContextVar("holdfast_locked_path", default=None)
+
+
+@dataclass(slots=True)
+class _Block:
+    path: str
+    is_open: bool = True
+
+
+# The blocks around this task that hold a file locked: another write to it from here would wait for
+# itself. A task that outlives the block has a copy of this, so the end is told to the block.
+_blocks: ContextVar[tuple[_Block, ...]] = ContextVar("holdfast_blocks", default=())
 
 
 @contextmanager
 def holding(path: str) -> Iterator[None]:
-    token = locked_path.set(path)
+    block = _Block(path)
+    _blocks.set((*(other for other in _blocks.get() if other.is_open), block))
     try:
         yield
     finally:
-        locked_path.reset(token)
+        block.is_open = False
+
+
+def check_not_holding(path: str) -> None:
+    if any(block.is_open and block.path == path for block in _blocks.get()):
+        raise StoreRefused(
+            f"{path} is locked by the block around this call, ctx.completing() or"
+            " hf.transaction(), which would wait for itself; use the connection that the block"
+            " has, as with options(connection=...), or do it before or after the block"
+        )
 
 
 @dataclass(slots=True)
@@ -49,12 +69,13 @@ class SqliteConnection:
     def __init__(self, seam: Seam, database: Database, read_only: bool) -> None:
         self._database = database
         self._read_only = read_only
+        self._is_closed = False
         self._connection: sqlite3.Connection
         self._lane = seam.lane("holdfast-completing", _work)
 
     async def execute(self, query: str, *args: Any) -> int:
         """Run a statement; answer the number of rows that it changed."""
-        return await self.do(lambda: self._execute(query, args).rowcount)
+        return await self.do(lambda: self._count(query, args))
 
     async def fetch(self, query: str, *args: Any) -> list[sqlite3.Row]:
         return await self.do(lambda: self._execute(query, args).fetchall())
@@ -67,6 +88,8 @@ class SqliteConnection:
         return None if row is None else row[0]
 
     async def do(self, action: Callable[[], T]) -> T:
+        if self._is_closed:
+            raise WrongState("the connection belonged to a transaction, which has ended")
         call = _Call(action)
         self._lane.put(call)
         answer: T = await asyncio.shield(asyncio.wrap_future(call.future))
@@ -94,7 +117,14 @@ class SqliteConnection:
             self._connection.close()
 
     def close(self) -> None:
+        self._is_closed = True
         self._lane.close()
+
+    def _count(self, query: str, args: tuple[Any, ...]) -> int:
+        cursor = self._execute(query, args)
+        # SQLite has counted only when the rows of a RETURNING have been read.
+        cursor.fetchall()
+        return max(cursor.rowcount, 0)
 
     def _execute(self, query: str, args: tuple[Any, ...]) -> sqlite3.Cursor:
         values = [adapted(arg) for arg in args]
@@ -115,6 +145,8 @@ class _OnLane:
 
 @asynccontextmanager
 async def lend(seam: Seam, database: Database, read_only: bool) -> AsyncIterator[SqliteConnection]:
+    if not read_only:
+        check_not_holding(database.path)
     connection = SqliteConnection(seam, database, read_only)
     try:
         try:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
-from holdfast.domain.errors import StoreRefused, StoreUnavailable
+from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import (
     Attempt,
     Claimed,
@@ -30,7 +30,7 @@ from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
 from holdfast.stores.sqlite import enqueueing, interventions, leasing, reading, tidying
-from holdfast.stores.sqlite.completing import holding, lend, locked_path
+from holdfast.stores.sqlite.completing import check_not_holding, holding, lend
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.foreign import SqliteEnrolled
 from holdfast.stores.sqlite.lanes import ReadLane, Transaction, WriteLane
@@ -200,11 +200,7 @@ class SqliteStore:
     async def _write(self, action: Callable[[Transaction], T]) -> T:
         if self._writer is None:
             raise StoreUnavailable(f"the store on {self._database.path} is not open")
-        if locked_path.get() == self._database.path:
-            raise StoreRefused(
-                f"{self._database.path} is locked by the ctx.completing() block around this call,"
-                " which would wait for itself; enqueue and report progress before or after it"
-            )
+        check_not_holding(self._database.path)
         return await self._writer.run(action)
 
     async def _read(self, action: Callable[[sqlite3.Connection], T]) -> T:

@@ -25,7 +25,7 @@ def from_time(value: datetime) -> int:
 
 def to_words(value: datetime) -> str:
     """Write a time so that people can read it and texts sort as times do."""
-    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def adapted(value: object) -> object:

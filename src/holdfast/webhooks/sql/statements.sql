@@ -7,7 +7,7 @@ INSERT INTO holdfast.webhook_secrets (id, subscription_id, secret, created_at)
 VALUES (:id, :subscription_id, :secret, now())
 
 -- name: subscriptions_of_tenant
-SELECT id, tenant, url, event_types, preset, created_at
+SELECT id, tenant, url, event_types, preset
 FROM holdfast.webhook_subscriptions
 WHERE coalesce(tenant, '') = coalesce(:tenant, '')
 ORDER BY id
@@ -60,7 +60,7 @@ ORDER BY id
 
 -- name: saga_to_decide
 SELECT
-    saga.id, saga.status, saga.attempt_count, saga.tenant,
+    saga.id, saga.status, saga.attempt_count,
     (
         SELECT preset FROM holdfast.webhook_subscriptions
         WHERE webhook_subscriptions.id = saga.subscription_id
@@ -167,8 +167,3 @@ FROM holdfast.webhook_dead_letters
 WHERE coalesce(tenant, '') = coalesce(:tenant, '')
 ORDER BY id DESC
 LIMIT :rows_max
-
--- name: find_dead_letter
-SELECT
-    id, tenant, saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot
-FROM holdfast.webhook_dead_letters WHERE id = :id

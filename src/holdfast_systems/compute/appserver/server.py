@@ -6,12 +6,15 @@ import asyncio
 import logging
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI, HTTPException, Request
 
 from holdfast_systems.compute.appserver.drawing import draw
 from holdfast_systems.compute.appserver.faults import Faults
 from holdfast_systems.compute.appserver.fitting import NoFit, Placement, Site, clearances, fit
+from holdfast_systems.compute.bodies import TooLarge, read_body
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown, load_contracts
+from holdfast_systems.compute.limits import INPUTS_BYTES_MAX
 from holdfast_systems.compute.solver import CORRELATION_HEADER
 
 _log = logging.getLogger(__name__)
@@ -27,7 +30,8 @@ def make_app(faults: Faults) -> FastAPI:
         return {"status": "ok", "solved": app.state.solved}
 
     @app.post("/gh/{definition}:{version}/solve")
-    async def solve(definition: str, version: str, inputs: dict[str, Any], request: Request) -> Any:
+    async def solve(definition: str, version: str, request: Request) -> Any:
+        inputs = await _read_inputs(request)
         correlation_id = request.headers.get(CORRELATION_HEADER, "-")
         _log.info("solve cid=%r %r@%r", correlation_id, definition, version)
         await faults.happen()
@@ -43,6 +47,15 @@ def make_app(faults: Faults) -> FastAPI:
         return {"results": []} if faults.broken_outputs else outputs
 
     return app
+
+
+async def _read_inputs(request: Request) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(await read_body(request, INPUTS_BYTES_MAX), type=dict[str, Any])
+    except TooLarge as error:
+        raise HTTPException(413, str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the inputs are no JSON object: {error}") from None
 
 
 def solve_house(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +75,8 @@ def _told(site: Site, placement: Placement) -> dict[str, Any]:
         "score": round(placement.score, 2),
         "footprint_m2": round(placement.footprint, 2),
         "floor_area_m2": round(placement.footprint * site.house.storeys, 2),
-        "coverage": round(placement.footprint / site.area, 4),
+        # Not so many decimals: on a vast plot nothing would be left of it.
+        "coverage": float(f"{placement.footprint / site.area:.4g}"),
         "width_m": round(placement.width, 2),
         "depth_m": round(placement.depth, 2),
         "angle_degrees": placement.angle_degrees,

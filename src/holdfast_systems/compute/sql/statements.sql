@@ -1,5 +1,5 @@
 -- name: claim_hash
-INSERT INTO holdfast.compute_hashes (inputs_hash) VALUES (:inputs_hash)
+INSERT INTO holdfast.compute_hashes (inputs_hash, job_id) VALUES (:inputs_hash, :job_id)
 -- Nothing changes: it waits for whoever claims the same hash just now, and locks the row.
 ON CONFLICT (inputs_hash) DO UPDATE SET inputs_hash = excluded.inputs_hash
 RETURNING job_id
@@ -22,6 +22,7 @@ FROM holdfast.compute_jobs
 WHERE inputs_hash = :inputs_hash
 ORDER BY created_at DESC
 LIMIT 1
+ON CONFLICT (id) DO NOTHING
 
 -- name: find_request
 SELECT id, tenant_id, app_id, definition, version, inputs_hash, payload_json, priority

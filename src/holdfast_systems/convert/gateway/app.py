@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 from starlette.datastructures import UploadFile
+from starlette.requests import ClientDisconnect
 
 from holdfast_systems.convert.gateway.accepting import accepts_xml
 from holdfast_systems.convert.gateway.converter import Converter
@@ -28,6 +29,7 @@ def make_app() -> FastAPI:
     app = FastAPI(title="PDF to XML", openapi_url=None)
     converter = Converter()
     app.add_exception_handler(Refused, _answer_refusal)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
@@ -45,7 +47,7 @@ def make_app() -> FastAPI:
 
 
 async def _read_form(request: Request) -> tuple[str, bytes]:
-    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Refused(415, "send multipart/form-data with the fields mapping and file")
     limited = Request(request.scope, _limited(request.receive))
     async with limited.form(max_files=1, max_fields=FORM_FIELDS_MAX) as form:
@@ -82,6 +84,10 @@ def _too_large() -> Refused:
 def _correlation(request: Request) -> dict[str, str]:
     given = request.headers.get("x-correlation-id")
     return {"x-correlation-id": given[:CORRELATION_CHARS_MAX]} if given else {}
+
+
+async def _answer_nobody(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=400)
 
 
 def _answer_refusal(request: Request, refused: Exception) -> Response:

@@ -7,6 +7,7 @@ for an error) and the content. Each part has its length before it, in four bytes
 from __future__ import annotations
 
 import resource
+import signal
 import struct
 import sys
 from pathlib import Path
@@ -18,13 +19,15 @@ LENGTH = struct.Struct(">I")
 
 
 def main() -> None:
-    memory_bytes_max = int(sys.argv[1])
+    memory_bytes_max, seconds_max = int(sys.argv[1]), float(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes_max, memory_bytes_max))
     fonts = typst.Fonts(include_system_fonts=False)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while (path := _read(requests)) is not None:
         data = _read(requests) or b"{}"
+        signal.setitimer(signal.ITIMER_REAL, seconds_max)
         kind, content = _compile(Path(path.decode()), data, fonts)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         answers.write(kind + LENGTH.pack(len(content)) + content)
         answers.flush()
 

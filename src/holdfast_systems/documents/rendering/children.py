@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
-import selectors
 import struct
 import subprocess
 import sys
@@ -17,6 +15,7 @@ from holdfast_systems.documents.rendering.errors import RenderError, RenderStopp
 from holdfast_systems.documents.rendering.limits import (
     CHILD_MEMORY_BYTES_MAX,
     CHILD_RENDERS_MAX,
+    CHILD_SECONDS_MAX,
     CHILDREN_MAX,
     PDF_BYTES_MAX,
 )
@@ -55,7 +54,12 @@ class Children:
 
     def _take(self) -> _Child:
         with self._lock:
-            return self._idle.pop() if self._idle else _Child()
+            while self._idle:
+                child = self._idle.pop()
+                if child.is_alive:
+                    return child
+                child.kill()
+            return _Child()
 
     def _give_back(self, child: _Child) -> None:
         if child.renders >= CHILD_RENDERS_MAX:
@@ -66,12 +70,13 @@ class Children:
 
 
 class _Child:
-    """One process. It ends when its input does, so none is left when we are killed."""
+    """One process. It ends when its input does, and no rendering goes on for longer than it may,
+    so none is left when we are killed."""
 
     def __init__(self) -> None:
         self.renders = 0
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(CHILD), str(CHILD_MEMORY_BYTES_MAX)],
+            [sys.executable, "-P", str(CHILD), str(CHILD_MEMORY_BYTES_MAX), str(CHILD_SECONDS_MAX)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -84,21 +89,29 @@ class _Child:
     def ask(self, template: Path, data: bytes, seconds_max: float) -> tuple[bytes, bytes]:
         self.renders += 1
         deadline = time.monotonic() + seconds_max
-        path = str(template).encode()
+        # It also ends a process that does not read what it is asked.
+        timer = threading.Timer(seconds_max, self._process.kill)
+        timer.daemon = True
+        timer.start()
         try:
-            for part in (path, data):
+            for part in (str(template).encode(), data):
                 self._requests.write(LENGTH.pack(len(part)) + part)
             self._requests.flush()
-            kind, size = ANSWER.unpack(self._read(ANSWER.size, deadline))
+            kind, size = ANSWER.unpack(self._read(ANSWER.size))
             if size > PDF_BYTES_MAX:
                 raise RenderError(f"the PDF has {size:,} bytes; {PDF_BYTES_MAX:,} are allowed")
-            return kind, self._read(size, deadline)
-        except TimeoutError:
-            message = f"template {template.stem!r} took longer than {seconds_max:g} s"
-            raise RenderStopped(message) from None
+            return kind, self._read(size)
         except (BrokenPipeError, EOFError):
             message = f"the process that rendered template {template.stem!r} was killed"
+            if time.monotonic() >= deadline:
+                message = f"template {template.stem!r} took longer than {seconds_max:g} s"
             raise RenderStopped(message) from None
+        finally:
+            timer.cancel()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def kill(self) -> None:
         self._process.kill()
@@ -108,16 +121,8 @@ class _Child:
         with suppress(BrokenPipeError):
             self._requests.close()
 
-    def _read(self, size: int, deadline: float) -> bytes:
-        parts: list[bytes] = []
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._answers, selectors.EVENT_READ)
-            while size:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise TimeoutError
-                part = os.read(self._answers.fileno(), size)
-                if not part:
-                    raise EOFError
-                parts.append(part)
-                size -= len(part)
-        return b"".join(parts)
+    def _read(self, size: int) -> bytes:
+        content = self._answers.read(size)
+        if len(content) < size:
+            raise EOFError
+        return content

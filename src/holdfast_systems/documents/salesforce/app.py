@@ -129,7 +129,15 @@ def _add_switches(app: FastAPI, server: Server) -> None:
 
     @app.put("/_local/usage")
     async def set_usage(request: Request) -> Response:
-        server.usage = msgspec.json.decode(await request.body(), type=Usage)
+        try:
+            server.usage = msgspec.json.decode(await request.body(), type=Usage)
+        except msgspec.DecodeError as error:
+            return _response(Answer(400, {"error": str(error)}))
+        return _response(Answer(204))
+
+    @app.delete("/_local/records")
+    async def clear_records() -> Response:
+        server.organisation.clear()
         return _response(Answer(204))
 
     @app.delete("/_local/sessions")
@@ -139,7 +147,10 @@ def _add_switches(app: FastAPI, server: Server) -> None:
 
 
 async def _log_in(server: Server, request: Request) -> Response:
-    form = {**_basic_credentials(request), **dict(parse_qsl((await request.body()).decode()))}
+    form = {
+        **_basic_credentials(request),
+        **dict(parse_qsl((await request.body()).decode("latin-1"))),
+    }
     try:
         access_token, user = server.sessions.log_in(form.get("grant_type", ""), form)
     except LoginRefused as refused:

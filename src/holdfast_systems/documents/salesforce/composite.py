@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from holdfast_systems.documents.salesforce.calls import Answer, Call
 from holdfast_systems.documents.salesforce.errors import ApiError, cannot_read, not_allowed
@@ -51,19 +51,16 @@ def _answer_one(
     dispatch: Callable[[Call], Answer],
 ) -> Answer:
     try:
-        url = urlsplit(str(_resolved(request["url"], answers)))
-        found = DATA_PATH.fullmatch(url.path)
+        address, _, query = str(_resolved(request["url"], answers)).partition("?")
+        found = DATA_PATH.fullmatch(address)
         if found is None:
-            raise ApiError("INVALID_INPUT", f"not an address of this API: {url.path}")
+            raise ApiError("INVALID_INPUT", f"not an address of this API: {address}")
         path = tuple(unquote(part) for part in found[2].split("/") if part)
         if path[0] == "composite" and len(path) == 1:
             raise ApiError("INVALID_INPUT", "a composite call can't hold another one")
         body = _resolved(request.get("body"), answers)
-        return dispatch(
-            Call(
-                str(request["method"]), found[1], path, call.user, dict(parse_qsl(url.query)), body
-            )
-        )
+        parameters = dict(parse_qsl(query))
+        return dispatch(Call(str(request["method"]), found[1], path, call.user, parameters, body))
     except ApiError as error:
         return Answer(error.status, error.body())
 

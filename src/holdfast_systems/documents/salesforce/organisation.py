@@ -91,6 +91,12 @@ class Organisation:
         self._put(entity, str(row["Id"]), None)
         return str(row["Id"])
 
+    def clear(self) -> None:
+        """Forget every record; no id is given again."""
+        for rows in self._rows.values():
+            rows.clear()
+        self._unique.clear()
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Undo everything that was saved within if it ends with an error; transactions nest."""

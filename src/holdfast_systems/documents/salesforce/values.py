@@ -41,6 +41,8 @@ def _read(field: Field, value: Any) -> Stored:
                 return _moment(value)
             case "base64":
                 return base64.b64decode(value, validate=True)
+            case "string":
+                return _text(value).strip() or None
         return _text(value)
     except (ValueError, TypeError, OverflowError):
         kind = type(value).__name__

@@ -29,7 +29,7 @@ def define(parts: Parts, sign_passport: JobFunction[[SignPassport]]) -> JobFunct
                 tenant,
                 "PASSPORT_COMPILED",
                 ("PassportVersion", version_id),
-                {"payload_hash": compiled.receipt.payload_hash, "created": created},
+                {"payload_hash": compiled.receipt.payload_hash if created else None},
                 ctx.job_id,
             )
             following = sign_passport.options(connection=connection)

@@ -33,11 +33,12 @@ def define(parts: Parts, compile_passport: JobFunction[[Order]]) -> JobFunction[
         document = await _read(parts, tenant, payload.document_version_id)
         schema = find_schema(document.schema_version)
         facts = await asyncio.to_thread(parse_document, document.content, schema)
+        rows = await asyncio.to_thread(_rows, tenant, facts)
         async with ctx.completing() as connection:
             statements = parts.tables.on(connection)
             # Locked, so that of two last documents one sees the other.
             snapshot = await lock_snapshot(statements, tenant, payload.snapshot_id)
-            added = await _store(statements, tenant, snapshot, document.id, facts)
+            added = await _store(statements, tenant, snapshot, document.id, rows)
             await parts.audit(
                 statements,
                 tenant,
@@ -65,11 +66,7 @@ async def _read(parts: Parts, tenant: str, document_id: UUID) -> Document:
 
 
 async def _store(
-    statements: Statements,
-    tenant: str,
-    snapshot: Snapshot,
-    document_id: UUID,
-    facts: Sequence[Fact],
+    statements: Statements, tenant: str, snapshot: Snapshot, document_id: UUID, rows: str
 ) -> int:
     """Store the facts that are new, and link all; answer how many were new."""
     place = {"tenant": tenant, "snapshot_id": snapshot.id, "document_version_id": document_id}
@@ -78,7 +75,6 @@ async def _store(
         raise ValidationError(f"document {document_id} is not in the snapshot {snapshot.id}")
     if known.parsed_at is not None:
         return 0
-    rows = _rows(tenant, facts)
     added = await statements.execute("insert_facts", tenant=tenant, facts=rows)
     await statements.execute(
         "link_facts", tenant=tenant, document_version_id=document_id, facts=rows

@@ -18,6 +18,7 @@ from holdfast_systems.passport.errors import (
 )
 from holdfast_systems.passport.facts import Fact
 from holdfast_systems.passport.limits import NAME_CHARS_MAX, RULES_BYTES_MAX, RULES_MAX
+from holdfast_systems.passport.names import check_name
 from holdfast_systems.passport.rules.evaluation import Evaluator, Value
 from holdfast_systems.passport.rules.syntax import Expression, parse
 from holdfast_systems.passport.rules.types import Checker
@@ -86,8 +87,7 @@ def read_package(source: bytes) -> RulePackage:
         raise ValidationError(f"this is no rule package: {error}") from None
     if not package.fields or len(package.fields) + len(package.checks) > RULES_MAX:
         raise ValidationError(f"a rule package has 1 to {RULES_MAX} rules")
-    if not 1 <= len(package.name) <= NAME_CHARS_MAX:
-        raise ValidationError(f"a rule package has a name of up to {NAME_CHARS_MAX} characters")
+    check_name("name of a rule package", package.name)
     return package
 
 

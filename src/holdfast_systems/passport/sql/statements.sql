@@ -21,7 +21,7 @@ SELECT id, status, ordered FROM holdfast.passport_snapshots WHERE tenant = :tena
 
 -- name: order_of_snapshot
 UPDATE holdfast.passport_snapshots SET ordered = :ordered
-WHERE tenant = :tenant AND id = :id AND (ordered IS NULL OR ordered = :ordered)
+WHERE tenant = :tenant AND id = :id AND ordered IS NULL
 
 -- name: seal_snapshot
 UPDATE holdfast.passport_snapshots SET status = 'SEALED', sealed_at = now()

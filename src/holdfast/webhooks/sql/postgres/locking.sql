@@ -1,6 +1,6 @@
 -- name: saga_to_decide
 SELECT
-    saga.id, saga.status, saga.attempt_count, saga.tenant,
+    saga.id, saga.status, saga.attempt_count,
     (
         SELECT preset FROM holdfast.webhook_subscriptions
         WHERE webhook_subscriptions.id = saga.subscription_id

@@ -28,6 +28,7 @@ KEYWORDS = {
     "SELECT", "FROM", "WHERE", "AND", "OR", "NOT", "IN", "LIKE", "ORDER", "BY", "ASC", "DESC",
     "NULLS", "LIMIT", "OFFSET", "NULL", "TRUE", "FALSE", "GROUP", "HAVING",
 }  # fmt: skip
+COUNT = re.compile(r"\d{1,9}")
 ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
 SIGNS = {"=": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -170,7 +171,7 @@ class _Parser:
 
     def _count(self) -> int:
         token = self._advance()
-        if token.kind != "number" or not token.text.isdigit():
+        if token.kind != "number" or not COUNT.fullmatch(token.text):
             raise self._unexpected(token)
         return int(token.text)
 

@@ -45,8 +45,7 @@ CREATE TABLE holdfast.webhook_sagas (
 );
 CREATE UNIQUE INDEX webhook_sagas_event ON holdfast.webhook_sagas (event_id, subscription_id)
     WHERE requeued_from IS NULL;
-CREATE INDEX webhook_sagas_requeued ON holdfast.webhook_sagas (event_id)
-    WHERE requeued_from IS NOT NULL;
+CREATE INDEX webhook_sagas_of_event ON holdfast.webhook_sagas (event_id);
 
 -- One row for each attempt. It outlives the job of the same id, which goes to the history.
 CREATE TABLE holdfast.webhook_attempts (
@@ -113,6 +112,10 @@ WHEN (
     OR NEW.id <> OLD.id OR NEW.saga_id <> OLD.saga_id OR NEW.attempt_no <> OLD.attempt_no
 )
 EXECUTE FUNCTION holdfast.webhook_refuse('an attempt that was reported never changes');
+
+CREATE TRIGGER webhook_sagas_begin BEFORE INSERT ON holdfast.webhook_sagas FOR EACH ROW
+WHEN (NEW.status <> 'Pending' OR NEW.attempt_count <> 0)
+EXECUTE FUNCTION holdfast.webhook_refuse('a saga begins as Pending, without attempts');
 
 CREATE TRIGGER webhook_sagas_stay BEFORE UPDATE ON holdfast.webhook_sagas FOR EACH ROW
 WHEN (

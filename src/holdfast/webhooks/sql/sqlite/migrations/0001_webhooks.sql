@@ -47,7 +47,7 @@ CREATE TABLE webhook_sagas (
 
 CREATE UNIQUE INDEX webhook_sagas_event ON webhook_sagas (event_id, subscription_id)
     WHERE requeued_from IS NULL;
-CREATE INDEX webhook_sagas_requeued ON webhook_sagas (event_id) WHERE requeued_from IS NOT NULL;
+CREATE INDEX webhook_sagas_of_event ON webhook_sagas (event_id);
 
 -- One row for each attempt. It outlives the job of the same id, which goes to the history.
 CREATE TABLE webhook_attempts (
@@ -111,6 +111,12 @@ WHEN old.status <> 'Pending'
     OR new.id <> old.id OR new.saga_id <> old.saga_id OR new.attempt_no <> old.attempt_no
 BEGIN
     SELECT RAISE(ABORT, 'webhook_attempts: an attempt that was reported never changes');
+END;
+
+CREATE TRIGGER webhook_sagas_begin BEFORE INSERT ON webhook_sagas
+WHEN new.status <> 'Pending' OR new.attempt_count <> 0
+BEGIN
+    SELECT RAISE(ABORT, 'webhook_sagas: a saga begins as Pending, without attempts');
 END;
 
 CREATE TRIGGER webhook_sagas_stay BEFORE UPDATE ON webhook_sagas

@@ -33,10 +33,11 @@ CREATE TABLE holdfast.compute_artifacts (
 CREATE INDEX compute_artifacts_job ON holdfast.compute_artifacts (job_id);
 
 -- Which job answers for these inputs. Whoever inserts the row computes; all others wait for that
--- transaction. Without a job only until it commits.
+-- transaction. The row comes before its job.
 CREATE TABLE holdfast.compute_hashes (
     inputs_hash text PRIMARY KEY,
-    job_id uuid REFERENCES holdfast.compute_jobs (id) ON DELETE CASCADE
+    job_id uuid NOT NULL REFERENCES holdfast.compute_jobs (id) ON DELETE CASCADE
+        DEFERRABLE INITIALLY DEFERRED
 );
 CREATE INDEX compute_hashes_job ON holdfast.compute_hashes (job_id);
 

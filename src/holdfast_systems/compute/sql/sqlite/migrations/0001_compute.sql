@@ -32,11 +32,11 @@ CREATE TABLE compute_artifacts (
 ) STRICT;
 CREATE INDEX compute_artifacts_job ON compute_artifacts (job_id);
 
--- Which job answers for these inputs. Without a job only until the transaction that claims it
--- commits.
+-- Which job answers for these inputs. The row comes before its job.
 CREATE TABLE compute_hashes (
     inputs_hash TEXT NOT NULL PRIMARY KEY,
-    job_id TEXT REFERENCES compute_jobs (id) ON DELETE CASCADE
+    job_id TEXT NOT NULL REFERENCES compute_jobs (id) ON DELETE CASCADE
+        DEFERRABLE INITIALLY DEFERRED
 ) STRICT;
 CREATE INDEX compute_hashes_job ON compute_hashes (job_id);
 

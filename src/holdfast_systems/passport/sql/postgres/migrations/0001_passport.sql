@@ -147,17 +147,15 @@ EXECUTE FUNCTION holdfast.passport_refuse('published rules never change');
 
 CREATE FUNCTION holdfast.passport_check_open() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'DELETE' THEN
-        new := old;
-    END IF;
     -- Locked against a seal that is under way.
     PERFORM FROM holdfast.passport_snapshots
-    WHERE id = new.snapshot_id AND status = 'OPEN' FOR SHARE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'a sealed snapshot never changes'
+    WHERE id = (CASE TG_OP WHEN 'INSERT' THEN new.snapshot_id ELSE old.snapshot_id END)
+        AND status = 'OPEN' FOR SHARE;
+    IF NOT FOUND OR (TG_OP = 'UPDATE' AND new.snapshot_id <> old.snapshot_id) THEN
+        RAISE EXCEPTION 'a sealed snapshot never changes, and rows stay in theirs'
             USING ERRCODE = 'integrity_constraint_violation';
     END IF;
-    RETURN new;
+    RETURN coalesce(new, old);
 END
 $$;
 
@@ -173,10 +171,12 @@ FOR EACH ROW EXECUTE FUNCTION holdfast.passport_check_open();
 CREATE TRIGGER passport_versions_stay BEFORE UPDATE ON holdfast.passport_versions
 FOR EACH ROW WHEN (
     (old.id, old.tenant, old.passport_id, old.snapshot_id, old.rules_id, old.build_id,
-     old.issued_at, old.payload, old.payload_hash, old.proof_root, old.receipt, old.receipt_hash)
+     old.issued_at, old.payload, old.payload_hash, old.proof_root, old.receipt, old.receipt_hash,
+     old.created_at)
     IS DISTINCT FROM
     (new.id, new.tenant, new.passport_id, new.snapshot_id, new.rules_id, new.build_id,
-     new.issued_at, new.payload, new.payload_hash, new.proof_root, new.receipt, new.receipt_hash)
+     new.issued_at, new.payload, new.payload_hash, new.proof_root, new.receipt, new.receipt_hash,
+     new.created_at)
     OR (
         old.signature IS NOT NULL
         AND (old.signature, old.key_id, old.signed_at)

@@ -158,8 +158,9 @@ WHEN NOT EXISTS (SELECT 1 FROM passport_snapshots WHERE id = new.snapshot_id AND
 BEGIN SELECT RAISE(ABORT, 'a sealed snapshot never changes'); END;
 
 CREATE TRIGGER passport_snapshot_facts_changed BEFORE UPDATE ON passport_snapshot_facts
-WHEN NOT EXISTS (SELECT 1 FROM passport_snapshots WHERE id = new.snapshot_id AND status = 'OPEN')
-BEGIN SELECT RAISE(ABORT, 'a sealed snapshot never changes'); END;
+WHEN new.snapshot_id <> old.snapshot_id
+    OR NOT EXISTS (SELECT 1 FROM passport_snapshots WHERE id = old.snapshot_id AND status = 'OPEN')
+BEGIN SELECT RAISE(ABORT, 'a sealed snapshot never changes, and rows stay in theirs'); END;
 
 CREATE TRIGGER passport_snapshot_facts_removed BEFORE DELETE ON passport_snapshot_facts
 WHEN NOT EXISTS (SELECT 1 FROM passport_snapshots WHERE id = old.snapshot_id AND status = 'OPEN')
@@ -170,8 +171,9 @@ WHEN NOT EXISTS (SELECT 1 FROM passport_snapshots WHERE id = new.snapshot_id AND
 BEGIN SELECT RAISE(ABORT, 'a sealed snapshot never changes'); END;
 
 CREATE TRIGGER passport_snapshot_documents_changed BEFORE UPDATE ON passport_snapshot_documents
-WHEN NOT EXISTS (SELECT 1 FROM passport_snapshots WHERE id = new.snapshot_id AND status = 'OPEN')
-BEGIN SELECT RAISE(ABORT, 'a sealed snapshot never changes'); END;
+WHEN new.snapshot_id <> old.snapshot_id
+    OR NOT EXISTS (SELECT 1 FROM passport_snapshots WHERE id = old.snapshot_id AND status = 'OPEN')
+BEGIN SELECT RAISE(ABORT, 'a sealed snapshot never changes, and rows stay in theirs'); END;
 
 CREATE TRIGGER passport_snapshot_documents_removed BEFORE DELETE ON passport_snapshot_documents
 WHEN NOT EXISTS (SELECT 1 FROM passport_snapshots WHERE id = old.snapshot_id AND status = 'OPEN')
@@ -181,10 +183,12 @@ BEGIN SELECT RAISE(ABORT, 'a sealed snapshot never changes'); END;
 CREATE TRIGGER passport_versions_stay BEFORE UPDATE ON passport_versions
 WHEN
     (old.id, old.tenant, old.passport_id, old.snapshot_id, old.rules_id, old.build_id,
-     old.issued_at, old.payload, old.payload_hash, old.proof_root, old.receipt, old.receipt_hash)
+     old.issued_at, old.payload, old.payload_hash, old.proof_root, old.receipt, old.receipt_hash,
+     old.created_at)
     IS NOT
     (new.id, new.tenant, new.passport_id, new.snapshot_id, new.rules_id, new.build_id,
-     new.issued_at, new.payload, new.payload_hash, new.proof_root, new.receipt, new.receipt_hash)
+     new.issued_at, new.payload, new.payload_hash, new.proof_root, new.receipt, new.receipt_hash,
+     new.created_at)
     OR (
         old.signature IS NOT NULL
         AND (old.signature, old.key_id, old.signed_at)
