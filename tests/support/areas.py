@@ -1,8 +1,8 @@
 """How long each area of the tests took, and which went over its budget.
 
-An area is a folder below tests/ (below tests/systems/, one for each system), or a test file that lies
-there by itself. Tests run side by side, more of them than there are cores: the budgets are of the
-seconds that they took together.
+An area is a folder below tests/ (below tests/systems/, one for each system), or a test file that
+lies there by itself. Tests run side by side, more of them than there are cores: the budgets are of
+the seconds that they took together.
 """
 
 from __future__ import annotations
