@@ -155,10 +155,14 @@ def test_retry_makes_a_waiting_job_due_now_and_requeues_an_ended_one(
     sqlite_url: str, run: Run
 ) -> None:
     (job,) = enqueue(sqlite_url, "greet", "Ada", delay_seconds=3600)
-    assert run("jobs", "retry", job, url=sqlite_url).stdout == f"{job} is due now\n"
+    retried = run("jobs", "retry", job, url=sqlite_url).stdout
+    assert retried == f"{job} is due now; nothing else was reset: 0 of 5 attempts used\n"
     run("worker", "app:hf", "--until-empty", url=sqlite_url)
     ran = run("jobs", "retry", job, url=sqlite_url)
-    assert ran.stdout.startswith(f"requeued {job} as ")
+    assert re.fullmatch(
+        rf"requeued {job} as \S+: 0 of 5 attempts used, due now, without key and expiry\n",
+        ran.stdout,
+    )
     states = [job["state"] for job in lines_of(run("jobs", "list", "--json", url=sqlite_url))]
     assert states == ["queued", "succeeded"]
 

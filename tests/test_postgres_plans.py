@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 from uuid import UUID
@@ -493,10 +494,11 @@ async def test_what_names_one_job_live_or_ended_reads_one_row(
     [live] = await database.ids("queued", 1)
     # Only what has ended in place can be requeued from there.
     both = {"jobs_pkey" if name == "get" else "jobs_leftovers", "history_pkey"}
-    plan = await database.explain(name, job_id=live, new_id=UUID(int=1))
+    others = {"new_id": UUID(int=1), "arguments": None, "once": True, "longest_seconds": 60.0}
+    plan = await database.explain(name, job_id=live, **others)
     assert_bounded(plan, both, 1)
     [ended] = await database.ids("succeeded", 1, "history")
-    plan = await database.explain(name, job_id=ended, new_id=UUID(int=1))
+    plan = await database.explain(name, job_id=ended, **others)
     assert_bounded(plan, both, 0, 1)
 
 
@@ -551,6 +553,7 @@ async def test_a_list_of_the_running_reads_only_the_leases(database: Explainer) 
         Filter(queue="nobody's"),
         Filter(name="nobody's"),
         Filter(tag="rare"),
+        Filter(error_code="NOBODYS", since=datetime(2026, 1, 1, tzinfo=UTC)),
         Filter(states=(State.DEAD, State.QUEUED), queue="nobody's"),
         Filter(states=(State.DEAD,), queue="nobody's"),
         Filter(states=(State.SUCCEEDED,), queue="nobody's"),

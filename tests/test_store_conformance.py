@@ -42,6 +42,7 @@ SHIFTED = {
     ],
     "attempts": ["started_at", "ended_at"],
     "idempotency_keys": ["expires_at"],
+    "requeues": ["requeued_at", "kept_until"],
 }
 COUNT_ANEW = """
 WITH old AS (DELETE FROM holdfast.history_counts)

@@ -1,9 +1,11 @@
 """Durable, lease-based job processing for Python, on the database that you already have."""
 
 from holdfast.app import Holdfast
+from holdfast.bulk import Choice, Progress
 from holdfast.context import Context
 from holdfast.definition import JobFunction
 from holdfast.domain.errors import (
+    AlreadyRequeued,
     BadArguments,
     ConfigurationError,
     DuplicateJob,
@@ -27,17 +29,22 @@ from holdfast.domain.errors import (
     WorkerHung,
     WrongState,
 )
+from holdfast.domain.groups import ErrorGroup, ErrorGroups
 from holdfast.domain.job import Attempt, Filter, Job, Page
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
 from holdfast.worker.report import WorkerReport
 
 __all__ = [
+    "AlreadyRequeued",
     "Attempt",
     "BadArguments",
+    "Choice",
     "ConfigurationError",
     "Context",
     "DuplicateJob",
+    "ErrorGroup",
+    "ErrorGroups",
     "Filter",
     "Holdfast",
     "HoldfastError",
@@ -52,6 +59,7 @@ __all__ = [
     "Page",
     "PayloadTooLarge",
     "Permanent",
+    "Progress",
     "ResultTimeout",
     "Retry",
     "RetryAfter",

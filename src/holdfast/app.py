@@ -22,18 +22,16 @@ from holdfast.definition import (
 )
 from holdfast.domain import codec
 from holdfast.domain.errors import (
-    BadArguments,
     ConfigurationError,
     HoldfastError,
     JobFailed,
     JobNotFound,
     ResultTimeout,
     SchemaMismatch,
-    WrongState,
 )
 from holdfast.domain.ids import IdMaker
-from holdfast.domain.job import Attempt, Count, Filter, Job, NewJob, Page, Reclaimed
-from holdfast.domain.limits import ENQUEUE_BATCH_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX
+from holdfast.domain.job import Attempt, Count, Job, NewJob, Reclaimed
+from holdfast.domain.limits import ENQUEUE_BATCH_MAX
 from holdfast.domain.states import State
 from holdfast.loops import Loops
 from holdfast.maintenance.reclaiming import take_back
@@ -41,6 +39,7 @@ from holdfast.observability import logs
 from holdfast.observability.logs import shown_url
 from holdfast.seam import Seam
 from holdfast.settings import DEFAULT_URL, read_settings
+from holdfast.steering import Steering, check_id
 from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
 from holdfast.stores.opening import absolute_url, make_store
 from holdfast.stores.protocol import Store
@@ -60,7 +59,7 @@ R = TypeVar("R")
 Queues = str | Sequence[str] | Mapping[str, int | None]
 
 
-class Holdfast:
+class Holdfast(Steering):
     """Jobs on one database: define them, enqueue them, look at them, run them.
 
     Nothing is connected before the first use. An object may be used from several event loops and
@@ -176,7 +175,7 @@ class Holdfast:
             yield connection
 
     async def get(self, job_id: UUID) -> Job:
-        _check_id(job_id)
+        check_id(job_id)
         job = await (await self._store()).get(job_id)
         if job is None:
             raise JobNotFound(job_id)
@@ -199,61 +198,11 @@ class Holdfast:
 
     async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
         """The attempts that did not succeed, oldest first."""
-        _check_id(job_id)
+        check_id(job_id)
         return await (await self._store()).attempts(job_id)
-
-    async def page(
-        self, filter: Filter | None = None, limit: int = 50, after: UUID | None = None
-    ) -> Page:
-        """Jobs that match, newest first, going on behind the id `after`.
-
-        A search for something rare looks at a bounded number of jobs: then the page has less than
-        `limit`, and its `after` says where to go on.
-        """
-        if not 1 <= limit <= PAGE_ROWS_MAX:
-            raise ConfigurationError(f"limit must be 1 to {PAGE_ROWS_MAX}, not {limit}")
-        store = await self._store()
-        found: list[Job] = []
-        for _ in range(PAGE_STEPS_MAX):
-            page = await store.page(filter or Filter(), limit - len(found), after)
-            found += page.jobs
-            after = page.after
-            if after is None or len(found) == limit:
-                break
-        return Page(found, after)
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return await (await self._store()).counts(tenant)
-
-    async def cancel(self, job_id: UUID) -> Job:
-        """End a waiting or running job; its handler is stopped, and what it did is not recorded."""
-        _check_id(job_id)
-        canceled = await (await self._store()).cancel([job_id])
-        job = await self.get(job_id)
-        if not canceled:
-            raise WrongState(f"job {job_id} had ended already, as {job.state}; nothing was changed")
-        return job
-
-    async def retry(self, job_id: UUID) -> Job:
-        """Make a waiting job due now; enqueue an ended one anew, which answers the new job."""
-        _check_id(job_id)
-        if await (await self._store()).retry(job_id):
-            return await self.get(job_id)
-        job = await self.get(job_id)
-        if not job.state.ended:
-            raise WrongState(f"job {job_id} is {job.state}; there is nothing to retry")
-        return await self.requeue(job_id)
-
-    async def requeue(self, job_id: UUID) -> Job:
-        """Enqueue an ended job anew: a new job that names the old one, without its key."""
-        _check_id(job_id)
-        new_id = self.new_id()
-        store = await self._store()
-        if await store.requeue(job_id, new_id):
-            # A store whose records belong to others queues the same one again.
-            return await store.get(new_id) or await self.get(job_id)
-        job = await self.get(job_id)
-        raise WrongState(f"job {job_id} is {job.state}; only an ended job can be requeued")
 
     async def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date; answer the steps taken."""
@@ -479,11 +428,6 @@ class Holdfast:
             return found
 
         return await foreign.run(enqueue) if jobs else []
-
-
-def _check_id(job_id: object) -> None:
-    if not isinstance(job_id, UUID):
-        raise BadArguments(f"a job's id is a UUID, not {job_id!r}")
 
 
 def _queue_caps(queues: Queues | None) -> dict[str, int | None] | None:

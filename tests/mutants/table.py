@@ -313,8 +313,8 @@ MUTANTS = [
     Mutant(
         "07 a requeue does not name the old job",
         POSTGRES_SQL,
-        "        tags, id\n    FROM (",
-        "        tags, NULL\n    FROM (",
+        "correlation_id, tags, id\n    FROM old",
+        "correlation_id, tags, NULL\n    FROM old",
         SEVEN,
         "test_a_requeue_is_a_new_job_that_names_the_old_one_and_has_no_key[pg15]",
     ),

@@ -3,50 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import click
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from holdfast.app import Holdfast
+from holdfast.bulk import Choice, Progress
 from holdfast.cli import display
-from holdfast.cli.selection import make_filter, pages
+from holdfast.cli.selection import FILTERS, make_filter
 from holdfast.cli.session import FAILED_CODE, interactive, say
-from holdfast.domain.errors import JobNotFound, WrongState
+from holdfast.domain.errors import AlreadyRequeued, JobNotFound, WrongState
 from holdfast.domain.job import Filter, Job
 from holdfast.domain.states import State
 from holdfast.seam import Seam
 
-TOGETHER = 50
 PROGRESS_AFTER_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is done to each job, and how it is told."""
+    """What is done to jobs, one by one or together, and how it is told."""
 
     verb: str
     done: str
-    apply: Callable[[UUID], Awaitable[Job]]
+    one: Callable[[UUID], Awaitable[Job]]
+    many: Callable[..., AsyncIterator[Progress]]
     told: Callable[[UUID, Job], str]
+    unless_requeued: bool = False
 
 
 async def change(
     app: Holdfast, how: Change, choice: dict[str, Any], states: Sequence[State] = ()
 ) -> int:
     """Change the jobs of `choice_options`; with --all only those in `states`, unless named."""
-    job_ids, as_json = choice["job_ids"], choice["as_json"]
-    filtered = any(choice[name] for name in ("states", "queue", "name", "tenant", "tag"))
+    job_ids = choice["job_ids"]
+    filtered = any(choice[name] for name in ("states", *FILTERS))
     if choice["every"]:
         if job_ids:
             raise click.UsageError("give ids or --all, not both")
-        chosen = make_filter(choice, states)
-        return await _change_all(app, how, chosen, sure=choice["sure"], as_json=as_json)
+        return await _change_all(app, how, make_filter(choice, states), choice)
     if filtered and job_ids:
         raise click.UsageError("give ids or filters with --all, not both")
     if not job_ids:
@@ -55,7 +57,9 @@ async def change(
             if filtered
             else "which jobs? Give ids, or --all"
         )
-    return await _change_ids(app, how, job_ids, as_json=as_json)
+    if choice["dry_run"] or choice["pace"]:
+        raise click.UsageError("--dry-run and --pace are for --all")
+    return await _change_ids(app, how, job_ids, as_json=choice["as_json"])
 
 
 async def _change_ids(
@@ -66,7 +70,11 @@ async def _change_ids(
     async with app:
         for job_id in job_ids:
             try:
-                job = await change.apply(job_id)
+                job = await change.one(job_id)
+            except AlreadyRequeued as error:
+                say(f"{error} (--again requeues it once more)")
+                code = FAILED_CODE
+                continue
             except (JobNotFound, WrongState) as error:
                 say(str(error))
                 code = FAILED_CODE
@@ -78,35 +86,73 @@ async def _change_ids(
     return code
 
 
-async def _change_all(
-    app: Holdfast, change: Change, filter: Filter, *, sure: bool, as_json: bool
-) -> int:
-    """Change all that match now, in batches; those that moved on meanwhile are left alone."""
+async def _change_all(app: Holdfast, change: Change, filter: Filter, choice: dict[str, Any]) -> int:
+    """Change all that match now, in steps; those that moved on meanwhile are left alone."""
     async with app:
-        ids = [job.id async for page in pages(app, filter) for job in page.jobs]
-        if not ids:
-            say(f"there are no jobs to {change.verb}")
+        chosen = await app.choose(filter, unless_requeued=change.unless_requeued)
+        if choice["dry_run"]:
+            _tell_choice(app, change, chosen, as_json=choice["as_json"])
             return 0
-        _confirm(f"{change.verb} {_jobs(len(ids))} in {app.url_shown}?", sure)
-        changed: list[Job] = []
-        with _Bar(change.verb, len(ids)) as bar:
-            for start in range(0, len(ids), TOGETHER):
-                batch = ids[start : start + TOGETHER]
-                changed += await _change_batch(change, batch)
-                bar.advance(len(batch))
-    if as_json:
-        display.print_json_lines(changed)
-    left = len(ids) - len(changed)
-    say(f"{change.done} {_jobs(len(changed))}" + (f"; {left} had moved on" if left else ""))
+        if not chosen.ids:
+            say(f"there are no jobs to {change.verb}{_left_out(chosen.requeued_already)}")
+            return 0
+        _confirm(
+            f"{change.verb} {_jobs(len(chosen.ids))} in {app.url_shown}"
+            f"{_left_out(chosen.requeued_already)}?",
+            choice["sure"],
+        )
+        progress = await _follow(change, chosen, choice["pace"], as_json=choice["as_json"])
+    say(_told_end(change, progress, chosen.requeued_already + progress.requeued_already))
     return 0
 
 
-async def _change_batch(change: Change, job_ids: Sequence[UUID]) -> list[Job]:
-    answers = await asyncio.gather(*map(change.apply, job_ids), return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, JobNotFound | WrongState):
-            raise answer
-    return [answer for answer in answers if isinstance(answer, Job)]
+async def _follow(
+    change: Change, chosen: Choice, jobs_per_second: float | None, *, as_json: bool
+) -> Progress:
+    """Do it, and show how far it has come; if it is interrupted, say what was done."""
+    progress = Progress(len(chosen.ids))
+    with _Bar(change.verb, len(chosen.ids)) as bar:
+        try:
+            async for progress in change.many(chosen.ids, jobs_per_second=jobs_per_second):
+                if as_json:
+                    display.print_json_lines(progress.jobs)
+                bar.show(progress.done)
+        except asyncio.CancelledError:
+            say(
+                f"{change.done} {_jobs(progress.changed)} of {progress.total:,}, or a few more;"
+                " the same command goes on from there"
+            )
+            raise
+    return progress
+
+
+def _tell_choice(app: Holdfast, change: Change, chosen: Choice, *, as_json: bool) -> None:
+    if as_json:
+        told = {
+            "would": change.verb,
+            "jobs": len(chosen.ids),
+            "requeued_already": chosen.requeued_already,
+            "sample": [str(job.id) for job in chosen.sample],
+        }
+        click.echo(json.dumps(told))
+        return
+    if chosen.sample:
+        display.print_jobs(chosen.sample, dead=True)
+    say(
+        f"would {change.verb} {_jobs(len(chosen.ids))} in {app.url_shown}"
+        f"{_left_out(chosen.requeued_already)}; nothing was changed"
+    )
+
+
+def _told_end(change: Change, progress: Progress, requeued_already: int) -> str:
+    moved_on = f"; {progress.moved_on:,} had moved on" if progress.moved_on else ""
+    return f"{change.done} {_jobs(progress.changed)}{moved_on}{_left_out(requeued_already)}"
+
+
+def _left_out(requeued_already: int) -> str:
+    if not requeued_already:
+        return ""
+    return f"; {_jobs(requeued_already)} left out, requeued already (--again takes them, too)"
 
 
 def _confirm(question: str, sure: bool) -> None:
@@ -132,11 +178,11 @@ class _Bar:
     """A progress bar that appears only when the work takes longer than a moment."""
 
     def __init__(self, title: str, total: int) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
+        self._progress = rich_progress.Progress(
+            rich_progress.TextColumn("{task.description}"),
+            rich_progress.BarColumn(),
+            rich_progress.MofNCompleteColumn(),
+            rich_progress.TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
         )
@@ -152,9 +198,17 @@ class _Bar:
         if self._shown:
             self._progress.stop()
 
-    def advance(self, count: int) -> None:
-        self._progress.advance(self._task, count)
+    def show(self, done: int) -> None:
+        self._progress.update(self._task, completed=done)
         waited = self._seam.monotonic() - self._began
         if not self._shown and waited > PROGRESS_AFTER_SECONDS and interactive():
             self._progress.start()
             self._shown = True
+
+
+def told_requeue(old_id: UUID, job: Job) -> str:
+    """What a requeue begins anew, and what a retry leaves as it was."""
+    used = f"{job.attempts} of {job.max_attempts} attempts used"
+    if job.id == old_id:
+        return f"{old_id} is due now; nothing else was reset: {used}"
+    return f"requeued {old_id} as {job.id}: {used}, due now, without key and expiry"

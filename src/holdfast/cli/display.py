@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import click
 import msgspec
@@ -19,6 +20,8 @@ from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.domain.endings import why_it_ended
+from holdfast.domain.groups import ErrorGroup, fingerprint_of
 from holdfast.domain.job import Attempt, Job
 from holdfast.domain.states import State
 from holdfast.observability.logs import one_line
@@ -50,9 +53,16 @@ def print_json_lines(jobs: Sequence[Job]) -> None:
         click.echo(msgspec.json.encode(job, enc_hook=str))
 
 
-def print_json_object(job: Job, attempts: Sequence[Attempt]) -> None:
+def print_json_object(job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None) -> None:
     whole = msgspec.to_builtins(job, enc_hook=str)
-    click.echo(json.dumps({**whole, "history": msgspec.to_builtins(attempts)}, indent=2))
+    why = why_it_ended(job)
+    whole |= {
+        "why": why,
+        "fingerprint": fingerprint_of(job) if why else None,
+        "requeued_as": None if requeued_as is None else str(requeued_as),
+        "history": msgspec.to_builtins(attempts),
+    }
+    click.echo(json.dumps(whole, indent=2))
 
 
 def print_jobs(jobs: Sequence[Job], *, dead: bool) -> None:
@@ -77,10 +87,35 @@ def print_jobs(jobs: Sequence[Job], *, dead: bool) -> None:
     out.print(_table(out, [*headers, "WHEN"], rows, flexible=("NAME", "QUEUE", "ERROR")))
 
 
-def print_job(job: Job, attempts: Sequence[Attempt]) -> None:
+def print_groups(groups: Sequence[ErrorGroup]) -> None:
+    out = console()
+    now = Seam().now()
+    wide = out.width >= WIDE_COLUMNS
+    headers = ["JOBS", "FINGERPRINT", "NAME", "CODE", "ERROR", "LAST"]
+    headers += ["FIRST", "QUEUE", "EXAMPLE"] if wide else []
+    rows = []
+    for group in groups:
+        cells = {
+            "JOBS": _plain(f"{group.jobs:,}"),
+            "FINGERPRINT": _plain(group.fingerprint),
+            "NAME": _plain(group.name),
+            "CODE": Text(one_line(group.error_code or ""), "red"),
+            "ERROR": _plain(group.shape),
+            "LAST": _plain(relative(group.last_seen, now)),
+            "FIRST": _plain(relative(group.first_seen, now)),
+            "QUEUE": _plain(", ".join(group.queues)),
+            "EXAMPLE": _plain(str(group.example_id)),
+        }
+        rows.append([cells[header] for header in headers])
+    out.print(_table(out, headers, rows, flexible=("NAME", "CODE", "ERROR", "QUEUE")))
+
+
+def print_job(job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None) -> None:
     out = console()
     out.print(Text.assemble((one_line(job.name), "bold"), "  ", _state(job.state)))
-    for label, value in _facts(job):
+    if why := why_it_ended(job):
+        out.print(Text.assemble((f"{'why':<15}", "dim"), one_line(why)))
+    for label, value in [*_facts(job), ("requeued as", requeued_as)]:
         if value not in (None, ""):
             out.print(Text.assemble((f"{label:<15}", "dim"), one_line(str(value))))
     _print_value(out, "arguments", job.arguments)
@@ -146,6 +181,7 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("worker", job.lease_owner),
         ("lease until", _exact(job.lease_expires_at)),
         ("requeued from", job.requeued_from),
+        ("fingerprint", fingerprint_of(job) if why_it_ended(job) else None),
     ]
 
 

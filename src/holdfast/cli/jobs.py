@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import click
 
 from holdfast.cli.listing import list_jobs, list_options, show_job
-from holdfast.cli.selection import choice_options, filter_options, job_id, make_filter
+from holdfast.cli.selection import again_option, choice_options, filter_options, job_id, make_filter
 from holdfast.cli.session import Group, run
 from holdfast.cli.target import find_existing, target_options
-from holdfast.domain.job import Job
 from holdfast.domain.states import State
 
 
@@ -74,34 +74,50 @@ def cancel(app: str | None, database: str | None, **choice: Any) -> int:
     Examples:
       holdfast jobs cancel 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
       holdfast jobs cancel --all --queue mail --tag newsletter
+      holdfast jobs cancel --all --name resize --pace 50/s --yes
     """
     from holdfast.cli.changing import Change, change
 
     found = find_existing(app, database)
-    how = Change("cancel", "canceled", found.cancel, lambda old_id, _: f"canceled {old_id}")
+    how = Change(
+        "cancel",
+        "canceled",
+        found.cancel,
+        found.cancel_many,
+        lambda old_id, _: f"canceled {old_id}",
+    )
     return run(change(found, how, choice, (State.QUEUED, State.RUNNING)))
 
 
 @jobs.command()
 @choice_options()
+@again_option
 @target_options
-def retry(app: str | None, database: str | None, **choice: Any) -> int:
+def retry(app: str | None, database: str | None, again: bool, **choice: Any) -> int:
     """Make waiting jobs due now; enqueue ended ones anew.
+
+    Of a waiting job only the due time is reset: its attempts and its error stay. An ended job stays
+    as it is; the new one begins at attempt 0, without idempotency key and expiry.
 
     \b
     Examples:
       holdfast jobs retry 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
       holdfast jobs retry --all --state queued --queue mail
+      holdfast jobs retry --all --state canceled --since 2h --dry-run
     """
-    from holdfast.cli.changing import Change, change
+    from holdfast.cli.changing import Change, change, told_requeue
 
     if choice["every"] and not choice["states"]:
         raise click.UsageError(
             "say which with --state: queued jobs become due now, ended ones are enqueued anew"
         )
     found = find_existing(app, database)
-    return run(change(found, Change("retry", "retried", found.retry, _told_retry), choice))
-
-
-def _told_retry(old_id: UUID, job: Job) -> str:
-    return f"{old_id} is due now" if job.id == old_id else f"requeued {old_id} as {job.id}"
+    how = Change(
+        "retry",
+        "retried",
+        partial(found.retry, again=again),
+        partial(found.retry_many, again=again),
+        told_requeue,
+        unless_requeued=not again,
+    )
+    return run(change(found, how, choice))

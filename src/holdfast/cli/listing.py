@@ -59,10 +59,11 @@ async def show_job(app: Holdfast, job_id: UUID, *, as_json: bool) -> None:
     async with app:
         job = await app.get(job_id)
         attempts = await app.attempts(job_id)
+        requeued_as = await app.requeued_as(job_id)
     if as_json:
-        display.print_json_object(job, attempts)
+        display.print_json_object(job, attempts, requeued_as)
     else:
-        display.print_job(job, attempts)
+        display.print_job(job, attempts, requeued_as)
 
 
 def list_options(command: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -12,10 +14,14 @@ from holdfast.app import Holdfast
 from holdfast.domain.job import Filter, Page
 from holdfast.domain.limits import PAGE_ROWS_MAX
 from holdfast.domain.states import State
+from holdfast.seam import Seam
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEAD_STATES = (State.DEAD, State.FAILED)
+UNSUCCESSFUL = (*DEAD_STATES, State.CANCELED)
+FILTERS = ("queue", "name", "tenant", "tag", "error_code", "fingerprint", "since", "until")
+SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
 def job_id(value: str) -> UUID:
@@ -25,6 +31,27 @@ def job_id(value: str) -> UUID:
     except ValueError:
         example = "01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e"
         raise click.BadParameter(f"{value!r} is no job id; one looks like {example}") from None
+
+
+def moment(value: str) -> datetime:
+    """Read a time, or how long ago it was."""
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|m|h|d)", value):
+        return Seam().now() - timedelta(seconds=float(match[1]) * SECONDS[match[2]])
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is no time; write 2026-11-16T03:00Z, or how long ago: 90s, 15min, 2h, 3d"
+        ) from None
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+def pace(value: str) -> float:
+    """Read jobs a second from `50/s`, `600/min` or `50`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/(s|min|h))?", value)
+    if match is None or float(match[1]) == 0:
+        raise click.BadParameter(f"{value!r} is no pace; write 50/s, 600/min or 1000/h")
+    return float(match[1]) / SECONDS[match[2] or "s"]
 
 
 def filter_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
@@ -44,6 +71,12 @@ def filter_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
                 click.option("--name", help="Only jobs of this name."),
                 click.option("--tenant", help="Only jobs of this tenant."),
                 click.option("--tag", help="Only jobs with this tag."),
+                click.option("--code", "error_code", help="Only jobs with this error code."),
+                click.option("--fingerprint", help="Only this group of `holdfast dead groups`."),
+                click.option(
+                    "--since", type=moment, metavar="TIME", help="Ended since then, or 2h ago."
+                ),
+                click.option("--until", type=moment, metavar="TIME", help="Ended before then."),
             )
         ):
             command = option(command)
@@ -59,7 +92,12 @@ def choice_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
         command = click.option("--json", "as_json", is_flag=True, help="The jobs as JSON lines.")(
             command
         )
-        command = click.option("--yes", "sure", is_flag=True, help="Do not ask.")(command)
+        for option in (
+            click.option("--yes", "sure", is_flag=True, help="Do not ask."),
+            click.option("--pace", type=pace, metavar="N/s", help="At most so many, like 50/s."),
+            click.option("--dry-run", is_flag=True, help="Only tell how many, and some of them."),
+        ):
+            command = option(command)
         command = filter_options(states)(command)
         command = click.option("--all", "every", is_flag=True, help="All jobs that match.")(command)
         return click.argument("job_ids", metavar="[ID]...", nargs=-1, type=job_id)(command)
@@ -67,10 +105,17 @@ def choice_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
     return decorate
 
 
+def again_option(command: F) -> F:
+    """Give the command --again."""
+    return click.option(
+        "--again", is_flag=True, help="Also what has been requeued already, once more."
+    )(command)
+
+
 def make_filter(filters: dict[str, Any], states: Sequence[State] = ()) -> Filter:
     """The filter of the options; `states` if none was named."""
     chosen = tuple(State(name) for name in filters["states"]) or tuple(states)
-    rest = {name: filters[name] for name in ("queue", "name", "tenant", "tag")}
+    rest = {name: filters[name] for name in FILTERS}
     return Filter(states=chosen, **rest)
 
 

@@ -9,6 +9,7 @@ HoldfastError
 ├── IdempotencyConflict         the key was used before, with a different body
 ├── JobNotFound
 ├── WrongState                  the job's state does not allow what was asked
+│   └── AlreadyRequeued         a requeue that should happen once has happened
 ├── JobFailed                   `hf.result` of a job that did not succeed
 ├── ResultTimeout               `hf.result` gave up waiting (a TimeoutError, too)
 ├── LeaseLost                   a write with a fence that is no longer the job's
@@ -77,6 +78,13 @@ class JobNotFound(HoldfastError):
 
 class WrongState(HoldfastError):
     pass
+
+
+class AlreadyRequeued(WrongState):
+    def __init__(self, job_id: UUID, new_id: UUID) -> None:
+        super().__init__(f"job {job_id} was requeued already, as {new_id}; nothing was changed")
+        self.job_id = job_id
+        self.new_id = new_id
 
 
 class JobFailed(HoldfastError):

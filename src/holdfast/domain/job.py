@@ -203,6 +203,19 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     tag: str | None = None
     correlation_id: str | None = None
+    error_code: str | None = None
+    fingerprint: str | None = None  # of `holdfast.domain.fingerprint`
+    since: datetime | None = None  # ended at or after this time; created, if it has not ended
+    until: datetime | None = None  # and before this one
+
+    def fits_end(self, job: Job) -> bool:
+        """Does the job fit the filter's error code and times?"""
+        when = job.finished_at or job.created_at
+        return (
+            self.error_code in (None, job.error_code)
+            and (self.since is None or when >= self.since)
+            and (self.until is None or when < self.until)
+        )
 
 
 class Page(NamedTuple):

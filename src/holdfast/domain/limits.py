@@ -33,6 +33,10 @@ TIDY_ROWS_MAX: Final = 1000  # rows in one step of upkeep
 PAGE_ROWS_MAX: Final = 1000
 PAGE_LOOK_MAX: Final = 10_000  # rows that one step of a filtered list looks at
 PAGE_STEPS_MAX: Final = 20  # such steps in one call; the page says where to go on
+GROUPS_LOOK_MAX: Final = (
+    10_000  # the newest jobs that `error_groups` looks at unless told otherwise
+)
+CHANGES_TOGETHER_MAX: Final = 50  # jobs that `requeue_many` and the like change at a time
 HISTORY_RULES_MAX: Final = 100  # rules of the setting `history_kept_rules`
 HISTORY_KEY_DAYS_MAX: Final = 100  # days of partitions for jobs that are kept for their keys
 HISTORY_SECONDS_MAX: Final = 10 * 366 * 86400

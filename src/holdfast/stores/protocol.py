@@ -10,7 +10,7 @@ A store raises `StoreUnavailable` when trying again may help and `StoreRefused` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -148,8 +148,17 @@ class Store(Protocol):
     async def retry(self, job_id: UUID) -> bool:
         """Make a waiting job due now; False if it is not queued."""
 
-    async def requeue(self, job_id: UUID, new_id: UUID) -> bool:
-        """Enqueue an ended job anew, naming the old one, without its key; False if not ended."""
+    async def requeue(
+        self, job_id: UUID, new_id: UUID, *, arguments: bytes | None = None, once: bool = False
+    ) -> bool:
+        """Enqueue an ended job anew, naming the old one, without its key; False if not ended.
+
+        `arguments` replace the old ones. With `once`, False also if it was requeued before:
+        whoever asks at the same moment, one of them gets True."""
+
+    async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
+        """Those of these jobs that were requeued, each with the job that was last made of it. Known
+        for as long as the old job is kept."""
 
     async def get(self, job_id: UUID) -> Job | None: ...
 
@@ -157,7 +166,8 @@ class Store(Protocol):
         """The attempts that did not succeed, oldest first."""
 
     async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
-        """Jobs that match, live and ended, newest first, going on behind `after`.
+        """Jobs that match, live and ended, newest first, going on behind `after`. The filter's
+        fingerprint is left to the caller.
 
         One call looks at a bounded number of jobs, so a page may hold less than `limit`, or
         nothing, and still say where to go on."""

@@ -117,6 +117,8 @@ async def test_hf_speaks_of_a_record_by_its_id(bench: Bench) -> None:
         before = await bench.record(job.id)
         again = await hf.requeue(job.id)
         assert (again.id, again.state, again.attempts) == (job.id, State.QUEUED, 0)
+        with pytest.raises(ConfigurationError, match="a requeue with other arguments"):
+            await hf.requeue(job.id, arguments={"template": "invoice", "data": {}})
         after = await bench.record(job.id)
         assert after["LockVersion__c"] == before["LockVersion__c"] + 1
         assert after["Fence__c"] > before["Fence__c"]
@@ -137,6 +139,8 @@ async def test_pages_go_on_where_the_last_one_ended(bench: Bench) -> None:
     (found,) = (await store.page(Filter(correlation_id="it's"), 4)).jobs
     assert found.id == listed[0]
     assert (await store.page(Filter(tenant="t"), 4)).jobs == []
+    assert (await store.page(Filter(error_code="BROKEN"), 4)).jobs == []
+    assert (await store.page(Filter(until=found.created_at), 4)).jobs == []
     assert (await store.page(Filter(states=(State.SUCCEEDED,)), 4)).jobs == []
     assert len((await store.page(Filter(states=(State.QUEUED,)), 4)).jobs) == 4
 

@@ -61,6 +61,9 @@ def page_values(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any
         "tenant": filter.tenant,
         "tag": filter.tag,
         "correlation_id": filter.correlation_id,
+        "error_code": filter.error_code,
+        "since": filter.since,
+        "until": filter.until,
     }
 
 

@@ -166,13 +166,27 @@ class PostgresStore:
     async def retry(self, job_id: UUID) -> bool:
         return bool(await self._fetch("retry", job_id=job_id))
 
-    async def requeue(self, job_id: UUID, new_id: UUID) -> bool:
+    async def requeue(
+        self, job_id: UUID, new_id: UUID, *, arguments: bytes | None = None, once: bool = False
+    ) -> bool:
         try:
-            return bool(await self._fetch("requeue", job_id=job_id, new_id=new_id))
+            rows = await self._fetch(
+                "requeue",
+                job_id=job_id,
+                new_id=new_id,
+                arguments=arguments,
+                once=once,
+                longest_seconds=self._retention.longest_seconds,
+            )
+            return bool(rows)
         except StoreRefused as error:
             if getattr(error.__cause__, "constraint_name", None) == "jobs_pkey":
                 raise DuplicateJob(new_id) from error
             raise
+
+    async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
+        rows = await self._fetch("requeued", ids=list(job_ids))
+        return {row["job_id"]: row["new_id"] for row in rows}
 
     async def get(self, job_id: UUID) -> Job | None:
         rows = await self._fetch("get", job_id=job_id)

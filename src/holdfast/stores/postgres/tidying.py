@@ -25,6 +25,7 @@ async def tidy(fetch: Fetch, retention: Retention, limit: int) -> int:
         ("forget_history", {}),
         ("forget_attempts", {"longest_seconds": retention.longest_seconds}),
         ("forget_keys", {}),
+        ("forget_requeues", {}),
     ):
         if done < limit:
             rows = await fetch(step, limit=limit - done, **values)

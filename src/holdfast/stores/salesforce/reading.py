@@ -51,7 +51,11 @@ async def page(
         limit=limit,
     )
     jobs = [job for record in found if (job := record.job(max_attempts)) is not None]
-    wanted = [job for job in jobs if not filter.states or job.state in filter.states]
+    wanted = [
+        job
+        for job in jobs
+        if (not filter.states or job.state in filter.states) and filter.fits_end(job)
+    ]
     return Page(wanted, found[-1].job_id if len(found) == limit else None)
 
 

@@ -6,7 +6,7 @@ attempts and no suspects here: what needs one of them says so, or answers that t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any
 from uuid import UUID
@@ -130,9 +130,16 @@ class SalesforceStore:
     async def retry(self, job_id: UUID) -> bool:
         return await interventions.retry(self._records, job_id)
 
-    async def requeue(self, job_id: UUID, new_id: UUID) -> bool:
+    async def requeue(
+        self, job_id: UUID, new_id: UUID, *, arguments: bytes | None = None, once: bool = False
+    ) -> bool:
         """Queue the same record anew: the request hash is unique, so there can't be a second."""
+        if arguments is not None:
+            raise _missing("a requeue with other arguments", "the same record is queued again")
         return await interventions.requeue(self._records, job_id)
+
+    async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
+        return {}
 
     async def get(self, job_id: UUID) -> Job | None:
         record = await reading.find(self._records, job_id)

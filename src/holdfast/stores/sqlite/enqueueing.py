@@ -31,13 +31,25 @@ def enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> Sequence[Receip
     return receipts
 
 
-def requeue(transaction: Transaction, job_id: UUID, new_id: UUID) -> bool:
-    ids = {"id": str(job_id), "new_id": str(new_id), "now": transaction.now}
+def requeue(
+    transaction: Transaction, job_id: UUID, new_id: UUID, arguments: bytes | None, once: bool
+) -> bool:
+    connection = transaction.connection
+    values = {
+        "id": str(job_id),
+        "new_id": str(new_id),
+        "now": transaction.now,
+        "arguments": document(arguments),
+        "kept_until": after(transaction.now, transaction.retention.longest_seconds),
+    }
+    if once and connection.execute(_SQL["requeued_before"].sql, values).fetchone()[0]:
+        return False
     try:
-        requeued = transaction.connection.execute(_SQL["requeue"].sql, ids).rowcount == 1
+        requeued = connection.execute(_SQL["requeue"].sql, values).rowcount == 1
     except sqlite3.IntegrityError as error:
         raise DuplicateJob(new_id) from error
     if requeued:
+        connection.execute(_SQL["note_requeue"].sql, values)
         transaction.wake_queues(queues_of(transaction, [new_id]))
     return requeued
 

@@ -10,7 +10,14 @@ from uuid import UUID
 from holdfast.domain.job import Attempt, Count, Filter, Job, Page
 from holdfast.domain.limits import PAGE_LOOK_MAX, SUSPECTS_COUNTED_MAX
 from holdfast.domain.states import LIVE, State
-from holdfast.stores.sqlite.values import to_document, to_json, to_time, to_time_or_none
+from holdfast.stores.sqlite.values import (
+    from_time,
+    ids_to_json,
+    to_document,
+    to_json,
+    to_time,
+    to_time_or_none,
+)
 from holdfast.stores.statements import load, read_sql
 
 _SQL = load(read_sql("sqlite", "reads.sql"), numbered=False)
@@ -97,6 +104,11 @@ def attempts(connection: sqlite3.Connection, job_id: UUID) -> Sequence[Attempt]:
     return [_attempt(row) for row in rows]
 
 
+def requeued(connection: sqlite3.Connection, job_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    rows = connection.execute(_SQL["requeued"].sql, {"ids": ids_to_json(job_ids)}).fetchall()
+    return {UUID(job_id): UUID(new_id) for job_id, new_id in rows}
+
+
 def page(connection: sqlite3.Connection, filter: Filter, limit: int, after: UUID | None) -> Page:
     """Look at the newest jobs along the indexes that fit best; all in one snapshot."""
     connection.execute("BEGIN")
@@ -136,6 +148,9 @@ def _bounds(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any]:
         "tenant": filter.tenant,
         "tag": filter.tag,
         "correlation_id": filter.correlation_id,
+        "error_code": filter.error_code,
+        "since": None if filter.since is None else from_time(filter.since),
+        "until": None if filter.until is None else from_time(filter.until),
         "look": PAGE_LOOK_MAX,
         "limit": limit,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
 from typing import Any, TypeVar
@@ -161,10 +161,15 @@ class SqliteStore:
     async def retry(self, job_id: UUID) -> bool:
         return await self._write(lambda transaction: interventions.retry(transaction, job_id))
 
-    async def requeue(self, job_id: UUID, new_id: UUID) -> bool:
+    async def requeue(
+        self, job_id: UUID, new_id: UUID, *, arguments: bytes | None = None, once: bool = False
+    ) -> bool:
         return await self._write(
-            lambda transaction: enqueueing.requeue(transaction, job_id, new_id)
+            lambda transaction: enqueueing.requeue(transaction, job_id, new_id, arguments, once)
         )
+
+    async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
+        return await self._read(lambda connection: reading.requeued(connection, job_ids))
 
     async def get(self, job_id: UUID) -> Job | None:
         return await self._read(lambda connection: reading.get(connection, job_id))

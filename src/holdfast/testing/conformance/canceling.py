@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from holdfast.domain.errors import DuplicateJob
@@ -118,6 +120,46 @@ class Canceling(Suite):
         assert (found.arguments, found.max_attempts) == ({"a": 1}, 2)
         assert (found.tenant, found.correlation_id, found.tags) == ("t", "c", ("x", "y"))
         assert found.expires_at is None
+
+    async def test_a_requeue_with_other_arguments_changes_nothing_else(self, store: Store) -> None:
+        job = await claim_one(store, queue="q", arguments=b'{"a": 1}', tags=("x",))
+        await store.settle([success(job)])
+        new = new_id()
+        assert await store.requeue(job.id, new, arguments=b'{"b": [2]}')
+        found = await recorded(store, new)
+        assert (found.arguments, found.queue, found.tags) == ({"b": [2]}, "q", ("x",))
+        assert (await recorded(store, job.id)).arguments == {"a": 1}
+
+    async def test_what_was_requeued_is_not_requeued_once_more_unless_asked_to(
+        self, store: Store, other: Store
+    ) -> None:
+        old, untouched = await job_in(store, State.DEAD), await job_in(store, State.FAILED)
+        first, second, third = new_id(), new_id(), new_id()
+        assert await store.requeue(old, first, once=True)
+        assert not await other.requeue(old, second, once=True)
+        assert await store.get(second) is None
+        assert await other.requeued([old, untouched, new_id()]) == {old: first}
+        assert await other.requeue(old, third)
+        assert await store.requeued([old]) == {old: third}
+        assert not await store.requeue(old, second, once=True)
+        assert await store.requeued([]) == {}
+
+    async def test_of_many_who_requeue_a_job_once_one_does(
+        self, store: Store, other: Store
+    ) -> None:
+        old = await job_in(store, State.DEAD)
+        answers = await asyncio.gather(
+            *[each.requeue(old, new_id(), once=True) for each in (store, other) * 5]
+        )
+        assert sorted(answers) == [False] * 9 + [True]
+        assert len(await claim(store)) == 1
+
+    async def test_a_refused_requeue_is_not_remembered(self, store: Store) -> None:
+        ended, existing = await job_in(store, State.DEAD), await enqueue(store)
+        with pytest.raises(DuplicateJob):
+            await store.requeue(ended, existing, once=True)
+        assert await store.requeued([ended]) == {}
+        assert await store.requeue(ended, new_id(), once=True)
 
     async def test_only_ended_jobs_are_requeued(self, store: Store) -> None:
         for job_id in (await enqueue(store), (await claim_one(store)).id, new_id()):

@@ -205,6 +205,26 @@ class History(Suite):
             Count("default", State.DEAD, 1),
         }
 
+    async def test_a_requeue_is_known_as_long_as_the_old_job_is_kept(
+        self, harness: Harness
+    ) -> None:
+        rules = parse_rules("*:succeeded=1d")
+        store = await harness.open_store(Retention(9 * DAY_SECONDS, rules))
+        old, new = await job_in(store, State.DEAD), new_id()
+        assert await store.requeue(old, new)
+        (again,) = await claim(store)
+        await store.settle([success(again)])
+        await harness.advance(8 * DAY_SECONDS)
+        await store.tidy(100)
+        assert await store.get(new) is None
+        assert await store.requeued([old]) == {old: new}
+        assert not await store.requeue(old, new_id(), once=True)
+        await harness.advance(4 * DAY_SECONDS)
+        await store.tidy(100)
+        assert await store.get(old) is None
+        assert await store.requeued([old]) == {}
+        await store.close()
+
     async def test_a_rule_for_queue_and_state_goes_before_the_others(
         self, harness: Harness
     ) -> None:

@@ -17,6 +17,7 @@ from holdfast.testing.conformance.harness import (
     job_in,
     new_id,
     new_job,
+    recorded,
     success,
 )
 
@@ -70,6 +71,23 @@ class Reading(Suite):
         assert await ids_of(store, Filter(correlation_id="c")) == [full]
         assert await ids_of(store, Filter(queue="q", tag="b", tenant="t")) == [full]
         assert await ids_of(store, Filter(queue="q", name="other")) == []
+
+    async def test_a_page_holds_the_error_codes_and_times_that_were_asked_for(
+        self, store: Store, harness: Harness
+    ) -> None:
+        before = await job_in(store, State.DEAD)
+        await harness.advance(3600)
+        canceled, dead = await job_in(store, State.CANCELED), await job_in(store, State.DEAD)
+        waiting = await enqueue(store)
+        then = (await recorded(store, canceled)).finished_at
+        assert await ids_of(store, Filter(error_code="BROKEN")) == [dead, before]
+        assert await ids_of(store, Filter(error_code="CANCELED")) == [canceled]
+        assert await ids_of(store, Filter(error_code="other")) == []
+        assert await ids_of(store, Filter(since=then)) == [waiting, dead, canceled]
+        assert await ids_of(store, Filter(until=then)) == [before]
+        assert await ids_of(store, Filter(since=then, error_code="BROKEN")) == [dead]
+        # What waits has not ended: it counts from when it was created.
+        assert await ids_of(store, Filter(since=then, states=(State.QUEUED,))) == [waiting]
 
     async def test_a_page_holds_the_states_that_were_asked_for(self, store: Store) -> None:
         ids = {state: await job_in(store, state) for state in State}

@@ -414,25 +414,38 @@ WITH due AS (
 SELECT pg_notify('holdfast', 'q:' || queue) FROM due
 
 -- name: requeue
-WITH added AS (
+-- The row in `requeues` decides between two who requeue the same job at once.
+WITH old AS (
+    SELECT
+        id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
+        now() + make_interval(secs => :longest_seconds) AS kept_until
+    FROM holdfast.jobs
+    WHERE id = :job_id AND finished_at IS NOT NULL
+    UNION ALL
+    SELECT
+        id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
+        kept_until
+    FROM holdfast.history
+    WHERE id = :job_id
+),
+noted AS (
+    INSERT INTO holdfast.requeues (job_id, new_id, requeued_at, kept_until)
+    SELECT id, :new_id::uuid, now(), kept_until FROM old
+    ON CONFLICT (job_id) DO UPDATE
+    SET new_id = excluded.new_id, requeued_at = excluded.requeued_at
+    WHERE NOT :once::boolean
+    RETURNING job_id
+),
+added AS (
     INSERT INTO holdfast.jobs (
         id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
         requeued_from
     )
     SELECT
-        :new_id::uuid, name, queue, priority, arguments, max_attempts, tenant, correlation_id,
-        tags, id
-    FROM (
-        SELECT
-            id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags
-        FROM holdfast.jobs
-        WHERE id = :job_id AND finished_at IS NOT NULL
-        UNION ALL
-        SELECT
-            id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags
-        FROM holdfast.history
-        WHERE id = :job_id
-    ) AS old
+        :new_id, name, queue, priority, coalesce(:arguments::json, arguments), max_attempts,
+        tenant, correlation_id, tags, id
+    FROM old
+    JOIN noted ON noted.job_id = old.id
     RETURNING queue
 )
 SELECT pg_notify('holdfast', 'q:' || queue) FROM added

@@ -30,7 +30,11 @@ FROM (
         AND (:name::text IS NULL OR name = :name)
         AND (:tenant::text IS NULL OR tenant = :tenant)
         AND (:tag::text IS NULL OR :tag = ANY (tags))
-        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id) AS is_match
+        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:error_code::text IS NULL OR error_code = :error_code)
+        AND (:since::timestamptz IS NULL OR coalesce(finished_at, created_at) >= :since)
+        AND (:until::timestamptz IS NULL OR coalesce(finished_at, created_at) < :until)
+        AS is_match
     FROM (
         SELECT
             id, name, state, queue, priority, arguments, tenant, correlation_id, tags,
@@ -52,6 +56,9 @@ FROM (
 WHERE is_match OR is_last
 ORDER BY id DESC
 LIMIT :limit
+
+-- name: requeued
+SELECT job_id, new_id FROM holdfast.requeues WHERE job_id = ANY (:ids::uuid[])
 
 -- name: counts
 SELECT queue, state, sum(jobs)::bigint AS jobs

@@ -127,3 +127,19 @@ WITH forgotten AS (
     RETURNING key
 )
 SELECT count(*) FROM forgotten
+
+-- name: forget_requeues
+-- History goes by the day, and its day may be held up: a job must not outlive what is known of it.
+WITH forgotten AS (
+    DELETE FROM holdfast.requeues
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid
+        FROM holdfast.requeues
+        WHERE kept_until <= now() - interval '2 days'
+        ORDER BY kept_until
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING job_id
+)
+SELECT count(*) FROM forgotten

@@ -46,8 +46,14 @@ ORDER BY id DESC LIMIT 1 OFFSET :look - 1
     AND (:name IS NULL OR name = :name)
     AND (:tenant IS NULL OR tenant = :tenant)
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+    AND (:error_code IS NULL OR error_code = :error_code)
+    AND (:since IS NULL OR coalesce(finished_at, created_at) >= :since)
+    AND (:until IS NULL OR coalesce(finished_at, created_at) < :until)
     AND (:tag IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = :tag))
 ORDER BY id DESC LIMIT :limit
+
+-- name: requeued
+SELECT job_id, new_id FROM json_each(:ids) CROSS JOIN requeues ON job_id = value
 
 -- name: counts
 SELECT queue, state, sum(jobs) FROM (

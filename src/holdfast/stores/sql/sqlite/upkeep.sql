@@ -55,3 +55,8 @@ DELETE FROM attempts WHERE rowid IN (
 DELETE FROM idempotency_keys WHERE rowid IN (
     SELECT rowid FROM idempotency_keys WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 )
+
+-- name: forget_requeues
+DELETE FROM requeues WHERE job_id IN (
+    SELECT job_id FROM requeues WHERE kept_until <= :now ORDER BY kept_until LIMIT :limit
+)

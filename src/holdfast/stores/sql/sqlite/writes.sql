@@ -237,8 +237,8 @@ INSERT INTO jobs (
     id, name, queue, priority, arguments, max_attempts, run_at, created_at, tenant, correlation_id,
     tags, requeued_from
 )
-SELECT :new_id, name, queue, priority, arguments, max_attempts, :now, :now, tenant, correlation_id,
-    tags, id
+SELECT :new_id, name, queue, priority, coalesce(:arguments, arguments), max_attempts, :now, :now,
+    tenant, correlation_id, tags, id
 FROM (
     SELECT * FROM (
         SELECT id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags
@@ -248,3 +248,13 @@ FROM (
         FROM jobs WHERE id = :id AND finished_at IS NOT NULL
     ) LIMIT 1
 )
+
+-- name: requeued_before
+SELECT EXISTS (SELECT 1 FROM requeues WHERE job_id = :id)
+
+-- name: note_requeue
+INSERT INTO requeues (job_id, new_id, requeued_at, kept_until)
+VALUES (
+    :id, :new_id, :now, coalesce((SELECT kept_until FROM history WHERE id = :id), :kept_until)
+)
+ON CONFLICT (job_id) DO UPDATE SET new_id = excluded.new_id, requeued_at = excluded.requeued_at

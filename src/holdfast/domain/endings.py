@@ -1,0 +1,33 @@
+"""Why a job ended as it did, in a sentence for people."""
+
+from __future__ import annotations
+
+from holdfast.domain.job import Job
+from holdfast.domain.states import State
+
+
+def why_it_ended(job: Job) -> str | None:
+    """None for a job that waits, runs or succeeded: there is nothing to explain."""
+    code = job.error_code or "an error without a code"
+    match job.state:
+        case State.FAILED:
+            return (
+                f"{code} is permanent, so it was not tried again"
+                f" (attempt {job.attempts} of {job.max_attempts})"
+            )
+        case State.DEAD if job.attempts < job.max_attempts:
+            return f"{code} may be tried only {_times(job.attempts)}, and that is used up"
+        case State.DEAD:
+            crashes = f", {_times(job.crashes)} by a crash" if job.crashes else ""
+            if job.max_attempts == 1:
+                return f"its only attempt ended with {code}{crashes}"
+            return f"all {job.max_attempts} attempts are used up{crashes}; the last one: {code}"
+        case State.CANCELED if code == "EXPIRED":
+            return f"it was of use until {job.expires_at}, and had not started by then"
+        case State.CANCELED:
+            return "somebody canceled it; what it had done until then is not recorded"
+    return None
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
