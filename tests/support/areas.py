@@ -21,6 +21,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "test_store_conformance": 90.0,
     "test_supervisor": 60.0,
     "test_cli": 90.0,
+    "test_cli_dead": 60.0,
     "test_postgres_plans": 60.0,
     "systems/webhooks/": 90.0,
     "systems/compute/": 60.0,
