@@ -30,6 +30,8 @@ from holdfast.domain.errors import (
 from holdfast.domain.job import Attempt, Filter, Job, Page
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
+from holdfast.domain.why import Reason, Why
+from holdfast.domain.workers import WorkerSeen
 from holdfast.worker.report import WorkerReport
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "Page",
     "PayloadTooLarge",
     "Permanent",
+    "Reason",
     "ResultTimeout",
     "Retry",
     "RetryAfter",
@@ -62,7 +65,9 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "Transient",
+    "Why",
     "WorkerHung",
     "WorkerReport",
+    "WorkerSeen",
     "WrongState",
 ]

@@ -55,3 +55,8 @@ DELETE FROM attempts WHERE rowid IN (
 DELETE FROM idempotency_keys WHERE rowid IN (
     SELECT rowid FROM idempotency_keys WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 )
+
+-- name: forget_workers
+DELETE FROM workers WHERE id IN (
+    SELECT id FROM workers WHERE seen_at <= :now - lease_seconds * :leases * 1000000 LIMIT :limit
+)
