@@ -292,6 +292,14 @@ class Explainer:
         )
         return [row["id"] for row in rows]
 
+    async def last_in_line(self, queue: str) -> UUID:
+        job_id: UUID = await self._connection.fetchval(
+            "SELECT id FROM holdfast.jobs WHERE state = 'queued' AND queue = $1 AND NOT suspect"
+            " ORDER BY priority DESC, run_at DESC, id DESC LIMIT 1",
+            queue,
+        )
+        return job_id
+
 
 @pytest.fixture
 async def database(million_jobs: tuple[str, Path]) -> AsyncIterator[Explainer]:
@@ -355,6 +363,17 @@ async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(database: E
         limit=100,
     )
     assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * 100)
+
+
+@pytest.mark.parametrize("limit", [100, 1001])
+async def test_the_jobs_ahead_of_another_are_read_up_to_a_limit(
+    database: Explainer, limit: int
+) -> None:
+    last = await database.last_in_line(QUEUES[0])
+    plan = await database.explain("surroundings", job_id=last, queues=QUEUES[:1], limit=limit)
+    # Its queue has 3 lanes, of which the best is not due; a look passes over a few suspects.
+    assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * 3 + limit + 20)
+    assert plan.rows > limit
 
 
 async def test_a_sweep_reads_one_job_of_each_lane(database: Explainer) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.job import Filter
-from holdfast.domain.limits import PAGE_LOOK_MAX
+from holdfast.domain.limits import AHEAD_COUNTED_MAX, PAGE_LOOK_MAX
 from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.sqlite import SqliteStore, reading
@@ -167,6 +167,26 @@ async def test_jobs_that_nobody_here_knows_are_passed_over_in_the_index(path: st
 
 
 @pytest.mark.parametrize(
+    "backlog",
+    [{"priority": -5}, {"queues": 200}, {"priority": -5, "run_at": 0}, {"run_at": 0}],
+    ids=["better but not due", "not due in 200 queues", "better and due", "due"],
+)
+async def test_why_a_job_waits_is_told_from_a_bounded_look(
+    path: str, backlog: dict[str, object]
+) -> None:
+    seam = Counting()
+    store = await opened(path, seam)
+    fill(path, **backlog)
+    job_id = await enqueue(store, queue="queue 0")
+    seam.thousands = 0
+    found = await store.circumstances(job_id)
+    assert found is not None
+    assert found.ahead == (AHEAD_COUNTED_MAX + 1 if backlog.get("run_at") == 0 else 0)
+    assert seam.thousands < 80
+    await store.close()
+
+
+@pytest.mark.parametrize(
     ("filter", "thousands_max"),
     [
         (Filter(), 5),
@@ -199,7 +219,7 @@ def plans(connection: sqlite3.Connection) -> Iterator[tuple[str, list[str]]]:
     """The plan of every statement, by its name."""
     statements = {
         name: (statement.sql, statement.parameters)
-        for file in ("writes.sql", "upkeep.sql", "reads.sql")
+        for file in ("writes.sql", "upkeep.sql", "reads.sql", "workers.sql")
         for name, statement in load(read_sql("sqlite", file), numbered=False).items()
     }
     del statements["insert_jobs"]
@@ -229,6 +249,7 @@ async def test_no_statement_scans_or_sorts_what_can_be_many(path: str, analysed:
     assert {name: lines for name, lines in found.items() if lines} == {
         "counts": ["SCAN jobs USING INDEX jobs_due"],
         "counts_of_tenant": ["SCAN jobs"],
+        "workers": ["USE TEMP B-TREE FOR ORDER BY"],  # they are few
     }
 
 

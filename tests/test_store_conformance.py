@@ -43,6 +43,7 @@ SHIFTED = {
     "attempts": ["started_at", "ended_at"],
     "idempotency_keys": ["expires_at"],
     "requeues": ["requeued_at", "kept_until"],
+    "workers": ["started_at", "seen_at"],
 }
 COUNT_ANEW = """
 WITH old AS (DELETE FROM holdfast.history_counts)

@@ -33,6 +33,8 @@ from holdfast.domain.groups import ErrorGroup, ErrorGroups
 from holdfast.domain.job import Attempt, Filter, Job, Page
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
+from holdfast.domain.why import Reason, Why
+from holdfast.domain.workers import WorkerSeen
 from holdfast.worker.report import WorkerReport
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "PayloadTooLarge",
     "Permanent",
     "Progress",
+    "Reason",
     "ResultTimeout",
     "Retry",
     "RetryAfter",
@@ -70,7 +73,9 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "Transient",
+    "Why",
     "WorkerHung",
     "WorkerReport",
+    "WorkerSeen",
     "WrongState",
 ]

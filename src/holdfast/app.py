@@ -33,6 +33,8 @@ from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Attempt, Count, Job, NewJob, Reclaimed
 from holdfast.domain.limits import ENQUEUE_BATCH_MAX
 from holdfast.domain.states import State
+from holdfast.domain.why import Why, explain
+from holdfast.domain.workers import WorkerSeen
 from holdfast.loops import Loops
 from holdfast.maintenance.reclaiming import take_back
 from holdfast.observability import logs
@@ -50,13 +52,12 @@ from holdfast.worker.children.pool import make_children
 from holdfast.worker.origin import check_not_loading
 from holdfast.worker.processes import Birth, Launch, find_launch
 from holdfast.worker.report import WorkerReport
-from holdfast.worker.slots import Slots, parse_queues
+from holdfast.worker.slots import Queues, Slots, queue_caps
 from holdfast.worker.supervisor import Supervisor
 from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Queues = str | Sequence[str] | Mapping[str, int | None]
 
 
 class Holdfast(Steering):
@@ -204,6 +205,18 @@ class Holdfast(Steering):
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return await (await self._store()).counts(tenant)
 
+    async def workers(self) -> Sequence[WorkerSeen]:
+        """The workers that are there, and those that were lost lately."""
+        return await (await self._store()).workers()
+
+    async def why(self, job_id: UUID) -> Why:
+        """Say why a job is not running: a code, a sentence, and the facts behind it."""
+        check_id(job_id)
+        circumstances = await (await self._store()).circumstances(job_id)
+        if circumstances is None:
+            raise JobNotFound(job_id)
+        return explain(circumstances)
+
     async def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date; answer the steps taken."""
         store = self._make_store()
@@ -305,7 +318,7 @@ class Holdfast(Steering):
         if not self._definitions:
             raise ConfigurationError("there are no jobs: define one with @hf.job first")
         limit = self.settings.concurrency if concurrency is None else concurrency
-        return Slots(limit, _queue_caps(queues))
+        return Slots(limit, queue_caps(queues))
 
     def _horizon(self, until_empty: bool) -> float | None:
         return self.settings.lease_seconds if until_empty else None
@@ -428,13 +441,3 @@ class Holdfast(Steering):
             return found
 
         return await foreign.run(enqueue) if jobs else []
-
-
-def _queue_caps(queues: Queues | None) -> dict[str, int | None] | None:
-    if queues is None:
-        return None
-    if isinstance(queues, str):
-        return parse_queues(queues)
-    if isinstance(queues, Mapping):
-        return dict(queues)
-    return dict.fromkeys(queues)

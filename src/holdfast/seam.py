@@ -94,8 +94,13 @@ class Seam:
 
         Whoever starts a worker process gives it the token, and so knows its name.
         """
-        host = socket.gethostname()[:80]
-        return f"{host}:{process_id or os.getpid()}:{token or self.token()}"
+        return f"{self.host()}:{process_id or self.process_id()}:{token or self.token()}"
+
+    def host(self) -> str:
+        return socket.gethostname()[:80]
+
+    def process_id(self) -> int:
+        return os.getpid()
 
     def token(self) -> str:
         return f"{self.random.getrandbits(32):08x}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,13 +24,14 @@ from holdfast.domain.endings import why_it_ended
 from holdfast.domain.groups import ErrorGroup, fingerprint_of
 from holdfast.domain.job import Attempt, Job
 from holdfast.domain.states import State
+from holdfast.domain.times import distance, exact, relative
+from holdfast.domain.workers import ALL_QUEUES, WorkerSeen
 from holdfast.observability.logs import one_line
 from holdfast.seam import Seam
 
 PIPE_COLUMNS = 1000
 WIDE_COLUMNS = 100
 GAP = 2
-UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 STATE_STYLES = {
     State.QUEUED: "cyan",
@@ -110,6 +111,35 @@ def print_groups(groups: Sequence[ErrorGroup]) -> None:
     out.print(_table(out, headers, rows, flexible=("NAME", "CODE", "ERROR", "QUEUE")))
 
 
+def print_workers(workers: Sequence[WorkerSeen]) -> None:
+    out = console()
+    wide = out.width >= WIDE_COLUMNS
+    headers = ["WORKER", *(["HOST", "PID"] if wide else []), "VERSION", "QUEUES", "LOAD", "UP"]
+    rows = []
+    for worker in workers:
+        now = worker.seen_at + timedelta(seconds=worker.unseen_seconds)  # the database's
+        seen = relative(worker.seen_at, now)
+        cells = {
+            "WORKER": _plain(worker.id),
+            "HOST": _plain(worker.host),
+            "PID": _plain(str(worker.pid)),
+            "VERSION": _plain(worker.version),
+            "QUEUES": _plain(_served(worker)),
+            "LOAD": _plain(f"{worker.running}/{worker.concurrency}"),
+            "UP": _plain(distance((now - worker.started_at).total_seconds())),
+        }
+        sight = Text(f"lost, {seen}", "red") if worker.lost else _plain(seen)
+        rows.append([*(cells[header] for header in headers), sight])
+    out.print(_table(out, [*headers, "SEEN"], rows, flexible=("WORKER", "HOST", "QUEUES")))
+
+
+def _served(worker: WorkerSeen) -> str:
+    """The queues, as they are given to `holdfast worker --queues`."""
+    queues = {ALL_QUEUES: None} if worker.queues is None else worker.queues
+    told = ",".join(name if cap is None else f"{name}:{cap}" for name, cap in queues.items())
+    return f"{told} (suspects)" if worker.suspects_only else told
+
+
 def print_job(job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None) -> None:
     out = console()
     out.print(Text.assemble((one_line(job.name), "bold"), "  ", _state(job.state)))
@@ -127,17 +157,6 @@ def print_job(job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None) -
         _print_error(out, job)
     if attempts:
         _print_attempts(out, attempts)
-
-
-def relative(then: datetime, now: datetime) -> str:
-    """A distance in time as people say it: "3 s ago", "in 5 min"."""
-    seconds = (then - now).total_seconds()
-    size = abs(seconds)
-    if size < 1:
-        return "now"
-    unit, length = next(pair for pair in UNITS if size >= pair[1])
-    amount = f"{int(size // length)} {unit}"
-    return f"in {amount}" if seconds > 0 else f"{amount} ago"
 
 
 def duration(seconds: float) -> str:
@@ -258,7 +277,4 @@ def _plain(text: str) -> Text:
 
 
 def _exact(moment: datetime | None) -> str | None:
-    """ISO 8601 in UTC, to the millisecond."""
-    if moment is None:
-        return None
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if moment is None else exact(moment)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import click
 
-from holdfast.cli.listing import list_jobs, list_options, show_job
+from holdfast.cli.listing import explain_job, list_jobs, list_options, show_job
 from holdfast.cli.selection import again_option, choice_options, filter_options, job_id, make_filter
 from holdfast.cli.session import Group, run
 from holdfast.cli.target import find_existing, target_options
@@ -62,6 +62,20 @@ def show(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> 
       holdfast jobs show 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
     """
     run(show_job(find_existing(app, database), wanted, as_json=as_json))
+
+
+@jobs.command()
+@click.argument("wanted", metavar="ID", type=job_id)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@target_options
+def why(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> None:
+    """Say in a sentence why a job is not running.
+
+    \b
+    Example:
+      holdfast jobs why 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
+    """
+    run(explain_job(find_existing(app, database), wanted, as_json=as_json))
 
 
 @jobs.command()

@@ -7,11 +7,13 @@ from typing import Any
 from uuid import UUID
 
 import click
+import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.cli.selection import job_id, pages
 from holdfast.domain.job import Filter, Job
 from holdfast.domain.limits import PAGE_LOOK_MAX, PAGE_STEPS_MAX
+from holdfast.observability.logs import one_line
 
 
 async def list_jobs(
@@ -64,6 +66,15 @@ async def show_job(app: Holdfast, job_id: UUID, *, as_json: bool) -> None:
         display.print_json_object(job, attempts, requeued_as)
     else:
         display.print_job(job, attempts, requeued_as)
+
+
+async def explain_job(app: Holdfast, job_id: UUID, *, as_json: bool) -> None:
+    async with app:
+        why = await app.why(job_id)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(why), indent=2))
+    else:
+        click.echo(one_line(why.sentence))
 
 
 def list_options(command: Any) -> Any:

@@ -18,6 +18,7 @@ from holdfast.cli.jobs import jobs
 from holdfast.cli.migrate import migrate
 from holdfast.cli.session import Group, Session, say
 from holdfast.cli.worker import worker
+from holdfast.cli.workers import workers
 from holdfast.domain.errors import HoldfastError
 
 EXIT_SECONDS_MAX = 2.0
@@ -35,7 +36,7 @@ def holdfast() -> None:
     """
 
 
-for command in (worker, dev, migrate, jobs, dead, demo):
+for command in (worker, workers, dev, migrate, jobs, dead, demo):
     holdfast.add_command(command)
 
 

@@ -48,6 +48,10 @@ HISTORY_COUNTS_FOLDED_MAX: Final = 10_000  # rows of `history_counts` in one ste
 CRASHES_IN_COMPANY_MAX: Final = 2  # with so many crashes a job waits for its own process
 SUSPECTS_COUNTED_MAX: Final = 100  # stand for any number above
 CHILD_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # between a worker and a child process
+WORKER_LOST_LEASES: Final = 2  # a worker that is not seen for so many of its leases is lost
+WORKER_KEPT_LEASES: Final = 40  # and after so many it is forgotten
+WORKERS_LISTED_MAX: Final = 1000
+AHEAD_COUNTED_MAX: Final = 1000  # jobs ahead of another in its queue; more make no difference
 STOP_SECONDS_MAX: Final = 10  # what a worker takes to stop when its grace time is over
 
 REPR_CHARS_MAX: Final = 1000  # what a result keeps of an object that JSON can't hold

@@ -19,6 +19,7 @@ async def take_back(store: Store, worker_id: str, reason: str) -> Sequence[Recla
     try:
         while reclaimed := await _reclaim(store, worker_id, reason):
             freed += reclaimed
+        await store.leave(worker_id)
     except StoreUnavailable as error:
         logs.event(WARNING, "sweep_failed", str(error))
         return freed or None

@@ -30,6 +30,8 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
+from holdfast.domain.why import Circumstances
+from holdfast.domain.workers import Load, NewWorker, WorkerSeen
 from holdfast.stores.foreign import Driver
 from holdfast.wakeups.protocol import Heard, Listener
 
@@ -136,8 +138,9 @@ class Store(Protocol):
 
     async def tidy(self, limit: int) -> int:
         """Do one bounded step of upkeep: forget history, attempts and idempotency keys that were
-        kept long enough, move ended jobs that still stand among the live ones, make room for new
-        history. Answer how many rows there were to do; less than `limit` means all was done.
+        kept long enough, and workers that were lost long ago, move ended jobs that still stand
+        among the live ones, make room for new history. Answer how many rows there were to do; less
+        than `limit` means all was done.
 
         An ended job that the database does not let move is passed over; StoreRefused says that
         such jobs are all that is left."""
@@ -173,6 +176,21 @@ class Store(Protocol):
         nothing, and still say where to go on."""
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]: ...
+
+    async def greet(self, worker: NewWorker, load: Load) -> None:
+        """Note that this worker is there."""
+
+    async def see(self, worker_id: str, load: Load) -> bool:
+        """Note that this worker is still there; False if it is not known, or was forgotten."""
+
+    async def leave(self, worker_id: str) -> None:
+        """Forget this worker, which has stopped."""
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        """Those that are there, and those that are lost: at most WORKERS_LISTED_MAX, seen last."""
+
+    async def circumstances(self, job_id: UUID) -> Circumstances | None:
+        """What may keep this job from running, as of one moment."""
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float

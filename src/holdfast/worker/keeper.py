@@ -19,6 +19,7 @@ from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
+from holdfast.worker.presence import Presence
 
 
 class LeaseKeeper:
@@ -36,12 +37,14 @@ class LeaseKeeper:
         lost: Callable[[Sequence[Lost]], None],
         died: Callable[[BaseException], None],
         watch: Callable[[Store], Coroutine[Any, Any, None]],
+        presence: Presence,
     ) -> None:
         self._make_store = make_store
         self._settings = settings
         self._lost = lost
         self._died = died
         self._watch = watch
+        self._presence = presence
         self._held: dict[int, Lease] = {}  # by the id as a number, which hashes faster
         self._workers_loop = asyncio.get_running_loop()
         self._loop = seam.side_loop("holdfast-keeper")
@@ -85,10 +88,12 @@ class LeaseKeeper:
         wait_seconds = self._settings.renewal_seconds
         watching = asyncio.create_task(self._watch(store))
         try:
+            await self._presence.tell(store)
             while not await self._stopped_within(wait_seconds):
                 wait_seconds = await self._renew(store)
                 if watching.done():
                     watching.result()
+            await self._presence.end(store)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -102,12 +107,11 @@ class LeaseKeeper:
         return True
 
     async def _renew(self, store: Store) -> float:
-        """Renew all leases; answer in how many seconds to do it again."""
+        """Renew all leases, then tell that we are there; answer in how many seconds to do it
+        again."""
         leases = list(self._held.values())
-        if not leases:
-            return self._settings.renewal_seconds
         try:
-            lost = await store.renew(leases, self._settings.lease_seconds)
+            lost = await store.renew(leases, self._settings.lease_seconds) if leases else []
         except StoreError as error:
             # A busy database is not a lost lease: nobody else can take the jobs without it either.
             logs.event(WARNING, "renew_failed", str(error), count=len(leases))
@@ -117,6 +121,7 @@ class LeaseKeeper:
         still_held = [entry for entry in lost if self._held.get(entry.job_id.int) == entry[:2]]
         if still_held:
             self._workers_loop.call_soon_threadsafe(self._lost, still_held)
+        await self._presence.tell(store)
         return self._settings.renewal_seconds
 
     def _tell_death(self, ended: Future[None]) -> None:

@@ -23,6 +23,7 @@ from holdfast.worker.children.pool import Children
 from holdfast.worker.classify import timed_out
 from holdfast.worker.executor import Executor
 from holdfast.worker.keeper import LeaseKeeper
+from holdfast.worker.presence import Presence
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.run import Run, Stop
 from holdfast.worker.settler import Settler
@@ -51,12 +52,15 @@ class Runner:
         seam: Seam,
         slots: Slots,
         children: Children | None,
+        presence: Presence,
         ended: Callable[[str], None],
         died: Callable[[BaseException], None],
     ) -> None:
         self.report = WorkerReport()
         watchdog = Watchdog(self, seam, settings)
-        self.keeper = LeaseKeeper(make_keepers_store, seam, settings, self.lost, died, watchdog.run)
+        self.keeper = LeaseKeeper(
+            make_keepers_store, seam, settings, self.lost, died, watchdog.run, presence
+        )
         self.settler = Settler(store, Backoff(seam, 0.1, 5.0), self._settled)
         self._worker_id = worker_id
         self._store = store

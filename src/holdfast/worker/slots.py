@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.domain import codec
 from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.workers import ALL_QUEUES, Load
 
-ALL = "*"
+ALL = ALL_QUEUES
+Queues = str | Sequence[str] | Mapping[str, int | None]
+
+
+def queue_caps(queues: Queues | None) -> dict[str, int | None] | None:
+    """Which queues, with the limits of some, in whatever form they were given."""
+    if queues is None:
+        return None
+    if isinstance(queues, str):
+        return parse_queues(queues)
+    if isinstance(queues, Mapping):
+        return dict(queues)
+    return dict.fromkeys(queues)
 
 
 def parse_queues(text: str) -> dict[str, int | None]:
@@ -58,6 +71,19 @@ class Slots:
         self._idle.set()
         self._unused = asyncio.Event()
         self._unused.set()
+
+    @property
+    def served(self) -> dict[str, int | None] | None:
+        """The queues as others are told of them: None for all, `*` for all others."""
+        if self.queues is not None:
+            return {queue: self.caps.get(queue) for queue in self.queues}
+        return {**self.caps, ALL: None} if self.caps else None
+
+    @property
+    def load(self) -> Load:
+        """How it stands; asked from another thread, too."""
+        full = (name for name, cap in self.caps.items() if self._used_by_queue[name] >= cap)
+        return Load(self._used, tuple(full))
 
     @property
     def used(self) -> int:

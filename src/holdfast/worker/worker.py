@@ -25,6 +25,7 @@ from holdfast.worker import events
 from holdfast.worker.alone import Suspects
 from holdfast.worker.children.pool import Children
 from holdfast.worker.claimer import Claimer, SuspectClaimer
+from holdfast.worker.presence import Presence
 from holdfast.worker.processes import Birth, Launch
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.runner import Runner
@@ -82,6 +83,7 @@ class Worker:
             seam=seam,
             slots=slots,
             children=children,
+            presence=self._make_presence(),
             ended=self._ended,
             died=self._die,
         )
@@ -96,6 +98,16 @@ class Worker:
             self._suspects_found,
         )
         self._suspects = self._make_suspects()
+
+    def _make_presence(self) -> Presence:
+        return Presence(
+            worker_id=self.id,
+            slots=self._slots,
+            names=self._names,
+            suspects_only=self._suspects_only,
+            settings=self._settings,
+            seam=self._seam,
+        )
 
     def _make_claimer(self) -> Claimer:
         return (SuspectClaimer if self._suspects_only else Claimer)(

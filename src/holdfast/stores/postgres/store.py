@@ -23,9 +23,11 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
-from holdfast.domain.limits import SUSPECTS_COUNTED_MAX
+from holdfast.domain.limits import SUSPECTS_COUNTED_MAX, WORKERS_LISTED_MAX
 from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.states import State
+from holdfast.domain.why import Circumstances
+from holdfast.domain.workers import Load, NewWorker, WorkerSeen
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver
 from holdfast.stores.postgres import schema
@@ -34,6 +36,7 @@ from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.enqueues import Enqueuer
 from holdfast.stores.postgres.foreign import ForeignEnqueuer, PostgresEnrolled
 from holdfast.stores.postgres.pages import PLANNED, fetch_page
+from holdfast.stores.postgres.presence import Surroundings, greeting, to_worker
 from holdfast.stores.postgres.reclaims import reclaim
 from holdfast.stores.postgres.records import to_attempt, to_claimed, to_job
 from holdfast.stores.postgres.settles import Settler, retention_values
@@ -45,7 +48,8 @@ from holdfast.wakeups.protocol import Heard
 
 
 def _load_statements() -> dict[str, Statement]:
-    text = "\n".join(read_sql("postgres", f"{name}.sql") for name in ("jobs", "reads", "upkeep"))
+    files = ("jobs", "reads", "upkeep", "workers")
+    text = "\n".join(read_sql("postgres", f"{name}.sql") for name in files)
     for part in ("lanes", "reclaiming", "ending", "every_job"):
         text = text.replace(f"{{{part}}}", read_sql("postgres", f"{part}.sql").strip())
     return load(text, numbered=True)
@@ -70,6 +74,7 @@ class PostgresStore:
         self._enqueuer = Enqueuer(STATEMENTS)
         self._foreign_enqueuer = ForeignEnqueuer(STATEMENTS)
         self._settler = Settler(STATEMENTS, retention)
+        self._surroundings = Surroundings(STATEMENTS)
 
     async def open(self) -> None:
         await self._connections.run(lambda connection: schema.check(connection, self.address))
@@ -201,6 +206,24 @@ class PostgresStore:
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         rows = await self._fetch_planned("counts", tenant=tenant)
         return [Count(row["queue"], State(row["state"]), row["jobs"]) for row in rows]
+
+    async def greet(self, worker: NewWorker, load: Load) -> None:
+        await self._fetch("greet", **greeting(worker, load))
+
+    async def see(self, worker_id: str, load: Load) -> bool:
+        values = {"running": load.running, "full_queues": load.full_queues}
+        return bool(await self._fetch("see", worker=worker_id, **values))
+
+    async def leave(self, worker_id: str) -> None:
+        await self._fetch("leave", worker=worker_id)
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        return [to_worker(row) for row in await self._fetch("workers", limit=WORKERS_LISTED_MAX)]
+
+    async def circumstances(self, job_id: UUID) -> Circumstances | None:
+        return await self._connections.run(
+            lambda connection: self._surroundings.read(connection, job_id)
+        )
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float

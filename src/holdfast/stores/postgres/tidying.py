@@ -9,6 +9,7 @@ from holdfast.domain.limits import (
     HISTORY_DAYS_AHEAD,
     HISTORY_REST_BYTES_MAX,
     HISTORY_STRAYS_MAX,
+    WORKER_KEPT_LEASES,
 )
 from holdfast.domain.retention import Retention
 from holdfast.stores.postgres.records import Fetch
@@ -26,6 +27,7 @@ async def tidy(fetch: Fetch, retention: Retention, limit: int) -> int:
         ("forget_attempts", {"longest_seconds": retention.longest_seconds}),
         ("forget_keys", {}),
         ("forget_requeues", {}),
+        ("forget_workers", {"leases": WORKER_KEPT_LEASES}),
     ):
         if done < limit:
             rows = await fetch(step, limit=limit - done, **values)

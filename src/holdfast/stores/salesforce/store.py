@@ -1,7 +1,8 @@
 """The store protocol on records of a customer's Salesforce.
 
 There are no transactions over a record and anything else, no wake-ups, no tenants, no history of
-attempts and no suspects here: what needs one of them says so, or answers that there are none.
+attempts, no suspects and no list of workers here: what needs one of them says so, or answers that
+there are none.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
+from holdfast.domain.why import Circumstances
+from holdfast.domain.workers import Load, NewWorker, WorkerSeen
 from holdfast.salesforce import Salesforce, SalesforceRefused
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver
@@ -153,6 +156,21 @@ class SalesforceStore:
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return [] if tenant is not None else await reading.counts(self._records)
+
+    async def greet(self, worker: NewWorker, load: Load) -> None:
+        """Nothing: a worker works without being seen."""
+
+    async def see(self, worker_id: str, load: Load) -> bool:
+        return True
+
+    async def leave(self, worker_id: str) -> None:
+        """Nothing: it was not seen before either."""
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        raise _missing("a list of its workers", "no object of the organisation holds them")
+
+    async def circumstances(self, job_id: UUID) -> Circumstances | None:
+        raise _missing("an answer to why a job waits", "it does not know its workers")
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float

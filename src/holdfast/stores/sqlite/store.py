@@ -26,10 +26,19 @@ from holdfast.domain.job import (
     Standing,
 )
 from holdfast.domain.retention import A_WEEK, Retention
+from holdfast.domain.why import Circumstances
+from holdfast.domain.workers import Load, NewWorker, WorkerSeen
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
-from holdfast.stores.sqlite import enqueueing, interventions, leasing, reading, tidying
+from holdfast.stores.sqlite import (
+    enqueueing,
+    interventions,
+    leasing,
+    presence,
+    reading,
+    tidying,
+)
 from holdfast.stores.sqlite.completing import check_not_holding, holding, lend
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.foreign import SqliteEnrolled
@@ -182,6 +191,23 @@ class SqliteStore:
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return await self._read(lambda connection: reading.counts(connection, tenant))
+
+    async def greet(self, worker: NewWorker, load: Load) -> None:
+        await self._write(lambda transaction: presence.greet(transaction, worker, load))
+
+    async def see(self, worker_id: str, load: Load) -> bool:
+        return await self._write(lambda transaction: presence.see(transaction, worker_id, load))
+
+    async def leave(self, worker_id: str) -> None:
+        await self._write(lambda transaction: presence.leave(transaction, worker_id))
+
+    async def workers(self) -> Sequence[WorkerSeen]:
+        now = self._database.now()
+        return await self._read(lambda connection: presence.workers(connection, now))
+
+    async def circumstances(self, job_id: UUID) -> Circumstances | None:
+        now = self._database.now()
+        return await self._read(lambda connection: presence.circumstances(connection, job_id, now))
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.domain.limits import WORKER_KEPT_LEASES
 from holdfast.domain.states import State
 from holdfast.stores.sqlite import moving
 from holdfast.stores.sqlite.lanes import Transaction
@@ -38,7 +39,13 @@ def tidy(transaction: Transaction, limit: int) -> tuple[int, sqlite3.IntegrityEr
     """Answer how many rows there were to do, or why those that are left can't be done."""
     moved, refused = _move_leftovers(transaction, limit)
     done = moved
-    for step in (_forget_history, _forget_attempts, _forget_keys, _forget_requeues):
+    for step in (
+        _forget_history,
+        _forget_attempts,
+        _forget_keys,
+        _forget_requeues,
+        _forget_workers,
+    ):
         if done < limit:
             done += step(transaction, limit - done)
     if refused is None or done == limit:
@@ -102,6 +109,11 @@ def _forget_keys(transaction: Transaction, limit: int) -> int:
 def _forget_requeues(transaction: Transaction, limit: int) -> int:
     bounds = {"now": transaction.now, "limit": limit}
     return transaction.connection.execute(_SQL["forget_requeues"].sql, bounds).rowcount
+
+
+def _forget_workers(transaction: Transaction, limit: int) -> int:
+    bounds = {"now": transaction.now, "leases": WORKER_KEPT_LEASES, "limit": limit}
+    return transaction.connection.execute(_SQL["forget_workers"].sql, bounds).rowcount
 
 
 def _fetch(transaction: Transaction, statement: str, limit: int) -> str:

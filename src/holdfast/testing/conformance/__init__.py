@@ -26,6 +26,7 @@ pytest.register_assert_rewrite(
             "races",
             "reading",
             "reclaiming",
+            "seeing",
             "settling",
             "waking",
         )
@@ -44,6 +45,7 @@ from holdfast.testing.conformance.keys import Keys  # noqa: E402
 from holdfast.testing.conformance.races import Races  # noqa: E402
 from holdfast.testing.conformance.reading import Reading  # noqa: E402
 from holdfast.testing.conformance.reclaiming import Reclaiming  # noqa: E402
+from holdfast.testing.conformance.seeing import Seeing  # noqa: E402
 from holdfast.testing.conformance.settling import Settling  # noqa: E402
 from holdfast.testing.conformance.waking import Waking  # noqa: E402
 
@@ -60,6 +62,7 @@ class StoreConformance(
     Crashing,
     Canceling,
     Reading,
+    Seeing,
     History,
     Waking,
     Races,

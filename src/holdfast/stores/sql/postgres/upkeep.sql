@@ -143,3 +143,17 @@ WITH forgotten AS (
     RETURNING job_id
 )
 SELECT count(*) FROM forgotten
+
+-- name: forget_workers
+WITH forgotten AS (
+    DELETE FROM holdfast.workers
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid
+        FROM holdfast.workers
+        WHERE seen_at <= now() - make_interval(secs => lease_seconds * :leases)
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING id
+)
+SELECT count(*) FROM forgotten

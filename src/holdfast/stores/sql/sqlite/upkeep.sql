@@ -60,3 +60,8 @@ DELETE FROM idempotency_keys WHERE rowid IN (
 DELETE FROM requeues WHERE job_id IN (
     SELECT job_id FROM requeues WHERE kept_until <= :now ORDER BY kept_until LIMIT :limit
 )
+
+-- name: forget_workers
+DELETE FROM workers WHERE id IN (
+    SELECT id FROM workers WHERE seen_at <= :now - lease_seconds * :leases * 1000000 LIMIT :limit
+)

@@ -1,0 +1,293 @@
+"""Why a job is not running: one code, one sentence, and the facts behind them, without input or
+output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from holdfast.domain.job import Attempt, Job
+from holdfast.domain.limits import AHEAD_COUNTED_MAX
+from holdfast.domain.states import State
+from holdfast.domain.times import exact, relative
+from holdfast.domain.workers import WorkerSeen
+
+
+class Reason(StrEnum):
+    ENDED = "ended"
+    EXPIRED = "expired"
+    LEASED = "leased"
+    LEASE_RAN_OUT = "lease_ran_out"
+    WAITS_FOR_RETRY = "waits_for_retry"
+    NOT_DUE = "not_due"
+    NO_WORKER = "no_worker"
+    UNKNOWN_NAME = "unknown_name"
+    SUSPECT = "suspect"
+    BUSY = "busy"
+    JOBS_AHEAD = "jobs_ahead"
+    NEXT = "next"
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    job_id: UUID
+    code: Reason
+    sentence: str
+    facts: dict[str, Any]
+
+
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store reads of a job and its surroundings, all at one moment of its clock.
+
+    `ahead` counts the due jobs of its queue that are claimed before it, up to one more than
+    AHEAD_COUNTED_MAX; `last_attempt` is the last one that did not succeed.
+    """
+
+    job: Job
+    now: datetime
+    suspect: bool
+    ahead: int
+    last_attempt: Attempt | None
+    workers: Sequence[WorkerSeen]
+
+    @property
+    def live(self) -> list[WorkerSeen]:
+        """Those that can take jobs: a process for suspects only helps one of them."""
+        return [each for each in self.workers if not each.lost and not each.suspects_only]
+
+    @property
+    def serving(self) -> list[WorkerSeen]:
+        return [each for each in self.live if each.serves(self.job.queue)]
+
+    @property
+    def able(self) -> list[WorkerSeen]:
+        return [each for each in self.serving if self.job.name in each.names]
+
+    def at(self, moment: datetime) -> str:
+        return f"{exact(moment)} ({relative(moment, self.now)})"
+
+
+class _Answer(NamedTuple):
+    code: Reason
+    sentence: str
+    facts: dict[str, Any]
+
+
+def explain(seen: Circumstances) -> Why:
+    """Ask one after the other what may stand in the way; the first that does is the answer."""
+    for ask in (_ended, _held, _expired, _not_due, _no_worker, _unknown_name, _suspect, _busy):
+        if (answer := ask(seen)) is not None:
+            break
+    else:
+        answer = _in_line(seen)
+    code, sentence, facts = answer
+    told = {"state": seen.job.state, "queue": seen.job.queue, "name": seen.job.name, **facts}
+    return Why(job_id=seen.job.id, code=code, sentence=sentence, facts=told)
+
+
+def _ended(seen: Circumstances) -> _Answer | None:
+    job = seen.job
+    if job.finished_at is None:
+        return None
+    facts = {
+        "ended_at": job.finished_at,
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "error_code": job.error_code,
+    }
+    if job.state is State.CANCELED and job.error_code == "EXPIRED" and job.expires_at:
+        sentence = (
+            f"it was of no use after {seen.at(job.expires_at)} and was canceled without having run,"
+            f" at {seen.at(job.finished_at)}"
+        )
+        return _Answer(Reason.EXPIRED, sentence, {**facts, "expires_at": job.expires_at})
+    sentence = f"it has ended as {job.state} at {seen.at(job.finished_at)}"
+    if job.state is not State.SUCCEEDED:
+        sentence += f" because {_error(job.error_code, job.error_text)}"
+        sentence += f"; to enqueue it anew: holdfast jobs retry {job.id}"
+    return _Answer(Reason.ENDED, sentence, facts)
+
+
+def _held(seen: Circumstances) -> _Answer | None:
+    job = seen.job
+    if job.lease_owner is None or job.lease_expires_at is None:
+        return None
+    facts = {
+        "worker": job.lease_owner,
+        "lease_expires_at": job.lease_expires_at,
+        "started_at": job.started_at,
+        "attempt": job.attempts,
+        "max_attempts": job.max_attempts,
+    }
+    attempt = f"attempt {job.attempts} of {job.max_attempts}"
+    if job.started_at:
+        attempt += f", since {seen.at(job.started_at)}"
+    until = seen.at(job.lease_expires_at)
+    if job.lease_expires_at > seen.now:
+        sentence = f"it is leased by {job.lease_owner} until {until}: {attempt}"
+        return _Answer(Reason.LEASED, sentence + _last_sight(seen, job.lease_owner), facts)
+    sentence = f"the lease of {job.lease_owner} ran out at {until}: {attempt}"
+    sentence += _last_sight(seen, job.lease_owner)
+    if seen.live:
+        sentence += "; a live worker takes the job back within seconds"
+    else:
+        sentence += "; no live worker is there to take the job back: start one"
+    return _Answer(Reason.LEASE_RAN_OUT, sentence, facts)
+
+
+def _last_sight(seen: Circumstances, worker: str) -> str:
+    """What to know of a worker that is lost."""
+    holder = next((each for each in seen.workers if each.id == worker), None)
+    if holder is None or not holder.lost:
+        return ""
+    return f"; that worker is lost, it was last seen at {seen.at(holder.seen_at)}"
+
+
+def _expired(seen: Circumstances) -> _Answer | None:
+    expires_at = seen.job.expires_at
+    if expires_at is None or expires_at > seen.now:
+        return None
+    then = "the next sweep of a worker cancels it" if seen.live else "a worker will cancel it"
+    sentence = f"it was of no use after {seen.at(expires_at)} and will not run: {then}"
+    return _Answer(Reason.EXPIRED, sentence, {"expires_at": expires_at})
+
+
+def _not_due(seen: Circumstances) -> _Answer | None:
+    job, last = seen.job, seen.last_attempt
+    if job.run_at <= seen.now:
+        return None
+    facts: dict[str, Any] = {"run_at": job.run_at}
+    advice = f"; to make it due now: holdfast jobs retry {job.id}"
+    # Every end of an attempt raises the fence by one: after a snooze there is another one between.
+    if last is None or last.fence != job.fence - 1 or last.error_code is None:
+        snoozes = f", having snoozed {_times(job.snoozes)}" if job.snoozes else ""
+        return _Answer(
+            Reason.NOT_DUE, f"it is not due until {seen.at(job.run_at)}{snoozes}{advice}", facts
+        )
+    facts |= {
+        "error_code": last.error_code,
+        "failed_at": last.ended_at,
+        "attempt": last.attempt,
+        "max_attempts": job.max_attempts,
+    }
+    sentence = (
+        f"it waits for its retry because {_error(last.error_code, last.error_text)}:"
+        f" attempt {last.attempt} of {job.max_attempts} ended at {seen.at(last.ended_at)}, the next"
+        f" is due at {seen.at(job.run_at)}{advice}"
+    )
+    return _Answer(Reason.WAITS_FOR_RETRY, sentence, facts)
+
+
+def _no_worker(seen: Circumstances) -> _Answer | None:
+    if seen.serving:
+        return None
+    queue = seen.job.queue
+    lost = [each for each in seen.workers if each.lost and each.serves(queue)]
+    sentence = f"no live worker serves queue {queue}"
+    if seen.live:
+        queues = {name for each in seen.live for name in each.queues or ()}
+        sentence += (
+            f": {_count(len(seen.live), 'worker')} for other queues ({', '.join(sorted(queues))})"
+        )
+    if lost:
+        last = max(lost, key=lambda each: each.seen_at)
+        sentence += f"; {last.id}, which did, was last seen at {seen.at(last.seen_at)}"
+    sentence += f"; the job is due since {seen.at(seen.job.run_at)}: start a worker"
+    facts = {"live_workers": len(seen.live), "lost_workers": len(lost), "run_at": seen.job.run_at}
+    return _Answer(Reason.NO_WORKER, sentence, facts)
+
+
+def _unknown_name(seen: Circumstances) -> _Answer | None:
+    if seen.able:
+        return None
+    versions = sorted({each.version for each in seen.serving})
+    sentence = (
+        f"{_count(len(seen.serving), 'worker')} of queue {seen.job.queue}, but none knows the name"
+        f" {seen.job.name}: start one whose code defines it, or give the new name this alias"
+    )
+    facts = {"workers": [each.id for each in seen.serving], "versions": versions}
+    return _Answer(Reason.UNKNOWN_NAME, sentence, facts)
+
+
+def _suspect(seen: Circumstances) -> _Answer | None:
+    if not seen.suspect:
+        return None
+    sentence = (
+        f"it is a suspect: its process died {_times(seen.job.crashes)} while it ran, so it waits"
+        " for a process of its own, which a worker starts for it"
+    )
+    return _Answer(Reason.SUSPECT, sentence, {"crashes": seen.job.crashes, **_load(seen)})
+
+
+def _busy(seen: Circumstances) -> _Answer | None:
+    queue = seen.job.queue
+    if any(each.has_room_for(queue) for each in seen.able):
+        return None
+    if any(queue in each.full_queues for each in seen.able):
+        full = f"all slots for queue {queue} of {_workers_that_can(seen)} are taken"
+    else:
+        slots = sum(each.concurrency for each in seen.able)
+        full = f"all {slots:,} slots of {_workers_that_can(seen)} are taken"
+    return _Answer(Reason.BUSY, f"{full}{_last_told(seen)}, and {_ahead(seen)}", _load(seen))
+
+
+def _in_line(seen: Circumstances) -> _Answer:
+    load = _load(seen)
+    taken = (
+        f"{load['running']:,} of {load['slots']:,} slots of {_workers_that_can(seen)}"
+        f" are taken{_last_told(seen)}"
+    )
+    if seen.ahead:
+        return _Answer(Reason.JOBS_AHEAD, f"{_ahead(seen)}; {taken}", load)
+    sentence = f"it is due since {seen.at(seen.job.run_at)} and {_ahead(seen)}; {taken}: it should"
+    return _Answer(Reason.NEXT, f"{sentence} start at any moment", load)
+
+
+def _load(seen: Circumstances) -> dict[str, Any]:
+    return {
+        "ahead": min(seen.ahead, AHEAD_COUNTED_MAX),
+        "ahead_is_more": seen.ahead > AHEAD_COUNTED_MAX,
+        "workers": [each.id for each in seen.able],
+        "running": sum(each.running for each in seen.able),
+        "slots": sum(each.concurrency for each in seen.able),
+    }
+
+
+def _ahead(seen: Circumstances) -> str:
+    if not seen.ahead:
+        return f"it is the next of queue {seen.job.queue}"
+    if seen.ahead > AHEAD_COUNTED_MAX:
+        return f"more than {AHEAD_COUNTED_MAX:,} jobs are ahead of it in queue {seen.job.queue}"
+    jobs = "1 job is" if seen.ahead == 1 else f"{seen.ahead:,} jobs are"
+    return f"{jobs} ahead of it in queue {seen.job.queue}"
+
+
+def _workers_that_can(seen: Circumstances) -> str:
+    count = len(seen.able)
+    return "the worker that can run it" if count == 1 else f"the {count:,} workers that can run it"
+
+
+def _last_told(seen: Circumstances) -> str:
+    """Workers tell their load at every renewal only."""
+    latest = max(each.seen_at for each in seen.able)
+    return f" (as told {relative(latest, seen.now)})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"there is 1 {noun}" if number == 1 else f"there are {number:,} {noun}s"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number:,} times"
+
+
+def _error(code: str | None, text: str | None) -> str:
+    """Code and the first line of the text, which often begins with the code."""
+    first = (text or "").strip().split("\n")[0]
+    if not code or first.startswith(code):
+        return first or "of an error without a text"
+    return f"{code}: {first}" if first else code

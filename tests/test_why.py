@@ -1,0 +1,356 @@
+"""Why a job is not running: every answer, in a database where it is so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from holdfast import (
+    Context,
+    Holdfast,
+    JobNotFound,
+    Permanent,
+    Reason,
+    Retry,
+    Snooze,
+    State,
+    Transient,
+    Why,
+)
+from holdfast.domain.limits import AHEAD_COUNTED_MAX, WORKER_LOST_LEASES
+from holdfast.domain.workers import Load
+from holdfast.stores.protocol import Claim
+from holdfast.testing.conformance.seeing import worker
+from tests.promises.stage import both_stores
+from tests.support.command import command
+from tests.support.crashing import make_suspects
+from tests.support.processes import wait_until
+from tests.support.running import QUICK, signal, working
+
+pytestmark = both_stores
+
+
+class Hold:
+    """A handler that runs until the test lets it end."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self.gate = asyncio.Event()
+
+        @hf.job
+        async def hold() -> None:
+            await signal(self.gate)
+
+        self.job = hold
+
+
+@pytest.fixture
+async def hold(hf: Holdfast) -> AsyncIterator[Hold]:
+    made = Hold(hf)
+    yield made
+    made.gate.set()
+
+
+@asynccontextmanager
+async def serving(hf: Holdfast, **options: object) -> AsyncIterator[None]:
+    """A worker that is seen."""
+
+    async def there() -> bool:
+        return bool(await hf.workers())
+
+    async with working(hf, **options):
+        await wait_until(there, "a worker")
+        yield
+
+
+async def answered(hf: Holdfast, job_id: UUID, code: Reason) -> Why:
+    """Wait until this is the answer; workers tell what they do at their renewals only."""
+    found = await hf.why(job_id)
+
+    async def so() -> bool:
+        nonlocal found
+        found = await hf.why(job_id)
+        return found.code is code
+
+    await wait_until(so, lambda: f"{code}: {found}")
+    assert found.job_id == job_id
+    return found
+
+
+async def claim(hf: Holdfast, lease_seconds: float = 60.0) -> None:
+    """Lease what is due for a worker that does nothing with it."""
+    store = await hf._store()
+    names = hf.names
+    await store.claim(Claim(worker="idle", limit=10, lease_seconds=lease_seconds, names=names))
+
+
+async def test_a_job_that_does_not_exist_has_no_answer(hf: Holdfast) -> None:
+    with pytest.raises(JobNotFound):
+        await hf.why(hf.new_id())
+
+
+async def test_not_due(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.options(delay_seconds=270).enqueue()
+    why = await hf.why(job.id)
+    due = (await hf.get(job.id)).run_at
+    assert why.code is Reason.NOT_DUE
+    assert why.sentence.startswith(f"it is not due until {due:%Y-%m-%dT%H:%M:%S}.")
+    assert "(in 4 min); to make it due now: holdfast jobs retry" in why.sentence
+    assert why.facts["run_at"] == due
+
+
+async def test_a_snooze_is_no_retry_though_an_attempt_failed_before(hf: Holdfast) -> None:
+    @hf.job(retry=Retry.schedule([0.0]))
+    async def doze(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise Transient("not yet", code="EARLY")
+        raise Snooze(100)
+
+    job = await doze.enqueue()
+    async with serving(hf):
+        why = await answered(hf, job.id, Reason.NOT_DUE)
+    assert "(in 1 min), having snoozed once" in why.sentence
+    assert "EARLY" not in why.sentence
+
+
+async def test_waiting_for_a_retry(hf: Holdfast) -> None:
+    @hf.job(retry=Retry.schedule([250, 250]))
+    async def fail() -> None:
+        raise Transient("the gateway is down\nand more", code="GW_5XX")
+
+    job = await fail.enqueue()
+    async with serving(hf):
+        why = await answered(hf, job.id, Reason.WAITS_FOR_RETRY)
+    assert "because GW_5XX: the gateway is down: attempt 1 of 3 ended at" in why.sentence
+    assert "the next is due at" in why.sentence
+    assert "(in 4 min)" in why.sentence
+    assert "and more" not in why.sentence
+    assert why.facts["run_at"] == (await hf.get(job.id)).run_at
+    # Made due by hand it is a job like any other.
+    await hf.retry(job.id)
+    assert (await hf.why(job.id)).code is Reason.NO_WORKER
+
+
+async def test_no_live_worker_at_all(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.options(queue="mail").enqueue()
+    why = await hf.why(job.id)
+    assert why.code is Reason.NO_WORKER
+    assert why.sentence.startswith("no live worker serves queue mail; the job is due since")
+    assert why.sentence.endswith(": start a worker")
+
+
+async def test_workers_of_other_queues_only(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.options(queue="mail").enqueue()
+    async with serving(hf, queues="images,sound"):
+        why = await hf.why(job.id)
+    assert why.code is Reason.NO_WORKER
+    assert (
+        "no live worker serves queue mail: there is 1 worker for other queues (images, sound)"
+        in (why.sentence)
+    )
+
+
+async def test_a_worker_that_is_lost_serves_nothing(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.enqueue()
+    # As a killed worker would leave it, with a lease so short that some have passed.
+    lease_seconds = 0.01
+    store = await hf._store()
+    lost = worker(id="lost", queues=None, names=tuple(hf.names), lease_seconds=lease_seconds)
+    await store.greet(lost, Load())
+
+    async def gone() -> bool:
+        return all(each.lost for each in await hf.workers())
+
+    await wait_until(gone, f"lost after {WORKER_LOST_LEASES * lease_seconds} s")
+    why = await hf.why(job.id)
+    assert why.code is Reason.NO_WORKER
+    assert "; lost, which did, was last seen at" in why.sentence
+    assert why.facts["lost_workers"] == 1
+
+
+async def test_a_process_for_suspects_serves_nothing_else(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.enqueue()
+    alone = worker(queues=None, names=tuple(hf.names), suspects_only=True)
+    await (await hf._store()).greet(alone, Load())
+    assert (await hf.why(job.id)).code is Reason.NO_WORKER
+
+
+async def test_workers_that_do_not_know_the_name(hf: Holdfast, store_url: str) -> None:
+    Hold(hf)
+    other = Holdfast(store_url)
+
+    @other.job(name="renamed")
+    async def nothing() -> None: ...
+
+    async with other, serving(hf):
+        job = await nothing.enqueue()
+        why = await hf.why(job.id)
+    assert why.code is Reason.UNKNOWN_NAME
+    assert why.sentence.startswith(
+        "there is 1 worker of queue default, but none knows the name renamed:"
+    )
+
+
+async def test_all_slots_taken_and_jobs_ahead(store_url: str) -> None:
+    async with Holdfast(store_url, **QUICK, lease_seconds=1.5) as hf:
+        hold = Hold(hf)
+        await hf.enqueue_many([hold.job.call() for _ in range(2)])
+        async with serving(hf, concurrency=2):
+            running = (State.RUNNING, 2)
+
+            async def full() -> bool:
+                return [(each.state, each.jobs) for each in await hf.counts()] == [running]
+
+            await wait_until(full, "2 running")
+            jobs = [await hold.job.enqueue() for _ in range(3)]
+            why = await answered(hf, jobs[0].id, Reason.BUSY)
+            assert why.sentence.startswith("all 2 slots of the worker that can run it are taken (")
+            assert why.sentence.endswith("and it is the next of queue default")
+            last = await hf.why(jobs[2].id)
+            assert last.sentence.endswith("and 2 jobs are ahead of it in queue default")
+            assert (last.facts["ahead"], last.facts["slots"], last.facts["running"]) == (2, 2, 2)
+            hold.gate.set()
+            for job in jobs:
+                await hf.result(job.id, timeout_seconds=20)
+
+
+async def test_a_queue_that_has_reached_its_limit(store_url: str) -> None:
+    async with Holdfast(store_url, **QUICK, lease_seconds=1.5) as hf:
+        hold = Hold(hf)
+        jobs = [await hold.job.options(queue="images").enqueue() for _ in range(2)]
+        async with serving(hf, concurrency=10, queues="images:1"):
+            why = await answered(hf, jobs[1].id, Reason.BUSY)
+            assert "all slots for queue images of the worker that can run it are taken" in (
+                why.sentence
+            )
+            hold.gate.set()
+            await hf.result(jobs[1].id, timeout_seconds=20)
+
+
+async def test_jobs_ahead_though_slots_are_free(hf: Holdfast, hold: Hold) -> None:
+    # A worker that has not claimed for a moment, as others see it.
+    idle = worker(queues=None, names=tuple(hf.names), concurrency=20)
+    await (await hf._store()).greet(idle, Load(3))
+    first, second = [await hold.job.enqueue() for _ in range(2)]
+    why = await hf.why(second.id)
+    assert why.code is Reason.JOBS_AHEAD
+    assert why.sentence.startswith("1 job is ahead of it in queue default; 3 of 20 slots of the")
+    assert (await hf.why(first.id)).code is Reason.NEXT
+    await hf.enqueue_many(
+        [hold.job.options(priority=-1).call() for _ in range(AHEAD_COUNTED_MAX + 1)]
+    )
+    why = await hf.why(first.id)
+    assert why.sentence.startswith("more than 1,000 jobs are ahead of it in queue default")
+    assert (why.facts["ahead"], why.facts["ahead_is_more"]) == (AHEAD_COUNTED_MAX, True)
+
+
+async def test_nothing_stands_in_the_way(hf: Holdfast, hold: Hold) -> None:
+    idle = worker(queues=None, names=tuple(hf.names), concurrency=20)
+    await (await hf._store()).greet(idle, Load())
+    job = await hold.job.enqueue()
+    why = await hf.why(job.id)
+    assert why.code is Reason.NEXT
+    assert "it is the next of queue default; 0 of 20 slots" in why.sentence
+    assert why.sentence.endswith("it should start at any moment")
+
+
+async def test_leased(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.enqueue()
+    async with serving(hf):
+        why = await answered(hf, job.id, Reason.LEASED)
+        (seen,) = await hf.workers()
+        assert why.sentence.startswith(f"it is leased by {seen.id} until ")
+        assert "(in 29 s): attempt 1 of 5, since " in why.sentence
+        assert why.facts["worker"] == seen.id
+        hold.gate.set()
+        await hf.result(job.id, timeout_seconds=20)
+
+
+async def test_a_lease_that_ran_out(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.options(queue="mail").enqueue()
+    await claim(hf, lease_seconds=0.01)
+    why = await answered(hf, job.id, Reason.LEASE_RAN_OUT)
+    assert why.sentence.startswith("the lease of idle ran out at ")
+    assert why.sentence.endswith("no live worker is there to take the job back: start one")
+
+
+async def test_a_lease_that_ran_out_beside_a_live_worker(store_url: str) -> None:
+    async with Holdfast(store_url, **QUICK, reclaim_seconds=3600) as hf:
+        hold = Hold(hf)
+        async with serving(hf, queues="images"):
+            job = await hold.job.options(queue="mail").enqueue()
+            await claim(hf, lease_seconds=0.01)
+            why = await answered(hf, job.id, Reason.LEASE_RAN_OUT)
+    assert why.sentence.endswith("a live worker takes the job back within seconds")
+
+
+async def test_a_lease_of_a_worker_that_is_lost(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.enqueue()
+    await (await hf._store()).greet(worker(id="idle", lease_seconds=0.001), Load())
+    await claim(hf)
+
+    async def told() -> bool:
+        return "; that worker is lost, it was last seen at" in (await hf.why(job.id)).sentence
+
+    await wait_until(told, "that the holder is lost")
+
+
+async def test_a_suspect(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.enqueue()
+    await make_suspects(hf, [job])
+    assert (await hf.why(job.id)).code is Reason.NO_WORKER
+    able = worker(queues=None, names=tuple(hf.names))
+    await (await hf._store()).greet(able, Load(100))
+    why = await hf.why(job.id)
+    assert why.code is Reason.SUSPECT
+    assert why.sentence.startswith("it is a suspect: its process died 2 times while it ran")
+    assert "waits for a process of its own" in why.sentence
+
+
+async def test_expired(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.options(expires_in_seconds=0.001).enqueue()
+    why = await answered(hf, job.id, Reason.EXPIRED)
+    assert "and will not run: a worker will cancel it" in why.sentence
+    await (await hf._store()).reclaim(10)
+    why = await hf.why(job.id)
+    assert why.code is Reason.EXPIRED
+    assert "and was canceled without having run, at" in why.sentence
+
+
+async def test_ended(hf: Holdfast, hold: Hold) -> None:
+    @hf.job
+    async def refuse() -> None:
+        raise Permanent("no such document", code="NOT_FOUND")
+
+    hold.gate.set()
+    good, bad = await hold.job.enqueue(), await refuse.enqueue()
+    await hf.run_worker(until_empty=True)
+    why = await hf.why(good.id)
+    finished_at = (await hf.get(good.id)).finished_at
+    assert why.code is Reason.ENDED
+    assert why.sentence.startswith("it has ended as succeeded at ")
+    assert why.facts["ended_at"] == finished_at
+    why = await hf.why(bad.id)
+    assert why.code is Reason.ENDED
+    assert why.sentence.startswith("it has ended as failed at ")
+    assert " because NOT_FOUND: no such document; to enqueue it anew:" in why.sentence
+
+
+async def test_the_command_says_the_sentence_in_one_line(hf: Holdfast, store_url: str) -> None:
+    @hf.job
+    async def refuse() -> None:
+        raise Permanent("\x1b[31mred", code="RED")
+
+    job = await refuse.enqueue()
+    found = json.loads(await command("jobs", "why", str(job.id), "--json", url=store_url))
+    assert (found["job_id"], found["code"]) == (str(job.id), "no_worker")
+    assert (found["facts"]["live_workers"], found["facts"]["queue"]) == (0, "default")
+    await hf.run_worker(until_empty=True)
+    told = await command("jobs", "why", str(job.id), url=store_url)
+    assert told.startswith("it has ended as failed at ")
+    assert " because RED: \\x1b[31mred; to enqueue it anew: holdfast jobs retry" in told
+    assert told.count("\n") == 1
