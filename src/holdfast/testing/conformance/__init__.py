@@ -47,10 +47,10 @@ from holdfast.testing.conformance.reclaiming import Reclaiming  # noqa: E402
 from holdfast.testing.conformance.settling import Settling  # noqa: E402
 from holdfast.testing.conformance.waking import Waking  # noqa: E402
 
-__all__ = ["Harness", "StoreConformance"]
+__all__ = ["Harness", "PollingConformance", "StoreConformance"]
 
 
-class StoreConformance(
+class PollingConformance(
     Enqueueing,
     Keys,
     Claiming,
@@ -61,8 +61,11 @@ class StoreConformance(
     Canceling,
     Reading,
     History,
-    Waking,
     Races,
     Constraints,
 ):
+    """For a store that has no wake-ups where it is: its jobs are found by polling."""
+
+
+class StoreConformance(PollingConformance, Waking):
     """All of it."""
