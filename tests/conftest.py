@@ -1,6 +1,7 @@
 """Fixtures for all tests: fresh databases on real servers.
 
-`store_url` is a fresh, migrated database of every kind; `postgres_url` a fresh, empty one on every
+`store_url` is a fresh, migrated database of every kind, and on demand (`bouncer`) one behind a
+PgBouncer in transaction mode; `postgres_url` a fresh, empty one on every
 PostgreSQL; `own_postgres` a server that the test may stop, crash and restart.
 """
 
@@ -17,6 +18,7 @@ import pytest
 from holdfast import Holdfast
 from tests.mutants.guard import SOURCE
 from tests.support import areas
+from tests.support.bouncer import Bouncer, bouncer_program
 from tests.support.postgres import (
     Databases,
     Server,
@@ -35,11 +37,13 @@ LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "t
 # What stands above the stores meets the same one, whatever the server's version.
 ABOVE = ("tests/test_app", "tests/test_cli", "tests/test_handlers", "tests/test_suspects")
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
+BOUNCED = "pg15"  # the server behind the pooler
+EVERYTHING_BOUNCED = "HOLDFAST_TEST_BOUNCER"  # =1: all tests of a store reach it through the pooler
 
 if SOURCE not in os.environ:  # the runs on mutants have no property tests, and are many
     importlib.import_module("tests.support.properties")
 
-_started: list[Server] = []
+_started: list[Server | Bouncer] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,8 +69,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _start_servers() -> str:
     """Start every server that this machine can run, for this process and its children."""
     found = [(name, BINARIES[name]()) for name in SERVERS]
-    _started.extend(Server(name, path) for name, path in found if path is not None)
-    start_all(_started)
+    servers = [Server(name, path) for name, path in found if path is not None]
+    _started.extend(servers)
+    start_all(servers)
+    program = bouncer_program()
+    for server in servers:
+        if program and server.name == BOUNCED:
+            bouncer = Bouncer(program, server)
+            _started.insert(0, bouncer)
+            bouncer.start()
     return addresses(_started)
 
 
@@ -80,6 +91,8 @@ def postgres_databases(worker_id: str) -> Iterator[Callable[[str], Databases]]:
     }
 
     def of_server(name: str) -> Databases:
+        if name == "bouncer":
+            return databases.get(name) or missing("PgBouncer is not installed")
         return databases.get(name) or missing(f"PostgreSQL ({name}) is not installed")
 
     yield of_server
@@ -123,6 +136,25 @@ def migrated_template(
     return of_server
 
 
+@pytest.fixture(scope="session")
+def migrated_database(
+    postgres_databases: Callable[[str], Databases], migrated_template: Callable[[str], str]
+) -> Callable[[str], Iterator[str]]:
+    """Make a migrated database on this server, or behind the pooler; drop it in the end."""
+
+    def of_server(name: str) -> Iterator[str]:
+        if name == BOUNCED and os.environ.get(EVERYTHING_BOUNCED) == "1":
+            name = "bouncer"
+        reached = postgres_databases(name)
+        server = BOUNCED if name == "bouncer" else name
+        databases = postgres_databases(server)
+        database = databases.create(migrated_template(server))
+        yield reached.url(database)
+        databases.drop(database)
+
+    return of_server
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let a test that did not choose its databases run on all that have something to say."""
     marks = metafunc.definition.iter_markers("parametrize")
@@ -137,10 +169,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'jobs.db'}"
         return
-    databases: Databases = request.getfixturevalue("postgres_databases")(request.param)
-    name = databases.create(request.getfixturevalue("migrated_template")(request.param))
-    yield databases.url(name)
-    databases.drop(name)
+    yield from request.getfixturevalue("migrated_database")(request.param)
 
 
 @pytest.fixture

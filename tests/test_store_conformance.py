@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -18,9 +19,8 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualTime
-from holdfast.testing.conformance import Harness, StoreConformance
+from holdfast.testing.conformance import Harness, PollingConformance, StoreConformance
 from tests.conftest import SERVERS
-from tests.support.postgres import Databases
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHIFTED = {
@@ -114,19 +114,15 @@ class PostgresHarness:
         return store
 
     async def clear(self) -> None:
-        connection = await asyncpg.connect(self._url)
-        try:
+        async with self._beside() as connection:
             # Quicker than to truncate all partitions of the history.
             for table in (*SHIFTED, "history_counts"):
                 await connection.execute(f"DELETE FROM holdfast.{table}")
-        finally:
-            await connection.close()
 
     async def advance(self, seconds: float) -> None:
-        connection = await asyncpg.connect(self._url)
-        try:
+        async with self._beside() as connection:
             # Without the triggers, which would refuse changes of what has ended.
-            await connection.execute("SET session_replication_role = replica")
+            await connection.execute("SET LOCAL session_replication_role = replica")
             for table, columns in SHIFTED.items():
                 moves = ", ".join(f"{column} = {column} - $1::interval" for column in columns)
                 await connection.execute(
@@ -134,18 +130,26 @@ class PostgresHarness:
                 )
             # Which are kept by the day, and their jobs have changed theirs.
             await connection.execute(COUNT_ANEW)
-        finally:
-            await connection.close()
 
     async def write(self, job_id: UUID, columns: Mapping[str, object]) -> bool:
-        connection = await asyncpg.connect(self._url)
         try:
-            if not await self._update(connection, "jobs", job_id, columns):
-                kept = {name: columns[name] for name in columns if not name.startswith("lease_")}
-                await self._update(connection, "history", job_id, kept)
+            async with self._beside() as connection:
+                if not await self._update(connection, "jobs", job_id, columns):
+                    kept = {
+                        name: columns[name] for name in columns if not name.startswith("lease_")
+                    }
+                    await self._update(connection, "history", job_id, kept)
             return True
         except asyncpg.CheckViolationError:
             return False
+
+    @asynccontextmanager
+    async def _beside(self) -> AsyncIterator[asyncpg.Connection]:
+        """A transaction, which behind a pooler is all that stays on one connection."""
+        connection = await asyncpg.connect(self._url, statement_cache_size=0)
+        try:
+            async with connection.transaction():
+                yield connection
         finally:
             await connection.close()
 
@@ -169,10 +173,7 @@ def shared_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
     if request.param == "sqlite":
         yield None
         return
-    databases: Databases = request.getfixturevalue("postgres_databases")(request.param)
-    name = databases.create(request.getfixturevalue("migrated_template")(request.param))
-    yield databases.url(name)
-    databases.drop(name)
+    yield from request.getfixturevalue("migrated_database")(request.param)
 
 
 class TestStore(StoreConformance):
@@ -181,5 +182,21 @@ class TestStore(StoreConformance):
         if shared_url is None:
             return SqliteHarness(tmp_path / "jobs.db")
         harness = PostgresHarness(shared_url)
+        await harness.clear()
+        return harness
+
+
+@pytest.fixture(scope="module")
+def pooled_url(migrated_database: Callable[[str], Iterator[str]]) -> Iterator[str]:
+    yield from migrated_database("bouncer")
+
+
+@pytest.mark.slow
+class TestStoreBehindPgBouncer(PollingConformance):
+    """In transaction mode, where nothing that a session keeps is found again."""
+
+    @pytest_asyncio.fixture
+    async def harness(self, pooled_url: str) -> Harness:
+        harness = PostgresHarness(pooled_url)
         await harness.clear()
         return harness

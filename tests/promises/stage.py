@@ -22,6 +22,12 @@ from tests.support.processes import WAIT_SECONDS, Process, wait_until
 
 # For tests that wait for leases to run out: the other PostgreSQL has nothing new to say there.
 both_stores = pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
+# Through a pooler in transaction mode as well: for a few, because all of them take minutes.
+every_way = pytest.mark.parametrize(
+    "store_url",
+    ["sqlite", "pg15", pytest.param("bouncer", marks=pytest.mark.slow)],
+    indirect=True,
+)
 # Short, but long enough for a busy machine; a worker renews at a third of it.
 LEASE_SECONDS = 1.5
 RECLAIM_SECONDS = 0.3
@@ -126,9 +132,11 @@ class Stage:
             path = self.url.removeprefix("sqlite:///")
             with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
                 return connection.execute(sql).fetchall()
-        connection = await asyncpg.connect(self.url, server_settings={"search_path": "holdfast"})
+        connection = await asyncpg.connect(self.url, statement_cache_size=0)
         try:
-            return [tuple(row) for row in await connection.fetch(sql)]
+            async with connection.transaction():  # what a pooler keeps together
+                await connection.execute("SET LOCAL search_path = holdfast")
+                return [tuple(row) for row in await connection.fetch(sql)]
         finally:
             await connection.close()
 

@@ -14,11 +14,11 @@ from holdfast import State
 from holdfast.seam import Seam
 from holdfast.stores.opening import make_store
 from holdfast.stores.protocol import Claim
-from tests.promises.stage import Stage, both_stores
+from tests.promises.stage import Stage, both_stores, every_way
 from tests.support.processes import wait_until
 
 
-@both_stores
+@every_way
 async def test_two_workers_run_each_of_500_jobs_exactly_once(stage: Stage) -> None:
     calls = [stage.jobs.gated.call("go") for _ in range(500)]
     jobs = await stage.hf.enqueue_many(calls)

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from holdfast import State
 from holdfast.settings import Settings
-from tests.promises.stage import Stage, both_stores
+from tests.promises.stage import Stage, every_way
 
 DEFAULTS = Settings()
 
 
-@both_stores
+@every_way
 async def test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds(
     stage: Stage,
 ) -> None:

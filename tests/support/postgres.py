@@ -24,7 +24,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import asyncpg
 
@@ -76,11 +76,11 @@ class Server:
         self, name: str, binaries: Path, *, durable: bool = False, **settings: str
     ) -> None:
         self.name = name
-        self.port = _free_port()
+        self.port = free_port()
         place = "/tmp" if durable else _quick_place()
         self.directory = Path(tempfile.mkdtemp(prefix=f"hf-{name}-", dir=place))
         self.data = self.directory / "data"
-        self._owner = _owner()
+        self._owner = unprivileged()
         self._durable = durable
         self._settings = SETTINGS | ({} if durable else FORGETFUL) | settings
         self._log: deque[str] = deque(maxlen=200)
@@ -195,7 +195,7 @@ class Server:
             group=None if owner is None else owner.pw_gid,
             extra_groups=None if owner is None else [],
             start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=end_with_parent if sys.platform == "linux" else None,
         )
 
     def _read(self, process: subprocess.Popen[str], up: threading.Event) -> None:
@@ -269,7 +269,13 @@ class Databases:
         return self._connection
 
 
-def addresses(servers: Sequence[Server]) -> str:
+class Addressed(Protocol):
+    name: str
+
+    def url(self, database: str) -> str: ...
+
+
+def addresses(servers: Sequence[Addressed]) -> str:
     """Write the servers' addresses as text, to be handed to other processes."""
     return json.dumps({server.name: server.url("") for server in servers})
 
@@ -282,7 +288,7 @@ def _quick_place() -> str:
     return "/tmp"
 
 
-def _owner() -> pwd.struct_passwd | None:
+def unprivileged() -> pwd.struct_passwd | None:
     """The user to run as: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
@@ -304,7 +310,7 @@ def _readable(binaries: Path, directory: Path) -> Path:
     return copy / binaries.parent.name / "bin"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -314,6 +320,6 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)

@@ -84,8 +84,10 @@ async def execute(url: str, sql: str) -> None:
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
             file.execute(sql)
         return
-    connection = await asyncpg.connect(url, server_settings={"search_path": "holdfast"})
+    connection = await asyncpg.connect(url)
     try:
-        await connection.execute(sql)
+        async with connection.transaction():  # what a pooler keeps together
+            await connection.execute("SET LOCAL search_path = holdfast")
+            await connection.execute(sql)
     finally:
         await connection.close()

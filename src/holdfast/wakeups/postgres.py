@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from logging import INFO, WARNING
 from random import Random
 from typing import Any
@@ -36,10 +36,11 @@ async def start_listening(
     notify: Notify,
     random: Random,
     address: str,
+    pooled: bool = False,
     check_seconds: float = CHECK_SECONDS,
 ) -> PostgresListener | None:
     """Listen, and hear a message of our own; None if it does not arrive."""
-    listener = PostgresListener(heard, connect, random, address, check_seconds)
+    listener = PostgresListener(heard, connect, random, address, pooled, check_seconds)
     try:
         await listener.start()
         # From another connection: a pooler delivers what the listening connection itself sends.
@@ -50,6 +51,11 @@ async def start_listening(
     if proven:
         return listener
     await listener.close()
+    tell_unavailable(address)
+    return None
+
+
+def tell_unavailable(address: str) -> None:
     logs.event(
         WARNING,
         "listen_unavailable",
@@ -57,7 +63,6 @@ async def start_listening(
         "new jobs are found by polling only",
         database=address,
     )
-    return None
 
 
 def parse(payload: str) -> Wakeup | None:
@@ -81,12 +86,14 @@ class PostgresListener:
         connect: Connect,
         random: Random,
         address: str,
+        pooled: bool,
         check_seconds: float,
     ) -> None:
         self._heard = heard
         self._connect = connect
         self._random = random
         self._address = address
+        self._pooled = pooled
         self._check_seconds = check_seconds
         self._connection: Any = None
         self._lost = asyncio.Event()
@@ -121,7 +128,9 @@ class PostgresListener:
         self._lost.clear()
         self._connection = connection
         connection.add_termination_listener(self._on_termination)
-        await connection.add_listener(CHANNEL, self._on_notification)
+        # A pooler gives a transaction to one server as a whole.
+        async with connection.transaction() if self._pooled else nullcontext():
+            await connection.add_listener(CHANNEL, self._on_notification)
 
     async def _keep(self) -> None:
         while True:

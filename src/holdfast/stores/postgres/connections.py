@@ -13,6 +13,7 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.seam import Seam
 from holdfast.stores.postgres.failures import is_conflict, is_driver_error, translate
 from holdfast.stores.postgres.pool import CLOSE_SECONDS_MAX, Pool
+from holdfast.stores.postgres.poolers import is_pooled, server_process
 
 T = TypeVar("T")
 
@@ -21,9 +22,14 @@ COMMAND_SECONDS_MAX = 60.0
 CONFLICT_TRIES_MAX = 5
 CONFLICT_WAIT_SECONDS = 0.02
 
+STATEMENT_CACHE_SIZE = 100
+
 # Plans don't depend on the values, so the ones that the tests explain are the ones that run; and
 # compiling a plan takes longer than any of them.
 _SESSION = "SET jit = off; SET plan_cache_mode = force_generic_plan"
+# The driver turns jit off for the session while it looks types up, and leaves it off if it was: it
+# must not see that it is.
+_TRANSACTION = "SET LOCAL jit_above_cost = -1; SET LOCAL plan_cache_mode = force_generic_plan"
 
 
 class Connections:
@@ -32,7 +38,9 @@ class Connections:
     def __init__(self, url: str, seam: Seam, size: int) -> None:
         self._driver = load_driver()
         self._url, options = _split_options(url)
-        self._statement_cache_size = _whole_number(options, "statement_cache_size", 100)
+        self._cache_size = _whole_number(options, "statement_cache_size")
+        # Found out by the first connection, if the address does not say it.
+        self.pooled = self._cache_size == 0
         self.address = _address(url)
         self._seam = seam
         self._size = size
@@ -59,11 +67,12 @@ class Connections:
         pool = self._pool
         connection = await pool.acquire()
         try:
-            if self._statement_cache_size:
+            if not self.pooled:
                 return await work(connection)
-            # Behind a pooler each transaction may meet another server: parse and execution of a
+            # Each transaction may meet another server: settings, parse and execution of a
             # statement must share one.
             async with connection.transaction():
+                await connection.execute(_TRANSACTION)
                 return await work(connection)
         finally:
             pool.release(connection)
@@ -79,11 +88,7 @@ class Connections:
             # With min_size=0 this connects nowhere and does not suspend: no other task comes
             # between.
             self._plain_pool = await self._driver.create_pool(
-                self._url,
-                min_size=0,
-                max_size=self._size,
-                connect=self._seam.connect_postgres,
-                **self._options(),
+                self._url, min_size=0, max_size=self._size, connect=self._connect, reset=self._reset
             )
         pool = self._plain_pool
         with self._translated():
@@ -96,7 +101,25 @@ class Connections:
     async def connect(self) -> Any:
         """Make a connection outside the pools, for the caller to close."""
         with self._translated():
-            return await self._seam.connect_postgres(self._url, **self._options())
+            return await self._connect()
+
+    async def share_servers(self) -> bool:
+        """Does a pooler give the process that served one connection to another as well?
+
+        True is sure. False may be chance, where others use the pooler at this moment.
+        """
+        if not self.pooled:
+            return False
+        connection = await self.connect()
+        try:
+            with self._translated():
+                first = await server_process(connection)
+                between = await self.run(server_process)
+                # Twice, because two servers may serve in turn.
+                after = {await server_process(connection) for _ in range(2)}
+                return between == first or after != {first}
+        finally:
+            connection.terminate()
 
     async def close(self) -> None:
         pool, plain_pool = self._pool, self._plain_pool
@@ -119,9 +142,10 @@ class Connections:
             raise translate(error, self.address) from error
 
     async def _connect_prepared(self) -> Any:
-        connection = await self._seam.connect_postgres(self._url, **self._options())
+        connection = await self._connect()
         try:
-            await connection.execute(_SESSION)
+            if not self.pooled:
+                await connection.execute(_SESSION)
             async with connection.transaction():
                 await connection.set_type_codec(
                     "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
@@ -131,11 +155,35 @@ class Connections:
             raise
         return connection
 
+    async def _connect(self, _url: str = "", **of_pool: Any) -> Any:
+        """Connect, and again without prepared statements where a pooler is found."""
+        was_known = self.pooled  # another connection may find it while this one is made
+        connection = await self._seam.connect_postgres(self._url, **of_pool | self._options())
+        try:
+            if was_known or not await is_pooled(connection):
+                return connection
+        except BaseException:
+            connection.terminate()
+            raise
+        self.pooled = True
+        if self._cache_size is not None:
+            return connection
+        await connection.close(timeout=CLOSE_SECONDS_MAX)
+        return await self._seam.connect_postgres(self._url, **of_pool | self._options())
+
+    async def _reset(self, connection: Any) -> None:
+        """Undo what a session was told; behind a pooler it would be another one's."""
+        if not self.pooled:
+            await connection.execute(connection.get_reset_query())
+
     def _options(self) -> dict[str, Any]:
+        cache_size = self._cache_size
+        if cache_size is None:
+            cache_size = 0 if self.pooled else STATEMENT_CACHE_SIZE
         return {
             "timeout": CONNECT_SECONDS_MAX,
             "command_timeout": COMMAND_SECONDS_MAX,
-            "statement_cache_size": self._statement_cache_size,
+            "statement_cache_size": cache_size,
             "max_cached_statement_lifetime": 0,
             "server_settings": {"application_name": "holdfast"},
         }
@@ -175,8 +223,10 @@ def _split_options(url: str) -> tuple[str, dict[str, str]]:
     return parts._replace(query=rest).geturl(), ours
 
 
-def _whole_number(options: dict[str, str], name: str, default: int) -> int:
-    value = options.get(name, str(default))
+def _whole_number(options: dict[str, str], name: str) -> int | None:
+    value = options.get(name)
+    if value is None:
+        return None
     if not (value.isascii() and value.isdigit()):
         raise ConfigurationError(f"{name} in a database's address must be a whole number")
     return int(value)

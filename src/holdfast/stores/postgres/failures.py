@@ -42,7 +42,8 @@ def translate(error: Exception, address: str) -> HoldfastError:
     if code in _PREPARED_STATEMENT_LOST:
         return ConfigurationError(
             f"PostgreSQL at {address} forgets prepared statements: a pooler in transaction mode"
-            " stands before it. Add ?statement_cache_size=0 to the URL, or connect directly."
+            " stands before it. Leave statement_cache_size out of the URL; a connection of your own"
+            " must prepare nothing (asyncpg: statement_cache_size=0)."
         )
     if code in _NO_SCHEMA:
         return SchemaMismatch(

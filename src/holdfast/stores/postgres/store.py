@@ -43,7 +43,7 @@ from holdfast.stores.postgres.settles import Settler, retention_values
 from holdfast.stores.postgres.tidying import keep_days, tidy
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
 from holdfast.stores.statements import Statement, load, read_sql
-from holdfast.wakeups.postgres import PostgresListener, start_listening
+from holdfast.wakeups.postgres import PostgresListener, start_listening, tell_unavailable
 from holdfast.wakeups.protocol import Heard
 
 
@@ -240,12 +240,17 @@ class PostgresStore:
         return [row["name"] for row in rows]
 
     async def listen(self, heard: Heard) -> PostgresListener | None:
+        if await self._connections.share_servers():
+            # LISTEN would be kept by a session that others use.
+            tell_unavailable(self.address)
+            return None
         return await start_listening(
             heard,
             connect=self._connections.connect,
             notify=self._notify,
             random=self._seam.random,
             address=self.address,
+            pooled=self._connections.pooled,
         )
 
     async def _notify(self, payload: str) -> None:

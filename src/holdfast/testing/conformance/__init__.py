@@ -49,10 +49,10 @@ from holdfast.testing.conformance.seeing import Seeing  # noqa: E402
 from holdfast.testing.conformance.settling import Settling  # noqa: E402
 from holdfast.testing.conformance.waking import Waking  # noqa: E402
 
-__all__ = ["Harness", "StoreConformance"]
+__all__ = ["Harness", "PollingConformance", "StoreConformance"]
 
 
-class StoreConformance(
+class PollingConformance(
     Enqueueing,
     Keys,
     Claiming,
@@ -64,8 +64,11 @@ class StoreConformance(
     Reading,
     Seeing,
     History,
-    Waking,
     Races,
     Constraints,
 ):
+    """For a store that has no wake-ups where it is: its jobs are found by polling."""
+
+
+class StoreConformance(PollingConformance, Waking):
     """All of it."""
