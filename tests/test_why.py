@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
@@ -264,7 +265,7 @@ async def test_leased(hf: Holdfast, hold: Hold) -> None:
         why = await answered(hf, job.id, Reason.LEASED)
         (seen,) = await hf.workers()
         assert why.sentence.startswith(f"it is leased by {seen.id} until ")
-        assert "(in 29 s): attempt 1 of 5, since " in why.sentence
+        assert re.search(r"\(in \d+ s\): attempt 1 of 5, since ", why.sentence)
         assert why.facts["worker"] == seen.id
         hold.gate.set()
         await hf.result(job.id, timeout_seconds=20)
@@ -278,13 +279,12 @@ async def test_a_lease_that_ran_out(hf: Holdfast, hold: Hold) -> None:
     assert why.sentence.endswith("no live worker is there to take the job back: start one")
 
 
-async def test_a_lease_that_ran_out_beside_a_live_worker(store_url: str) -> None:
-    async with Holdfast(store_url, **QUICK, reclaim_seconds=3600) as hf:
-        hold = Hold(hf)
-        async with serving(hf, queues="images"):
-            job = await hold.job.options(queue="mail").enqueue()
-            await claim(hf, lease_seconds=0.01)
-            why = await answered(hf, job.id, Reason.LEASE_RAN_OUT)
+async def test_a_lease_that_ran_out_beside_a_live_worker(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.options(queue="mail").enqueue()
+    # Its row alone: a worker that runs would take the job back at once.
+    await (await hf._store()).greet(worker(queues={"images": None}), Load())
+    await claim(hf, lease_seconds=0.01)
+    why = await answered(hf, job.id, Reason.LEASE_RAN_OUT)
     assert why.sentence.endswith("a live worker takes the job back within seconds")
 
 
