@@ -103,7 +103,8 @@ async def test_nothing_stays_behind_when_it_is_interrupted(
     await wait_until(lambda: "appserver" in "".join(processes_in(scratch)), "a server that starts")
     for which in signals:
         demo.signal(which)
-    assert await demo.ended() == 130
+    # A shell says 130 of both: the second signal may find the interpreter at its own end.
+    assert await demo.ended() in (130, -signal.SIGINT)
     assert "holdfast: interrupted" in demo.text
     await wait_until(lambda: not processes_in(scratch), lambda: f"gone: {processes_in(scratch)}")
     assert os.listdir(scratch) == []

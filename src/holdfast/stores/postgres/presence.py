@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -52,7 +53,7 @@ class Surroundings:
         self._statements = statements
 
     async def read(self, connection: Any, job_id: UUID) -> Circumstances | None:
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
+        async with _snapshot(connection):
             jobs = await self._fetch(connection, "get", job_id=job_id)
             if not jobs:
                 return None
@@ -79,3 +80,14 @@ class Surroundings:
         statement = self._statements[name]
         rows: Sequence[Any] = await connection.fetch(statement.sql, *statement.arguments(values))
         return rows
+
+
+@asynccontextmanager
+async def _snapshot(connection: Any) -> AsyncIterator[None]:
+    """See one moment in all that is read."""
+    if connection.is_in_transaction():  # behind a pooler, where every work has one of its own
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
+        return
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        yield
