@@ -36,6 +36,21 @@ BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "tests/test_simul")
 # What stands above the stores meets the same one, whatever the server's version.
 ABOVE = ("tests/test_app", "tests/test_cli", "tests/test_handlers", "tests/test_suspects")
+# What starts processes or fills large tables takes its time, and is left out of the short run.
+LEFT_OUT = (
+    "tests/promises/",
+    "tests/systems/",
+    "tests/test_child",
+    "tests/test_cli",
+    "tests/test_demo",
+    "tests/test_postgres_plans",
+    "tests/test_soak",
+    "tests/test_sqlite_plans",
+    "tests/test_supervisor",
+    "tests/test_suspects",
+    "tests/test_why",
+    "tests/test_workers_seen",
+)
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
 BOUNCED = "pg15"  # the server behind the pooler
 EVERYTHING_BOUNCED = "HOLDFAST_TEST_BOUNCER"  # =1: all tests of a store reach it through the pooler
@@ -61,7 +76,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # What takes long begins first, so that the end finds all processes at work.
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     if fast():
-        slow = [item for item in items if item.get_closest_marker("slow")]
+        left_out = () if SOURCE in os.environ else LEFT_OUT  # a run on a mutant chose its test
+        slow = [
+            item
+            for item in items
+            if item.get_closest_marker("slow") or item.nodeid.startswith(left_out)
+        ]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
 

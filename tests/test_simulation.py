@@ -22,7 +22,7 @@ from holdfast.definition import JobFunction
 from holdfast.testing.simulation import Simulation
 from tests.support.services import fast
 
-SCHEDULES = 200 if fast() else 1000
+SCHEDULES = 100 if fast() else 1000
 BATCHES = 20
 WORKERS = 2
 LEASE_SECONDS = 10.0
