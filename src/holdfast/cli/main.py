@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -54,6 +55,8 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return sessions.FAILED_CODE
     except (KeyboardInterrupt, click.Abort):
+        # All that is left is to end: another Ctrl-C would only cut that short.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("interrupted")
         return sessions.INTERRUPTED_CODE
     except Exception as error:
