@@ -21,6 +21,7 @@ from holdfast.definition import (
     define,
 )
 from holdfast.domain import codec
+from holdfast.domain.breakers import BreakerSeen
 from holdfast.domain.errors import (
     ConfigurationError,
     HoldfastError,
@@ -32,6 +33,7 @@ from holdfast.domain.errors import (
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Attempt, Count, Job, NewJob, Reclaimed
 from holdfast.domain.limits import ENQUEUE_BATCH_MAX
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.states import State
 from holdfast.domain.why import Why, explain
 from holdfast.domain.workers import WorkerSeen
@@ -204,6 +206,14 @@ class Holdfast(Steering):
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return await (await self._store()).counts(tenant)
+
+    async def queues(self) -> Sequence[QueueSeen]:
+        """The queues that have live jobs, or of which an operator has said something."""
+        return await (await self._store()).queues()
+
+    async def breakers(self) -> Sequence[BreakerSeen]:
+        """The breakers of which something is known, open ones first."""
+        return await (await self._store()).breakers()
 
     async def workers(self) -> Sequence[WorkerSeen]:
         """The workers that are there, and those that were lost lately."""

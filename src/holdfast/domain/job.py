@@ -31,6 +31,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     body_hash: bytes | None = None
     key_kept_seconds: float = 0.0
+    breaker: str | None = None
+    trace: str | None = None
 
     def enqueued(self, job_id: UUID, now: datetime) -> Job:
         """The job as it was just recorded under this id (some stores give their own), with the
@@ -48,6 +50,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             correlation_id=self.correlation_id,
             tags=self.tags,
             idempotency_key=self.idempotency_key,
+            breaker=self.breaker,
+            trace=self.trace,
             max_attempts=self.max_attempts,
             run_at=self.run_at or now + wait,
             expires_at=None if expires_in is None else now + timedelta(seconds=expires_in),
@@ -83,6 +87,9 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     snoozes: int
     releases: int
     expired: bool
+    breaker: str | None = None
+    trace: str | None = None
+    probe: bool = False  # sent ahead while its breaker is open
 
     @property
     def lease(self) -> Lease:
@@ -174,6 +181,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     error_code: str | None = None
     error_text: str | None = None
     requeued_from: UUID | None = None
+    breaker: str | None = None  # what it depends on
+    trace: str | None = None  # as the header `traceparent` writes it
 
     @property
     def last_error(self) -> dict[str, str] | None:

@@ -51,6 +51,12 @@ CHILD_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # between a worker and a chil
 WORKER_LOST_LEASES: Final = 2  # a worker that is not seen for so many of its leases is lost
 WORKER_KEPT_LEASES: Final = 40  # and after so many it is forgotten
 WORKERS_LISTED_MAX: Final = 1000
+HELD_COUNTED_MAX: Final = 10_000  # jobs that one breaker holds, where they are counted
+HOLD_ROWS_MAX: Final = 1000  # jobs that are held or let go in one step
+PROBES_MAX: Final = 100  # jobs that one claim sends ahead
+BREAKERS_LISTED_MAX: Final = 1000
+BREAKER_FAILURES_MAX: Final = 1000  # that a breaker may be told to wait for
+BREAKER_KEPT_SECONDS: Final = 86400  # after which a breaker that stays closed is forgotten
 AHEAD_COUNTED_MAX: Final = 1000  # jobs ahead of another in its queue; more make no difference
 STOP_SECONDS_MAX: Final = 10  # what a worker takes to stop when its grace time is over
 

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from holdfast.domain.breakers import BreakerSeen, Holding, Strike
 from holdfast.domain.job import (
     Attempt,
     Claimed,
@@ -30,6 +31,7 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerSeen
 from holdfast.stores.foreign import Driver
@@ -86,16 +88,19 @@ class Store(Protocol):
 
     async def claim(self, claim: Claim) -> Sequence[Claimed]:
         """Lease due jobs that are no suspects: priority first (lower is better), then due time,
-        then id."""
+        then id. Not of a queue that is paused, nor more of one than it may run at a time, nor
+        those whose breaker is open."""
 
     async def claim_suspect(self, claim: Claim) -> Claimed | None:
-        """Lease the first due suspect, to be run alone in its process."""
+        """Lease the first due suspect of a queue that is not paused, to be run alone in its
+        process. Suspects are not held by breakers."""
 
     async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
         """How many due suspects wait; SUSPECTS_COUNTED_MAX stand for any number above."""
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
-        """Lease this job if it is queued and due."""
+        """Lease this job if it is queued and due, its queue is not paused and its breaker not
+        open."""
 
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
         """Extend the leases, skipping locked rows; answer those that are no longer held."""
@@ -176,6 +181,41 @@ class Store(Protocol):
         nothing, and still say where to go on."""
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]: ...
+
+    async def queues(self) -> Sequence[QueueSeen]:
+        """All queues that have live jobs, or of which an operator has said something, by name."""
+
+    async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
+        """Let no job of the queue be claimed; False if it was paused already, which stands."""
+
+    async def resume(self, queue: str) -> bool:
+        """Let its jobs be claimed again, and wake the workers; False if it was not paused."""
+
+    async def cap(self, queue: str, running_max: int | None) -> None:
+        """Let at most so many of its jobs run at a time, over all workers; None lifts that."""
+
+    async def strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
+        """Count failures against their breakers, in order. True for each that came when its breaker
+        was open already: its job is to be queued again with its attempt."""
+
+    async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
+        """Open it by hand: its jobs are held, and none is sent ahead, until it is closed."""
+
+    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
+        """Close it and begin to count anew; False if it was not open. What it holds is let go by
+        `hold`. With `forget`, nothing is known of it afterwards, and False if nothing was."""
+
+    async def hold(self, limit: int) -> Holding:
+        """Do one bounded step: hold due jobs whose breaker is open, let go those whose breaker has
+        closed, and wake the workers for these. `moved` equal to `limit` means that more is left."""
+
+    async def claim_probes(self, claim: Claim) -> Sequence[Claimed]:
+        """Lease one held job for each breaker whose next probe is due, and set the time of the next
+        one; not of queues that are paused or full."""
+
+    async def breakers(self) -> Sequence[BreakerSeen]:
+        """Those of which something is known: open ones first, then by key; at most
+        BREAKERS_LISTED_MAX."""
 
     async def greet(self, worker: NewWorker, load: Load) -> None:
         """Note that this worker is there."""

@@ -23,6 +23,8 @@ _COPIED = (
     "tenant",
     "correlation_id",
     "tags",
+    "breaker",
+    "trace",
 )
 
 Key = tuple[str, str]
@@ -79,6 +81,8 @@ class Enqueuer:
             correlation_ids=[job.correlation_id for job in jobs],
             tags=[_array_literal(job.tags) for job in jobs],
             keys=[job.idempotency_key for job in jobs],
+            breakers=[job.breaker for job in jobs],
+            traces=[job.trace for job in jobs],
         )
 
     async def _refuse_ended(self, connection: Any, jobs: Sequence[NewJob]) -> None:
@@ -108,6 +112,8 @@ class Enqueuer:
             correlation_id=job.correlation_id,
             tags=job.tags,
             key=job.idempotency_key,
+            breaker=job.breaker,
+            trace=job.trace,
         )
 
     async def _copy(self, connection: Any, jobs: Sequence[NewJob]) -> None:
@@ -127,6 +133,8 @@ class Enqueuer:
                         job.tenant,
                         job.correlation_id,
                         job.tags,
+                        job.breaker,
+                        job.trace,
                     )
                     for job in jobs
                 ],

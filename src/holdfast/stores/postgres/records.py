@@ -27,6 +27,8 @@ def to_claimed(row: Any) -> Claimed:
         snoozes=row[10],
         releases=row[11],
         expired=row[12],
+        breaker=row[14],
+        trace=row[15],
     )
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from typing import Any, Final
 from uuid import UUID
 
+from holdfast.domain.breakers import BreakerSeen, Holding, Strike
 from holdfast.domain.errors import DuplicateJob, StoreRefused
 from holdfast.domain.job import (
     Attempt,
@@ -23,7 +24,13 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
-from holdfast.domain.limits import SUSPECTS_COUNTED_MAX, WORKERS_LISTED_MAX
+from holdfast.domain.limits import (
+    BREAKERS_LISTED_MAX,
+    HELD_COUNTED_MAX,
+    SUSPECTS_COUNTED_MAX,
+    WORKERS_LISTED_MAX,
+)
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.states import State
 from holdfast.domain.why import Circumstances
@@ -48,7 +55,7 @@ from holdfast.wakeups.protocol import Heard
 
 
 def _load_statements() -> dict[str, Statement]:
-    files = ("jobs", "reads", "upkeep", "workers")
+    files = ("jobs", "reads", "upkeep", "workers", "holds")
     text = "\n".join(read_sql("postgres", f"{name}.sql") for name in files)
     for part in ("lanes", "reclaiming", "ending", "every_job"):
         text = text.replace(f"{{{part}}}", read_sql("postgres", f"{part}.sql").strip())
@@ -206,6 +213,37 @@ class PostgresStore:
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         rows = await self._fetch_planned("counts", tenant=tenant)
         return [Count(row["queue"], State(row["state"]), row["jobs"]) for row in rows]
+
+    async def queues(self) -> Sequence[QueueSeen]:
+        return [QueueSeen(**dict(row)) for row in await self._fetch("queues")]
+
+    async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
+        raise NotImplementedError
+
+    async def resume(self, queue: str) -> bool:
+        raise NotImplementedError
+
+    async def cap(self, queue: str, running_max: int | None) -> None:
+        raise NotImplementedError
+
+    async def strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
+        raise NotImplementedError
+
+    async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
+        raise NotImplementedError
+
+    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
+        raise NotImplementedError
+
+    async def hold(self, limit: int) -> Holding:
+        return Holding(0, None)
+
+    async def claim_probes(self, claim: Claim) -> Sequence[Claimed]:
+        return []
+
+    async def breakers(self) -> Sequence[BreakerSeen]:
+        rows = await self._fetch("breakers", limit=BREAKERS_LISTED_MAX, held_max=HELD_COUNTED_MAX)
+        return [BreakerSeen(**dict(row)) for row in rows]
 
     async def greet(self, worker: NewWorker, load: Load) -> None:
         await self._fetch("greet", **greeting(worker, load))

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from typing import Any
 from uuid import UUID
 
+from holdfast.domain.breakers import BreakerSeen, Holding, Strike
 from holdfast.domain.errors import ConfigurationError, SchemaMismatch
 from holdfast.domain.job import (
     Attempt,
@@ -28,6 +29,7 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerSeen
 from holdfast.salesforce import Salesforce, SalesforceRefused
@@ -40,6 +42,8 @@ from holdfast.wakeups.protocol import Heard, Listener
 
 _NO_SCHEMA = frozenset({"INVALID_FIELD", "INVALID_TYPE"})
 _ANY_RECORD = "000000000000000"
+
+_NO_HOLDS = "no object of the organisation says so"
 
 
 class SalesforceStore:
@@ -156,6 +160,36 @@ class SalesforceStore:
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return [] if tenant is not None else await reading.counts(self._records)
+
+    async def queues(self) -> Sequence[QueueSeen]:
+        raise _missing("a view of its queues", "records are counted by state only")
+
+    async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
+        raise _missing("paused queues", _NO_HOLDS)
+
+    async def resume(self, queue: str) -> bool:
+        raise _missing("paused queues", _NO_HOLDS)
+
+    async def cap(self, queue: str, running_max: int | None) -> None:
+        raise _missing("limits of its queues", _NO_HOLDS)
+
+    async def strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
+        return [False] * len(strikes)
+
+    async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
+        raise _missing("breakers", _NO_HOLDS)
+
+    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
+        raise _missing("breakers", _NO_HOLDS)
+
+    async def hold(self, limit: int) -> Holding:
+        return Holding(0, None)
+
+    async def claim_probes(self, claim: Claim) -> Sequence[Claimed]:
+        return []
+
+    async def breakers(self) -> Sequence[BreakerSeen]:
+        return []
 
     async def greet(self, worker: NewWorker, load: Load) -> None:
         """Nothing: a worker works without being seen."""

@@ -13,7 +13,7 @@ from holdfast.stores.sqlite.values import after, document, from_time, ids_to_jso
 from holdfast.stores.statements import load, read_sql
 
 _SQL = load(read_sql("sqlite", "writes.sql"), numbered=False)
-_ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ROW = f"({', '.join(['?'] * 15)})"
 _ROWS_MAX = 100
 _INSERTS = [
     " ".join([_SQL["insert_jobs"].sql, ", ".join([_ROW] * rows)]) for rows in range(_ROWS_MAX + 1)
@@ -126,6 +126,8 @@ def _row(job: NewJob, now: int, run_at: int) -> tuple[object, ...]:
         text(job.correlation_id),
         to_json([text(tag) for tag in job.tags]) if job.tags else "[]",
         text(job.idempotency_key),
+        text(job.breaker),
+        text(job.trace),
     )
 
 

@@ -39,6 +39,8 @@ class _Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
     releases: int
     expires_at: int | None
     run_at: int
+    breaker: str | None
+    trace: str | None
 
 
 class _Held(Place, frozen=True):
@@ -185,6 +187,8 @@ def _claimed(job: _Due, now: int) -> Claimed:
         snoozes=job.snoozes,
         releases=job.releases,
         expired=job.expires_at is not None and job.expires_at <= now,
+        breaker=job.breaker,
+        trace=job.trace,
     )
 
 

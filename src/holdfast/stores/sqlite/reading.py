@@ -77,6 +77,8 @@ _FIELDS = (
     "error_code",
     "error_text",
     "requeued_from",
+    "breaker",
+    "trace",
 )
 _READERS: dict[str, Callable[[Any], Any]] = {
     "id": UUID,

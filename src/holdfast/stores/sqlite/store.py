@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
+from holdfast.domain.breakers import BreakerSeen, Holding, Strike
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import (
     Attempt,
@@ -25,6 +26,7 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerSeen
@@ -33,6 +35,7 @@ from holdfast.stores.foreign import Driver
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
 from holdfast.stores.sqlite import (
     enqueueing,
+    holds,
     interventions,
     leasing,
     presence,
@@ -191,6 +194,38 @@ class SqliteStore:
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return await self._read(lambda connection: reading.counts(connection, tenant))
+
+    async def queues(self) -> Sequence[QueueSeen]:
+        now = self._database.now()
+        return await self._read(lambda connection: holds.queues(connection, now))
+
+    async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
+        raise NotImplementedError
+
+    async def resume(self, queue: str) -> bool:
+        raise NotImplementedError
+
+    async def cap(self, queue: str, running_max: int | None) -> None:
+        raise NotImplementedError
+
+    async def strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
+        raise NotImplementedError
+
+    async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
+        raise NotImplementedError
+
+    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
+        raise NotImplementedError
+
+    async def hold(self, limit: int) -> Holding:
+        return Holding(0, None)
+
+    async def claim_probes(self, claim: Claim) -> Sequence[Claimed]:
+        return []
+
+    async def breakers(self) -> Sequence[BreakerSeen]:
+        now = self._database.now()
+        return await self._read(lambda connection: holds.breakers(connection, now))
 
     async def greet(self, worker: NewWorker, load: Load) -> None:
         await self._write(lambda transaction: presence.greet(transaction, worker, load))

@@ -7,10 +7,11 @@ kept AS (
         id, fence, run_at, created_at, started_at, finished_at, expires_at, kept_until, attempt,
         max_attempts, snoozes, releases, crashes, priority, state, queue, name, arguments, tenant,
         correlation_id, tags, idempotency_key, progress, result, error_code, error_text,
-        requeued_from
+        requeued_from, breaker, trace
     )
     SELECT
-        id, CASE WHEN finished_at IS NULL THEN fence + 1 ELSE fence END, run_at, created_at,
+        id, CASE WHEN finished_at IS NULL THEN fence + 1 ELSE fence END,
+        CASE run_at WHEN 'infinity' THEN coalesce(held_run_at, run_at) ELSE run_at END, created_at,
         started_at, coalesce(finished_at, now()), expires_at,
         greatest(
             coalesce(finished_at, now()) + make_interval(
@@ -43,7 +44,7 @@ kept AS (
         ),
         attempt, max_attempts, snoozes, releases, crashes + crashed, priority, end_state, queue,
         name, arguments, tenant, correlation_id, tags, idempotency_key, progress, end_result,
-        end_code, end_text, requeued_from
+        end_code, end_text, requeued_from, breaker, trace
     FROM ended
     RETURNING kept_until, tenant, queue, state
 ),

@@ -8,21 +8,22 @@
 WITH added AS (
     INSERT INTO holdfast.jobs (
         id, name, queue, priority, arguments, max_attempts, run_at, expires_at, tenant,
-        correlation_id, tags, idempotency_key
+        correlation_id, tags, idempotency_key, breaker, trace
     )
     SELECT
         id, name, queue, priority, arguments, max_attempts,
         coalesce(run_at, now() + make_interval(secs => delay_seconds)),
         now() + make_interval(secs => expires_in_seconds),
-        tenant, correlation_id, tags::text[], idempotency_key
+        tenant, correlation_id, tags::text[], idempotency_key, breaker, trace
     FROM unnest(
         :ids::uuid[], :names::text[], :queues::text[], :priorities::smallint[],
         :arguments::json[], :max_attempts::integer[], :run_at::timestamptz[],
         :delay_seconds::float8[], :expires_in_seconds::float8[], :tenants::text[],
-        :correlation_ids::text[], :tags::text[], :keys::text[]
+        :correlation_ids::text[], :tags::text[], :keys::text[], :breakers::text[],
+        :traces::text[]
     ) AS given (
         id, name, queue, priority, arguments, max_attempts, run_at, delay_seconds,
-        expires_in_seconds, tenant, correlation_id, tags, idempotency_key
+        expires_in_seconds, tenant, correlation_id, tags, idempotency_key, breaker, trace
     )
     RETURNING queue, run_at
 )
@@ -33,13 +34,13 @@ FROM (SELECT DISTINCT queue FROM added WHERE run_at <= now()) AS woken
 WITH added AS (
     INSERT INTO holdfast.jobs (
         id, name, queue, priority, arguments, max_attempts, run_at, expires_at, tenant,
-        correlation_id, tags, idempotency_key
+        correlation_id, tags, idempotency_key, breaker, trace
     )
     VALUES (
         :id, :name, :queue, :priority, :arguments, :max_attempts,
         coalesce(:run_at, now() + make_interval(secs => :delay_seconds)),
         now() + make_interval(secs => :expires_in_seconds),
-        :tenant, :correlation_id, :tags, :key
+        :tenant, :correlation_id, :tags, :key, :breaker, :trace
     )
     RETURNING queue, run_at
 )
@@ -102,7 +103,7 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
 
 -- name: lanes
 WITH RECURSIVE {lanes}
@@ -135,7 +136,7 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
 
 -- name: claim_suspect
 UPDATE holdfast.jobs
@@ -154,7 +155,7 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
 
 -- name: suspects
 SELECT count(*)
@@ -175,7 +176,7 @@ WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL AND run_at <=
     AND NOT suspect
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
 
 -- name: renew
 WITH renewed AS (
@@ -252,7 +253,7 @@ ended AS (
         releases + (:released::integer[])[width_bucket(id, :ids::uuid[])] AS releases,
         crashes, (:crashed::integer[])[width_bucket(id, :ids::uuid[])] AS crashed,
         priority, queue, name, arguments, tenant, correlation_id, tags, idempotency_key, progress,
-        requeued_from,
+        requeued_from, breaker, trace, held_run_at,
         (:states::text[])[width_bucket(id, :ids::uuid[])] AS end_state,
         coalesce((:results::json[])[width_bucket(id, :ids::uuid[])], result) AS end_result,
         coalesce(
@@ -418,13 +419,13 @@ SELECT pg_notify('holdfast', 'q:' || queue) FROM due
 WITH old AS (
     SELECT
         id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
-        now() + make_interval(secs => :longest_seconds) AS kept_until
+        breaker, now() + make_interval(secs => :longest_seconds) AS kept_until
     FROM holdfast.jobs
     WHERE id = :job_id AND finished_at IS NOT NULL
     UNION ALL
     SELECT
         id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
-        kept_until
+        breaker, kept_until
     FROM holdfast.history
     WHERE id = :job_id
 ),
@@ -439,11 +440,11 @@ noted AS (
 added AS (
     INSERT INTO holdfast.jobs (
         id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
-        requeued_from
+        breaker, requeued_from
     )
     SELECT
         :new_id, name, queue, priority, coalesce(:arguments::json, arguments), max_attempts,
-        tenant, correlation_id, tags, id
+        tenant, correlation_id, tags, breaker, id
     FROM old
     JOIN noted ON noted.job_id = old.id
     RETURNING queue

@@ -5,7 +5,7 @@ SELECT
     id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
     attempt, max_attempts, snoozes, releases, crashes, fence, lease_owner, lease_expires_at,
     run_at, expires_at, created_at, started_at, finished_at, progress, result, error_code,
-    error_text, requeued_from
+    error_text, requeued_from, breaker, trace
 FROM {every_job} AS job
 WHERE id = :job_id
 
@@ -40,7 +40,7 @@ FROM (
             id, name, state, queue, priority, arguments, tenant, correlation_id, tags,
             idempotency_key, attempt, max_attempts, snoozes, releases, crashes, fence,
             lease_owner, lease_expires_at, run_at, expires_at, created_at, started_at,
-            finished_at, progress, result, error_code, error_text, requeued_from
+            finished_at, progress, result, error_code, error_text, requeued_from, breaker, trace
         FROM {every_job} AS job
         WHERE (:after::uuid IS NULL OR id < :after)
             AND (:look_by::text <> 'tenant' OR tenant = :tenant)

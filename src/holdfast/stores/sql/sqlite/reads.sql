@@ -1,14 +1,15 @@
 -- name: records
 SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
-    attempt, max_attempts, snoozes, releases, crashes, fence, lease_owner, lease_expires_at, run_at,
+    attempt, max_attempts, snoozes, releases, crashes, fence, lease_owner, lease_expires_at,
+    CASE run_at WHEN 9223372036854775807 THEN coalesce(held_run_at, created_at) ELSE run_at END,
     expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
-    requeued_from
+    requeued_from, breaker, trace
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN jobs ON id = wanted
 UNION ALL
 SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
     attempt, max_attempts, snoozes, releases, crashes, fence, NULL, NULL, run_at,
     expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
-    requeued_from
+    requeued_from, breaker, trace
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
 
 -- name: attempts

@@ -9,7 +9,7 @@ INSERT INTO history (
     id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
     max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at, started_at,
     finished_at, requeued_from, idempotency_key, error_code, error_text, arguments, progress,
-    result
+    result, breaker, trace
 )
 SELECT
     id, max(
@@ -26,7 +26,7 @@ SELECT
     state, queue, name, tenant, correlation_id, tags, priority,
     attempt, max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at,
     started_at, finished_at, requeued_from, idempotency_key, error_code, error_text, arguments,
-    progress, result
+    progress, result, breaker, trace
 FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:leftovers))
     CROSS JOIN jobs ON jobs.rowid = number
 

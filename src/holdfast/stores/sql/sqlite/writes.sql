@@ -5,7 +5,7 @@
 -- name: insert_jobs
 INSERT INTO jobs (
     id, name, queue, priority, arguments, max_attempts, run_at, expires_at, created_at, tenant,
-    correlation_id, tags, idempotency_key
+    correlation_id, tags, idempotency_key, breaker, trace
 ) VALUES
 
 -- name: existing_job
@@ -28,7 +28,7 @@ SELECT queue, priority FROM lanes WHERE run_at <= :now
 -- name: due_jobs
 SELECT json_group_array(json_array(
     number, id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts,
-    fence, snoozes, releases, expires_at, run_at
+    fence, snoozes, releases, expires_at, run_at, breaker, trace
 ))
 FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_due
@@ -40,7 +40,7 @@ FROM (
 -- name: due_suspect
 SELECT json_group_array(json_array(
     number, id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts,
-    fence, snoozes, releases, expires_at, run_at
+    fence, snoozes, releases, expires_at, run_at, breaker, trace
 ))
 FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_suspects
@@ -54,7 +54,7 @@ FROM (
 -- name: due_job
 SELECT json_group_array(json_array(
     rowid, id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts,
-    fence, snoozes, releases, expires_at, run_at
+    fence, snoozes, releases, expires_at, run_at, breaker, trace
 ))
 FROM jobs WHERE id = :id AND state = 'queued' AND run_at <= :now
 
@@ -101,7 +101,7 @@ WHERE jobs.state = 'running'
 INSERT INTO history (
     id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
     max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at, started_at,
-    finished_at, requeued_from, idempotency_key, arguments, progress, result
+    finished_at, requeued_from, idempotency_key, arguments, progress, breaker, trace, result
 )
 SELECT
     id, max(
@@ -116,7 +116,8 @@ SELECT
         )
     ),
     'succeeded', queue, name, tenant, correlation_id, tags, priority, attempt, max_attempts, snoozes, releases, crashes, fence + 1, run_at, expires_at,
-    created_at, started_at, :now, requeued_from, idempotency_key, arguments, progress,
+    created_at, started_at, :now, requeued_from, idempotency_key, arguments, progress, breaker,
+    trace,
     json_extract(value, '$[2]')
 FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:successes))
     CROSS JOIN jobs ON jobs.rowid = number
@@ -155,7 +156,8 @@ WHERE jobs.rowid = moved.number
 INSERT INTO history (
     id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
     max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at, started_at,
-    finished_at, requeued_from, idempotency_key, error_code, error_text, arguments, progress
+    finished_at, requeued_from, idempotency_key, error_code, error_text, arguments, progress,
+    breaker, trace
 )
 SELECT
     id, max(
@@ -171,9 +173,10 @@ SELECT
     ),
     json_extract(value, '$[1]'), queue, name, tenant, correlation_id, tags, priority, attempt - json_extract(value, '$[6]'), max_attempts,
     snoozes + json_extract(value, '$[7]'), releases + json_extract(value, '$[8]'),
-    crashes + json_extract(value, '$[9]'), fence + 1, run_at, expires_at, created_at, started_at,
-    :now, requeued_from, idempotency_key, coalesce(json_extract(value, '$[4]'), error_code),
-    coalesce(json_extract(value, '$[5]'), error_text), arguments, progress
+    crashes + json_extract(value, '$[9]'), fence + 1,
+    CASE run_at WHEN 9223372036854775807 THEN coalesce(held_run_at, created_at) ELSE run_at END,
+    expires_at, created_at, started_at, :now, requeued_from, idempotency_key, coalesce(json_extract(value, '$[4]'), error_code),
+    coalesce(json_extract(value, '$[5]'), error_text), arguments, progress, breaker, trace
 FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:moves))
     CROSS JOIN jobs ON jobs.rowid = number
 
@@ -235,16 +238,18 @@ UPDATE jobs SET run_at = :now WHERE id = :id AND state = 'queued'
 -- name: requeue
 INSERT INTO jobs (
     id, name, queue, priority, arguments, max_attempts, run_at, created_at, tenant, correlation_id,
-    tags, requeued_from
+    tags, breaker, requeued_from
 )
 SELECT :new_id, name, queue, priority, coalesce(:arguments, arguments), max_attempts, :now, :now,
-    tenant, correlation_id, tags, id
+    tenant, correlation_id, tags, breaker, id
 FROM (
     SELECT * FROM (
-        SELECT id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags
+        SELECT id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
+            breaker
         FROM history WHERE id = :id
         UNION ALL
-        SELECT id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags
+        SELECT id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
+            breaker
         FROM jobs WHERE id = :id AND finished_at IS NOT NULL
     ) LIMIT 1
 )
