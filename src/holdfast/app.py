@@ -31,8 +31,9 @@ from holdfast.domain.errors import (
     SchemaMismatch,
 )
 from holdfast.domain.ids import IdMaker
-from holdfast.domain.job import Attempt, Count, Job, NewJob, Reclaimed
-from holdfast.domain.limits import ENQUEUE_BATCH_MAX
+from holdfast.domain.job import Attempt, Count, Filter, Job, NewJob, Reclaimed
+from holdfast.domain.limits import ENQUEUE_BATCH_MAX, LATENCY_JOBS_MAX, OVERVIEW_FAILURES_MAX
+from holdfast.domain.overview import Overview, latency, latency_by_queue, with_quiet
 from holdfast.domain.queues import QueueSeen
 from holdfast.domain.states import State
 from holdfast.domain.why import Why, explain
@@ -214,6 +215,23 @@ class Holdfast(Steering):
     async def breakers(self) -> Sequence[BreakerSeen]:
         """The breakers of which something is known, open ones first."""
         return await (await self._store()).breakers()
+
+    async def overview(self) -> Overview:
+        """One look at everything: queues, workers, open breakers, what has ended, how long the
+        newest of it took, and the newest failures."""
+        store = await self._store()
+        pulse = await store.pulse(LATENCY_JOBS_MAX)
+        failed = Filter(states=(State.FAILED, State.DEAD))
+        return Overview(
+            now=pulse.now,
+            queues=with_quiet(await store.queues(), pulse.ended),
+            workers=await store.workers(),
+            breakers=[each for each in await store.breakers() if each.is_open or each.letting_go],
+            ended=pulse.ended,
+            latency=latency(pulse.newest),
+            latency_by_queue=latency_by_queue(pulse.newest),
+            failures=(await self.page(failed, OVERVIEW_FAILURES_MAX)).jobs,
+        )
 
     async def workers(self) -> Sequence[WorkerSeen]:
         """The workers that are there, and those that were lost lately."""

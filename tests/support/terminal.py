@@ -18,7 +18,8 @@ WAIT_SECONDS = 30.0
 class Terminal:
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
         self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.resize(24, 80)
+        self.modes_before = self.modes()
         dropped = ("NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE")
         kept = {key: value for key, value in environment.items() if key not in dropped}
         self._process = subprocess.Popen(
@@ -31,6 +32,18 @@ class Terminal:
             start_new_session=True,
         )
         os.close(theirs)
+
+    def resize(self, lines: int, columns: int) -> None:
+        """The system tells the command by a signal."""
+        size = struct.pack("HHHH", lines, columns, 0, 0)
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, size)
+
+    def modes(self) -> list[object]:
+        """Whether keys are shown, come one by one, and the like."""
+        return termios.tcgetattr(self._ours)
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     def write(self, text: str) -> None:
         os.write(self._ours, text.encode())

@@ -124,7 +124,7 @@ def print_workers(workers: Sequence[WorkerSeen]) -> None:
             "HOST": _plain(worker.host),
             "PID": _plain(str(worker.pid)),
             "VERSION": _plain(worker.version),
-            "QUEUES": _plain(_served(worker)),
+            "QUEUES": _plain(served(worker)),
             "LOAD": _plain(f"{worker.running}/{worker.concurrency}"),
             "UP": _plain(distance((now - worker.started_at).total_seconds())),
         }
@@ -133,15 +133,20 @@ def print_workers(workers: Sequence[WorkerSeen]) -> None:
     out.print(_table(out, [*headers, "SEEN"], rows, flexible=("WORKER", "HOST", "QUEUES")))
 
 
-def _served(worker: WorkerSeen) -> str:
+def served(worker: WorkerSeen) -> str:
     """The queues, as they are given to `holdfast worker --queues`."""
     queues = {ALL_QUEUES: None} if worker.queues is None else worker.queues
     told = ",".join(name if cap is None else f"{name}:{cap}" for name, cap in queues.items())
     return f"{told} (suspects)" if worker.suspects_only else told
 
 
-def print_job(job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None) -> None:
-    out = console()
+def print_job(
+    job: Job,
+    attempts: Sequence[Attempt],
+    requeued_as: UUID | None,
+    out: Console | None = None,
+) -> None:
+    out = out or console()
     out.print(Text.assemble((one_line(job.name), "bold"), "  ", _state(job.state)))
     if why := why_it_ended(job):
         out.print(Text.assemble((f"{'why':<15}", "dim"), one_line(why)))

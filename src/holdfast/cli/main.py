@@ -18,6 +18,7 @@ from holdfast.cli.dev import dev
 from holdfast.cli.jobs import jobs
 from holdfast.cli.migrate import migrate
 from holdfast.cli.session import Group, Session, say
+from holdfast.cli.top.command import top
 from holdfast.cli.worker import worker
 from holdfast.cli.workers import workers
 from holdfast.domain.errors import HoldfastError
@@ -37,7 +38,7 @@ def holdfast() -> None:
     """
 
 
-for command in (worker, workers, dev, migrate, jobs, dead, demo):
+for command in (worker, workers, top, dev, migrate, jobs, dead, demo):
     holdfast.add_command(command)
 
 

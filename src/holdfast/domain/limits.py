@@ -57,6 +57,8 @@ PROBES_MAX: Final = 100  # jobs that one claim sends ahead
 BREAKERS_LISTED_MAX: Final = 1000
 BREAKER_FAILURES_MAX: Final = 1000  # that a breaker may be told to wait for
 BREAKER_KEPT_SECONDS: Final = 86400  # after which a breaker that stays closed is forgotten
+LATENCY_JOBS_MAX: Final = 500  # the newest ended jobs that an overview measures
+OVERVIEW_FAILURES_MAX: Final = 50  # the newest failures that it lists
 AHEAD_COUNTED_MAX: Final = 1000  # jobs ahead of another in its queue; more make no difference
 STOP_SECONDS_MAX: Final = 10  # what a worker takes to stop when its grace time is over
 

@@ -31,6 +31,7 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
+from holdfast.domain.overview import Pulse
 from holdfast.domain.queues import QueueSeen
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerSeen
@@ -216,6 +217,9 @@ class Store(Protocol):
     async def breakers(self) -> Sequence[BreakerSeen]:
         """Those of which something is known: open ones first, then by key; at most
         BREAKERS_LISTED_MAX."""
+
+    async def pulse(self, newest_max: int) -> Pulse:
+        """How much has ended, and how long the newest of it took; cheap enough for every second."""
 
     async def greet(self, worker: NewWorker, load: Load) -> None:
         """Note that this worker is there."""

@@ -30,6 +30,7 @@ from holdfast.domain.limits import (
     SUSPECTS_COUNTED_MAX,
     WORKERS_LISTED_MAX,
 )
+from holdfast.domain.overview import Ended, Pulse
 from holdfast.domain.queues import QueueSeen
 from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.states import State
@@ -55,7 +56,7 @@ from holdfast.wakeups.protocol import Heard
 
 
 def _load_statements() -> dict[str, Statement]:
-    files = ("jobs", "reads", "upkeep", "workers", "holds")
+    files = ("jobs", "reads", "upkeep", "workers", "holds", "pulse")
     text = "\n".join(read_sql("postgres", f"{name}.sql") for name in files)
     for part in ("lanes", "reclaiming", "ending", "every_job"):
         text = text.replace(f"{{{part}}}", read_sql("postgres", f"{part}.sql").strip())
@@ -244,6 +245,16 @@ class PostgresStore:
     async def breakers(self) -> Sequence[BreakerSeen]:
         rows = await self._fetch("breakers", limit=BREAKERS_LISTED_MAX, held_max=HELD_COUNTED_MAX)
         return [BreakerSeen(**dict(row)) for row in rows]
+
+    async def pulse(self, newest_max: int) -> Pulse:
+        (clock,) = await self._fetch("now")
+        ended = await self._fetch("ended_counts")
+        newest = await self._fetch("newest_ended", limit=newest_max)
+        return Pulse(
+            now=clock["now"],
+            ended=[Count(row["queue"], State(row["state"]), row["jobs"]) for row in ended],
+            newest=[Ended(*row) for row in newest],
+        )
 
     async def greet(self, worker: NewWorker, load: Load) -> None:
         await self._fetch("greet", **greeting(worker, load))

@@ -29,6 +29,7 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
+from holdfast.domain.overview import Pulse
 from holdfast.domain.queues import QueueSeen
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerSeen
@@ -190,6 +191,9 @@ class SalesforceStore:
 
     async def breakers(self) -> Sequence[BreakerSeen]:
         return []
+
+    async def pulse(self, newest_max: int) -> Pulse:
+        raise _missing("a view of its queues", "records are counted by state only")
 
     async def greet(self, worker: NewWorker, load: Load) -> None:
         """Nothing: a worker works without being seen."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from holdfast.domain.job import Attempt, Count, Filter, Job, Page
 from holdfast.domain.limits import PAGE_LOOK_MAX, SUSPECTS_COUNTED_MAX
+from holdfast.domain.overview import Ended, Pulse
 from holdfast.domain.states import LIVE, State
 from holdfast.stores.sqlite.values import (
     from_time,
@@ -20,7 +21,7 @@ from holdfast.stores.sqlite.values import (
 )
 from holdfast.stores.statements import load, read_sql
 
-_SQL = load(read_sql("sqlite", "reads.sql"), numbered=False)
+_SQL = load(read_sql("sqlite", "reads.sql") + read_sql("sqlite", "pulse.sql"), numbered=False)
 _BEYOND_ALL_IDS = "~"
 _NAMES_LOOKED_AT_MAX = 200
 
@@ -189,6 +190,16 @@ def counts(connection: sqlite3.Connection, tenant: str | None) -> Sequence[Count
     statement = "counts" if tenant is None else "counts_of_tenant"
     rows = connection.execute(_SQL[statement].sql, {"tenant": tenant}).fetchall()
     return [Count(queue, State(state), jobs) for queue, state, jobs in rows]
+
+
+def pulse(connection: sqlite3.Connection, newest_max: int, now: int) -> Pulse:
+    ended = connection.execute(_SQL["ended_counts"].sql).fetchall()
+    newest = connection.execute(_SQL["newest_ended"].sql, {"limit": newest_max}).fetchall()
+    return Pulse(
+        now=to_time(now),
+        ended=[Count(queue, State(state), jobs) for queue, state, jobs in ended],
+        newest=[Ended(*row) for row in newest],
+    )
 
 
 def suspects(

@@ -26,6 +26,7 @@ from holdfast.domain.job import (
     Settlement,
     Standing,
 )
+from holdfast.domain.overview import Pulse
 from holdfast.domain.queues import QueueSeen
 from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.why import Circumstances
@@ -226,6 +227,10 @@ class SqliteStore:
     async def breakers(self) -> Sequence[BreakerSeen]:
         now = self._database.now()
         return await self._read(lambda connection: holds.breakers(connection, now))
+
+    async def pulse(self, newest_max: int) -> Pulse:
+        now = self._database.now()
+        return await self._read(lambda connection: reading.pulse(connection, newest_max, now))
 
     async def greet(self, worker: NewWorker, load: Load) -> None:
         await self._write(lambda transaction: presence.greet(transaction, worker, load))

@@ -1,0 +1,1 @@
+"""`holdfast top`: everything at a glance, live."""

@@ -1,0 +1,91 @@
+"""`holdfast top`: the command, and the loop behind its screen."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+import msgspec
+
+from holdfast.app import Holdfast
+from holdfast.cli.session import Command, run
+from holdfast.cli.target import find_existing, target_options
+from holdfast.domain.overview import Meter
+
+INTERVAL_SECONDS_MIN = 0.2
+ONCE_SECONDS = 1.0
+COLUMNS = 80  # where there is no terminal
+SPARE_LINES = 8
+
+
+@click.command(cls=Command)
+@click.option(
+    "--interval",
+    "interval_seconds",
+    type=click.FloatRange(min=INTERVAL_SECONDS_MIN),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two looks at the database.",
+)
+@click.option("--once", is_flag=True, help="Print the screen once, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and end.")
+@target_options
+def top(
+    app: str | None, database: str | None, interval_seconds: float, once: bool, as_json: bool
+) -> None:
+    """Watch queues, workers, throughput, latency and failures, live.
+
+    It only reads. Keys: q quits, tab changes the view, ? tells all others. Where there is no
+    terminal, it prints one screen.
+
+    \b
+    Examples:
+      holdfast top --app app:hf
+      holdfast top --interval 0.5
+      holdfast top --json | jq '.queues[] | select(.oldest_ready_seconds > 60)'
+    """
+    found = find_existing(app, database)
+    if as_json:
+        run(_print_json(found))
+    elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        run(_print_once(found))
+    else:
+        run(_watch(found, interval_seconds))
+
+
+async def _print_json(app: Holdfast) -> None:
+    async with app:
+        seen = await app.overview()
+    whole = msgspec.to_builtins(seen, enc_hook=str)
+    whole["ended"] = [each._asdict() for each in seen.ended]
+    click.echo(msgspec.json.encode(whole))
+
+
+async def _print_once(app: Holdfast) -> None:
+    """Rates need two readings."""
+    from holdfast.cli import display
+    from holdfast.cli.top.screen import Place, Size, draw
+    from holdfast.cli.top.view import View
+
+    out = display.console()
+    meter = Meter()
+    async with app:
+        first = await app.overview()
+        meter.read(first.now, first.ended)
+        await asyncio.sleep(ONCE_SECONDS)
+        seen = await app.overview()
+    meter.read(seen.now, seen.ended)
+    lines = len(seen.queues) + SPARE_LINES
+    columns = out.width if out.is_terminal else COLUMNS
+    place = Place(app.url_shown, ONCE_SECONDS)
+    out.print(draw(View(), seen, meter, place, Size(columns, lines), live=False))
+
+
+async def _watch(app: Holdfast, interval_seconds: float) -> None:
+    from holdfast.cli.top.watch import Watch
+
+    try:
+        await Watch(app, interval_seconds).run()
+    finally:
+        await app.close()

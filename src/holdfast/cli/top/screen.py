@@ -1,0 +1,335 @@
+"""The screen: what was read and what is looked at, as lines for a terminal of some size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.display import served
+from holdfast.cli.top.view import TABS, Tab, View
+from holdfast.domain.job import Job
+from holdfast.domain.overview import Meter, Overview
+from holdfast.domain.queues import QueueSeen
+from holdfast.domain.times import distance, relative
+from holdfast.domain.workers import WorkerSeen
+from holdfast.observability.logs import one_line
+
+BARS = "▁▂▃▄▅▆▇█"
+FIXED_LINES = 5
+KEYS = {
+    Tab.QUEUES: "s sort",
+    Tab.WORKERS: "",
+    Tab.FAILURES: "enter show",
+}
+HELP = """\
+1 2 3, tab     queues, workers, failures
+up down, j k   move; page up and page down in larger steps, g to the top
+s              sort the queues by name, ready jobs, age, jobs done, failures
+/              show only what has this text in it; escape shows all again
+enter          all about the chosen failure; escape goes back
+space          freeze the screen, and go on
+q              quit
+
+READY   due, and waiting            DONE/s  ended, over the last minute
+SCHED   due later                   FAIL/s  failed for good
+HELD    held by an open breaker     WAIT    from due to started, 95 % took less
+RUN     running; behind /: the cap  TOOK    from start to end, 95 % took less
+OLDEST  the longest wait of a ready job"""
+
+
+class Column(NamedTuple):
+    """One with a `share` is cut to its share of the room that the others leave."""
+
+    header: str
+    is_number: bool = True
+    share: int = 0
+
+
+COLUMNS = {
+    Tab.QUEUES: (
+        Column("QUEUE", is_number=False, share=1),
+        *map(Column, ("READY", "SCHED", "HELD", "RUN", "DONE/s", "FAIL/s", "OLDEST")),
+        *map(Column, ("WAIT", "TOOK")),
+    ),
+    Tab.WORKERS: (
+        Column("WORKER", is_number=False, share=2),
+        Column("PID"),
+        Column("VERSION", is_number=False),
+        Column("QUEUES", is_number=False, share=1),
+        *map(Column, ("LOAD", "UP", "SEEN")),
+    ),
+    Tab.FAILURES: (
+        Column("WHEN", is_number=False),
+        Column("NAME", is_number=False, share=2),
+        Column("QUEUE", is_number=False),
+        Column("CODE", is_number=False, share=2),
+        Column("ERROR", is_number=False, share=4),
+    ),
+}
+
+
+class Place(NamedTuple):
+    """Where the numbers come from, how often, and what is wrong with that."""
+
+    address: str
+    interval_seconds: float
+    trouble: str | None = None
+
+
+class Size(NamedTuple):
+    columns: int
+    lines: int
+
+
+def draw(
+    view: View, seen: Overview | None, meter: Meter, place: Place, size: Size, *, live: bool = True
+) -> Group:
+    """All lines of the screen, never more than it has; without what is of use only when keys are
+    read, if it is not live."""
+    parts: list[RenderableType] = [_header(view, seen, place, size)]
+    if seen is None:
+        return Group(*parts, _trouble(place, size) if place.trouble else Text("reading ...", "dim"))
+    parts.append(_totals(seen, meter, size))
+    room = size.lines - FIXED_LINES
+    if seen.breakers:
+        parts.append(_breakers(seen, size))
+        room -= 1
+    body = _body(view, seen, meter, Size(size.columns, max(2, room)))
+    if not live:
+        return Group(*parts, Text(""), *body)
+    return Group(*parts, _tabs(view, size), _trouble(place, size), *body, _footer(view, size))
+
+
+def _body(view: View, seen: Overview, meter: Meter, size: Size) -> list[RenderableType]:
+    if view.help:
+        lines: list[RenderableType] = [_cut(Text(line), size) for line in HELP.splitlines()]
+        return _filled(lines[: size.lines], size.lines)
+    if view.detail is not None:
+        shown = view.detail[view.row : view.row + size.lines]
+        return _filled([_cut(Text.from_ansi(line), size) for line in shown], size.lines)
+    rows = view.rows(seen, meter)
+    if not rows:
+        empty = "nothing matches" if view.filter else f"no {view.tab.value.lower()}"
+        return _filled([Text(empty, "dim")], size.lines)
+    first = max(0, view.row - (size.lines - 2))
+    shown_rows = rows[first : first + size.lines - 1]
+    table = _table(view, shown_rows, seen, meter, size, view.row - first)
+    return [table, *_filled([], size.lines - 1 - len(shown_rows))]
+
+
+def _filled(lines: list[RenderableType], count: int) -> list[RenderableType]:
+    return lines + [Text("")] * (count - len(lines))
+
+
+def _header(view: View, seen: Overview | None, place: Place, size: Size) -> Text:
+    left = Text.assemble(("holdfast top", "bold"), "  ", (one_line(place.address), "dim"))
+    if place.trouble is not None:
+        right = Text("can't read the database", "bold red")
+    elif view.frozen:
+        right = Text("frozen", "bold yellow")
+    elif seen is not None:
+        right = Text(f"{seen.now:%H:%M:%S} UTC, every {place.interval_seconds:g} s", "dim")
+    else:
+        right = Text("")
+    return _ends(left, right, size)
+
+
+def _totals(seen: Overview, meter: Meter, size: Size) -> Text:
+    rate = meter.rate()
+    ready = sum(each.ready for each in seen.queues)
+    running = sum(each.running for each in seen.queues)
+    live = sum(not each.lost for each in seen.workers)
+    left = Text.assemble(
+        (per_second(rate.done), "bold green"),
+        "/s done  ",
+        (per_second(rate.failed), "bold red" if rate.failed else ""),
+        "/s failed  ",
+        (short(ready), "bold"),
+        " ready  ",
+        (short(running), "bold"),
+        " running  ",
+        (short(live), "bold" if live else "bold red"),
+        " worker" if live == 1 else " workers",
+    )
+    room = size.columns - left.cell_len - 2
+    if line := sparkline(meter.line()[-room:] if room > 0 else []):
+        left.append(f"  {line}", "green")
+    return _cut(left, size)
+
+
+def _breakers(seen: Overview, size: Size) -> Text:
+    told = []
+    for each in seen.breakers:
+        what = "closing" if each.letting_go else "open"
+        if each.opened_by is not None:
+            what = f"opened by {each.opened_by}"
+        elif each.next_probe_at is not None:
+            what = f"open, next probe {relative(each.next_probe_at, seen.now)}"
+        told.append(f"{each.key} ({what}, {short(each.held)} held)")
+    return _cut(Text(one_line("breakers: " + "; ".join(told)), "yellow"), size)
+
+
+def _tabs(view: View, size: Size) -> Text:
+    left = Text()
+    for number, tab in enumerate(TABS, 1):
+        style = "reverse bold" if tab is view.tab else ""
+        left.append(f" {number} {tab.value} ", style)
+        left.append(" ")
+    right = Text()
+    if view.tab is Tab.QUEUES:
+        right.append(f"by {view.order}  ", "dim")
+    if view.typing or view.filter:
+        right.append(f"/{one_line(view.filter)}{'_' if view.typing else ''}", "bold")
+    return _ends(left, right, size)
+
+
+def _trouble(place: Place, size: Size) -> Text:
+    return _cut(Text(one_line(place.trouble or ""), "red"), size)
+
+
+def _footer(view: View, size: Size) -> Text:
+    if view.typing:
+        words = "enter keep  escape show all"
+    elif view.help:
+        words = "any key goes back"
+    elif view.detail is not None:
+        words = "escape back  up down scroll  q quit"
+    else:
+        own = KEYS[view.tab]
+        words = f"q quit  tab view  {own + '  ' if own else ''}/ filter  space freeze  ? help"
+    return _cut(Text(words, "dim"), size)
+
+
+def _table(
+    view: View,
+    rows: Sequence[object],
+    seen: Overview,
+    meter: Meter,
+    size: Size,
+    chosen: int,
+) -> Table:
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", width=size.columns
+    )
+    for column in COLUMNS[view.tab]:
+        table.add_column(
+            column.header,
+            no_wrap=True,
+            overflow="ellipsis",
+            justify="right" if column.is_number else "left",
+            ratio=column.share or None,
+        )
+    for number, row in enumerate(rows):
+        cells = _cells(row, seen, meter)
+        table.add_row(*cells, style="reverse" if number == chosen else "")
+    return table
+
+
+def _cells(row: object, seen: Overview, meter: Meter) -> list[Text]:
+    match row:
+        case QueueSeen():
+            return _queue(row, seen, meter)
+        case WorkerSeen():
+            return _worker(row)
+        case Job():
+            return _failure(row, seen.now)
+    raise TypeError(row)
+
+
+def _queue(queue: QueueSeen, seen: Overview, meter: Meter) -> list[Text]:
+    rate = meter.rate(queue.name)
+    latency = seen.latency_by_queue.get(queue.name)
+    cap = "" if queue.running_max is None else f"/{short(queue.running_max)}"
+    name = Text(one_line(queue.name))
+    if queue.paused:
+        name.append(" paused", "bold yellow")
+    return [
+        name,
+        Text(short(queue.ready), "" if queue.ready else "dim"),
+        Text(short(queue.scheduled), "" if queue.scheduled else "dim"),
+        Text(short(queue.held), "yellow" if queue.held else "dim"),
+        Text(f"{short(queue.running)}{cap}", "" if queue.running else "dim"),
+        Text(per_second(rate.done), "green" if rate.done else "dim"),
+        Text(per_second(rate.failed), "red" if rate.failed else "dim"),
+        Text(_age(queue.oldest_ready_seconds)),
+        Text(took(latency.wait.p95) if latency else ""),
+        Text(took(latency.run.p95) if latency else ""),
+    ]
+
+
+def _worker(worker: WorkerSeen) -> list[Text]:
+    now = worker.seen_at + timedelta(seconds=worker.unseen_seconds)
+    sight = relative(worker.seen_at, now)
+    return [
+        Text(one_line(worker.id)),
+        Text(str(worker.pid)),
+        Text(one_line(worker.version)),
+        Text(one_line(served(worker))),
+        Text(f"{worker.running}/{worker.concurrency}"),
+        Text(distance((now - worker.started_at).total_seconds())),
+        Text(f"lost, {sight}", "red") if worker.lost else Text(sight),
+    ]
+
+
+def _failure(job: Job, now: datetime) -> list[Text]:
+    error = (job.error_text or "").strip().partition("\n")[0]
+    return [
+        Text(relative(job.finished_at or job.created_at, now)),
+        Text(one_line(job.name)),
+        Text(one_line(job.queue)),
+        Text(one_line(job.error_code or ""), "red"),
+        Text(one_line(error)),
+    ]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The values as bars, the largest as high as the line."""
+    most = max(values, default=0.0)
+    if not most or len(values) < 2:
+        return ""
+    steps = len(BARS) - 1
+    return "".join(BARS[round(value / most * steps)] for value in values)
+
+
+def short(number: int) -> str:
+    """A number in at most six characters."""
+    if number < 100_000:
+        return f"{number:,}"
+    unit, size = ("M", 1e6) if number >= 999_500 else ("k", 1e3)
+    return f"{number / size:.3g}{unit}"
+
+
+def per_second(rate: float) -> str:
+    if 0 < rate < 9.95:
+        return f"{rate:.1f}"
+    return short(round(rate))
+
+
+def took(seconds: float) -> str:
+    """A duration in at most six characters."""
+    seconds = max(0.0, seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else "<1 ms"
+    return f"{seconds:.1f} s" if seconds < 9.95 else distance(seconds)
+
+
+def _age(seconds: float | None) -> str:
+    return "" if seconds is None else took(seconds)
+
+
+def _ends(left: Text, right: Text, size: Size) -> Text:
+    """Both at the ends of one line; the right one is never cut."""
+    room = size.columns - right.cell_len - 1
+    left.truncate(max(0, room), overflow="ellipsis", pad=True)
+    return _cut(Text.assemble(left, " ", right), size)
+
+
+def _cut(line: Text, size: Size) -> Text:
+    line.truncate(size.columns, overflow="ellipsis")
+    line.no_wrap = True
+    return line
