@@ -2,13 +2,14 @@
 # make test   set up, and run all checks and tests (FAST=1: below two minutes; ARGS="-k name": some)
 # make soak   the long run: 5 million finished jobs, and workers killed for 10 minutes (JOBS=, SECONDS_EACH=)
 # make check  style, types, import contracts, tidiness
+# make pictures  record the pictures of the docs anew
 # make lock   write requirements/*.txt anew
 
 export PYTHON ?= python3
 export FAST ONCE JOBS SECONDS_EACH
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak check format lock clean
+.PHONY: help run test soak check format pictures lock clean
 
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
@@ -31,6 +32,9 @@ check: $(DEV)
 
 format: $(DEV)
 	@.venv/bin/ruff check --quiet --fix . ; .venv/bin/ruff format --quiet .
+
+pictures: $(DEV)
+	@.venv/bin/python -m scripts.pictures
 
 lock:
 	@scripts/lock

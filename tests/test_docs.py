@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -121,3 +122,22 @@ def test_links_inside_of_the_docs_lead_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=str)
+def test_a_picture_is_well_formed_and_loads_nothing(picture: Path) -> None:
+    text = picture.read_text(encoding="utf-8")
+    svg = ElementTree.fromstring(text)
+    assert svg.tag == "{http://www.w3.org/2000/svg}svg"
+    assert not re.search(r"href|@import|url\(|<script|https?://(?!www\.w3\.org/2000/svg)", text)
+
+
+def test_every_picture_of_a_page_is_there_and_every_one_that_is_there_is_shown() -> None:
+    shown = {
+        (page.parent / path).resolve()
+        for page in PAGES
+        for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert shown
+    assert all(path.exists() for path in shown)
+    assert set((ROOT / "docs" / "pictures").iterdir()) <= shown

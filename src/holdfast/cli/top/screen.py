@@ -226,7 +226,11 @@ def _table(
         )
     for number, row in enumerate(rows):
         cells = _cells(row, seen, meter)
-        table.add_row(*cells, style="reverse" if number == chosen else "")
+        if number == chosen:
+            # Without their colours, which would not be told apart.
+            table.add_row(*(Text(cell.plain) for cell in cells), style="reverse")
+        else:
+            table.add_row(*cells)
     return table
 
 
