@@ -25,8 +25,10 @@ def judge_file(file: FileSeen) -> Iterator[Finding]:
     yield _disk(file)
     if file.file_system is not None:
         yield _file_system(file, file.file_system)
-    yield _journal(file)
-    yield _integrity(file)
+    if file.journal_mode is not None:
+        yield _journal(file, file.journal_mode)
+    if file.check_ended is not None:
+        yield _integrity(file, file.check_ended)
 
 
 def _disk(file: FileSeen) -> Finding:
@@ -64,13 +66,13 @@ def _file_system(file: FileSeen, kind: str) -> Finding:
     )
 
 
-def _journal(file: FileSeen) -> Finding:
-    facts = {"mode": file.journal_mode, "log_bytes": file.log_bytes}
-    if file.journal_mode != "wal":
+def _journal(file: FileSeen, mode: str) -> Finding:
+    facts = {"mode": mode, "log_bytes": file.log_bytes}
+    if mode != "wal":
         return Finding(
             code=Check.JOURNAL,
             severity=Severity.WARNING,
-            sentence=f"the journal mode is {file.journal_mode}, not wal: readers and writers wait"
+            sentence=f"the journal mode is {mode}, not wal: readers and writers wait"
             " for each other",
             advice="turn it on; every start of a worker does, too",
             command=f"sqlite3 {for_shell(file.path)} 'PRAGMA journal_mode = WAL'",
@@ -90,8 +92,8 @@ def _journal(file: FileSeen) -> Finding:
     return fine(Check.JOURNAL, sentence, **facts)
 
 
-def _integrity(file: FileSeen) -> Finding:
-    if file.damage is None:
+def _integrity(file: FileSeen, check_ended: bool) -> Finding:
+    if not check_ended:
         return Finding(
             code=Check.INTEGRITY,
             severity=Severity.INFO,

@@ -54,8 +54,8 @@ def judge_timeouts(names: Sequence[str], without: Sequence[str]) -> Finding:
     return Finding(
         code=Check.TIMEOUTS,
         severity=Severity.INFO,
-        sentence=f"{jobs} no time-out, and may run for ever if what {'it waits' if one else 'they wait'}"
-        f" for never answers: {listed(list(without))}",
+        sentence=f"{jobs} no time-out, and may run for ever if what"
+        f" {'it waits' if one else 'they wait'} for never answers: {listed(list(without))}",
         advice="give each the longest that it may take: @hf.job(timeout_seconds=60)",
         facts={"names": list(without)},
     )

@@ -136,16 +136,18 @@ class LeftHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`damage` are the first words of SQLite's check, None if there was no time for all of it."""
+    """What can't be read of a file that can't be opened is None. `damage` are the first words of
+    SQLite's check, if there was time for it to end."""
 
     path: str
     size_bytes: int
     log_bytes: int
     free_bytes: int
     disk_bytes: int
-    journal_mode: str
+    journal_mode: str | None
     file_system: str | None
-    damage: Sequence[str] | None
+    check_ended: bool | None
+    damage: Sequence[str] = ()
 
 
 class Vitals(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.health.vitals import (
@@ -116,7 +116,7 @@ class Examiner:
             else None,
             workload=self._part(connection, "jobs and workers", self._workload) if fits else None,
             history=self._part(connection, "the history", self._history) if fits else None,
-            file=self._part(connection, "the file", self._file),
+            file=self._file(connection),
             unread=self._unread,
         )
 
@@ -162,6 +162,7 @@ class Examiner:
 
     def _file(self, connection: sqlite3.Connection) -> FileSeen:
         path = os.path.realpath(self._database.path)
+        damage = self._part(connection, "the file", _find_damage)
         disk = os.statvfs(os.path.dirname(path))
         log = f"{path}-wal"
         return FileSeen(
@@ -170,22 +171,33 @@ class Examiner:
             log_bytes=os.path.getsize(log) if os.path.exists(log) else 0,
             free_bytes=disk.f_bavail * disk.f_frsize,
             disk_bytes=disk.f_blocks * disk.f_frsize,
-            journal_mode=connection.execute("PRAGMA journal_mode").fetchone()[0],
+            journal_mode=self._part(connection, "the journal", _journal_mode),
             file_system=_file_system(path),
-            damage=self._damage(connection),
+            check_ended=None if damage is None else damage.check_ended,
+            damage=() if damage is None else damage.words,
         )
 
-    def _damage(self, connection: sqlite3.Connection) -> Sequence[str] | None:
-        self._limit(connection)
-        try:
-            told = [row[0] for row in connection.execute(_CHECK)]
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
-                return None
-            raise
-        except sqlite3.DatabaseError as error:
-            return [str(error)]
-        return [] if told == ["ok"] else [" ".join(line.split()) for line in told]
+
+class _Damage(NamedTuple):
+    check_ended: bool
+    words: Sequence[str] = ()
+
+
+def _find_damage(connection: sqlite3.Connection) -> _Damage:
+    try:
+        told = [" ".join(row[0].split()) for row in connection.execute(_CHECK)]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            return _Damage(check_ended=False)
+        raise
+    except sqlite3.DatabaseError as error:
+        told = [str(error)]
+    return _Damage(check_ended=True, words=[] if told == ["ok"] else told)
+
+
+def _journal_mode(connection: sqlite3.Connection) -> str:
+    mode: str = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    return mode
 
 
 def _indexes(version: int, connection: sqlite3.Connection) -> list[IndexSeen]:
