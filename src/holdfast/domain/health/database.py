@@ -25,7 +25,8 @@ def judge_database(vitals: Vitals) -> Iterator[Finding]:
     yield _reachable(vitals)
     if vitals.schema_version is not None:
         yield _schema(vitals.schema_version, vitals.schema_known)
-    yield from _writable(vitals)
+    if vitals.writable is not None:
+        yield _writable(vitals.writable, vitals.read_only_because)
     yield from _durability(vitals)
     if vitals.clock is not None:
         yield _clock(vitals.clock)
@@ -77,17 +78,16 @@ def _schema(version: int, known: int) -> Finding:
     )
 
 
-def _writable(vitals: Vitals) -> Iterator[Finding]:
-    if vitals.read_only_because is None:
-        yield fine(Check.WRITABLE, "the database can be written")
-        return
-    yield Finding(
+def _writable(writable: bool, because: str | None) -> Finding:
+    if writable:
+        return fine(Check.WRITABLE, "the database can be written")
+    return Finding(
         code=Check.WRITABLE,
         severity=Severity.CRITICAL,
-        sentence=f"the database can't be written: {vitals.read_only_because}",
+        sentence=f"the database can't be written: {because}",
         advice="give workers and clients an address that leads to the primary"
         " (?target_session_attrs=primary), or let their user write",
-        facts={"because": vitals.read_only_because},
+        facts={"because": because},
     )
 
 

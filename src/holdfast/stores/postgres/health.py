@@ -77,13 +77,15 @@ class Examiner:
         known = migrations.steps("postgres")[-1].version
         version = await self._part("the schema", self._pool.run(schema.version_of))
         fits = version in (known, known + 1)
+        read_only_because = _read_only_because(server)
         pooler = await self._part("the pooler", self._pooler())
         return Vitals(
             product=f"PostgreSQL {server['version'].partition(' ')[0]} at {self._pool.address}",
             answer_seconds=answer_seconds,
             schema_version=version,
             schema_known=known,
-            read_only_because=_read_only_because(server),
+            writable=read_only_because is None,
+            read_only_because=read_only_because,
             settings={
                 name: server[name] for name in ("fsync", "full_page_writes", "synchronous_commit")
             },

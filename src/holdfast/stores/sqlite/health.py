@@ -102,13 +102,15 @@ class Examiner:
         version = self._part(connection, "the schema", version_of)
         answer_seconds = self._seam.monotonic() - asked
         known = migrations.steps("sqlite")[-1].version
+        read_only_because = _read_only_because(self._database.path)
         fits = version in (known, known + 1)
         return Vitals(
             product=f"SQLite {sqlite3.sqlite_version} at {self._database.path}",
             answer_seconds=answer_seconds,
             schema_version=version,
             schema_known=known,
-            read_only_because=_read_only_because(self._database.path),
+            writable=read_only_because is None,
+            read_only_because=read_only_because,
             settings={"sqlite_synchronous": self._database.synchronous},
             wakeups=wakeups,
             indexes=self._part(connection, "indexes", partial(_indexes, min(version, known)))
