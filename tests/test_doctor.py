@@ -303,6 +303,8 @@ async def test_the_report_is_for_a_terminal_of_80_columns(local_url: str, tmp_pa
         ("WHERE id = 4711 AND f = 1.5e3 AND g = $1", "WHERE id = ? AND f = ? AND g = $1"),
         ("DO $tag$ secret $tag$; SELECT $$ x", "DO ?; SELECT ?"),
         ("SELECT /* key: hunter2 */ 1 -- hunter2", "SELECT ?"),
+        ("SELECT 1 /* a /* b */ hunter2 */ FROM t", "SELECT ? FROM t"),
+        ("SELECT 1 /* hunter2", "SELECT ?"),
         ('SELECT "it\'s a name" FROM "t 2"', 'SELECT "it\'s a name" FROM "t 2"'),
         ("INSERT INTO t VALUES ('cut off in the mid", "INSERT INTO t VALUES (?"),
         ("SELECT " + "a, " * 100, "SELECT " + ("a, " * 100)[:192] + "…"),

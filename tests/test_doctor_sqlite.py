@@ -14,12 +14,12 @@ from holdfast.stores.sqlite.health import kind_of_mount
 from tests.support.disks import small_disk
 from tests.support.examining import (
     Hurried,
+    all_fine,
     doctor,
     in_shell,
     look,
     the,
 )
-from tests.support.processes import wait_until
 from tests.support.running import execute, working
 
 PAGE_BYTES = 4096
@@ -32,13 +32,8 @@ async def test_all_is_fine_with_a_live_worker_on_sqlite(local_url: str) -> None:
         @hf.job(timeout_seconds=60)
         async def greet() -> None: ...
 
-        async def there() -> bool:
-            return bool(await hf.workers())
-
         async with working(hf):
-            await wait_until(there, "a worker")
-            found = await hf.examine()
-    assert {each.severity for each in found.findings} == {Severity.OK}, found
+            found = await all_fine(hf)
     servers = {Check.CLOCK, Check.CONNECTIONS, Check.POOLER, Check.VACUUM, Check.DEAD_ROWS}
     assert {each.code for each in found.findings} == set(Check) - servers - {Check.UNREAD}
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from holdfast import Check, Examination, Finding, Holdfast
+from holdfast import Check, Examination, Finding, Holdfast, Severity
 from holdfast.seam import Seam
+from tests.support.processes import wait_until
 from tests.support.running import execute
 
 SHELL = [sys.executable, "-m", "holdfast.cli.main"]
@@ -94,6 +95,19 @@ class Hurried(Seam):
 
     def monotonic(self) -> float:
         return next(self._seconds)
+
+
+async def all_fine(hf: Holdfast) -> Examination:
+    """Wait until nothing is left to be told: a busy machine may be slow for a moment."""
+    found = await hf.examine()
+
+    async def fine() -> bool:
+        nonlocal found
+        found = await hf.examine()
+        return all(each.severity is Severity.OK for each in found.findings)
+
+    await wait_until(fine, lambda: f"fine: {found}")
+    return found
 
 
 async def in_shell(command: str | None) -> None:

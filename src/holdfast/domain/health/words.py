@@ -11,10 +11,11 @@ from holdfast.domain.times import distance
 QUERY_CHARS_MAX: Final = 200
 HIDDEN: Final = "?"
 
-# A text may be cut off inside of a literal: then all that follows belongs to it.
+# A text may be cut off inside of a literal: then all that follows belongs to it. Comments can be
+# nested, so one ends where the last one ends, whatever stands between.
 _NOT_TO_TELL = re.compile(
     r"""
-    (?P<comment> --[^\n]* | /\*.*?(?:\*/|\Z) )
+    (?P<comment> --[^\n]* | /\*(?:.*\*/|.*) )
     | (?P<literal>
         \b[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)
         | (?:\b[bBxXnN]|\b[uU]&)?'(?:[^']|'')*(?:'|\Z)

@@ -47,7 +47,7 @@ from holdfast.wakeups.protocol import Wakeup
 T = TypeVar("T")
 
 PART_SECONDS_MAX: Final = 3.0
-TRIAL_SECONDS_MAX: Final = 2.0
+TRIAL_SECONDS_MAX: Final = 5.0
 _STEPS_BETWEEN_LOOKS = 10_000  # of SQLite's machine
 _BUSY_TIMEOUT = "PRAGMA busy_timeout = 2000"
 _CHECK = "PRAGMA quick_check(5)"  # so many damages are told
