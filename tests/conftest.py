@@ -43,6 +43,7 @@ LEFT_OUT = (
     "tests/test_child",
     "tests/test_cli",
     "tests/test_demo",
+    "tests/test_doctor",
     "tests/test_postgres_plans",
     "tests/test_soak",
     "tests/test_sqlite_plans",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from uuid import UUID
 
@@ -19,38 +17,15 @@ from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.harness import claim, enqueue, new_job, recorded, success
-from tests.support.services import missing
+from tests.support.disks import SmallDisk, small_disk
 
-DISK_BYTES = 4 * 1024**2
 ENQUEUES_MAX = 100
-
-
-class SmallDisk:
-    """A disk in memory, and a file that fills it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.database = str(folder / "jobs.db")
-        self._ballast = folder / "ballast"
-
-    def fill(self, spare_bytes: int = 0) -> None:
-        with self._ballast.open("wb", buffering=0) as ballast, suppress(OSError):
-            while True:
-                ballast.write(bytes(4096))
-        os.truncate(self._ballast, self._ballast.stat().st_size - spare_bytes)
-
-    def make_room(self) -> None:
-        self._ballast.unlink()
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "small-disk", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        missing("a small disk can't be mounted here")
-    yield SmallDisk(folder)
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_disk(tmp_path) as made:
+        yield made
 
 
 @pytest_asyncio.fixture

@@ -30,6 +30,7 @@ from holdfast.domain.errors import (
     WrongState,
 )
 from holdfast.domain.groups import ErrorGroup, ErrorGroups
+from holdfast.domain.health.findings import Check, Examination, Finding, Severity
 from holdfast.domain.job import Attempt, Filter, Job, Page
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
@@ -41,13 +42,16 @@ __all__ = [
     "AlreadyRequeued",
     "Attempt",
     "BadArguments",
+    "Check",
     "Choice",
     "ConfigurationError",
     "Context",
     "DuplicateJob",
     "ErrorGroup",
     "ErrorGroups",
+    "Examination",
     "Filter",
+    "Finding",
     "Holdfast",
     "HoldfastError",
     "IdempotencyConflict",
@@ -67,6 +71,7 @@ __all__ = [
     "Retry",
     "RetryAfter",
     "SchemaMismatch",
+    "Severity",
     "Snooze",
     "State",
     "StoreError",

@@ -30,6 +30,8 @@ from holdfast.domain.errors import (
     ResultTimeout,
     SchemaMismatch,
 )
+from holdfast.domain.health.findings import Examination
+from holdfast.domain.health.vitals import Patience
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Attempt, Count, Filter, Job, NewJob, Reclaimed
 from holdfast.domain.limits import ENQUEUE_BATCH_MAX, LATENCY_JOBS_MAX, OVERVIEW_FAILURES_MAX
@@ -38,6 +40,7 @@ from holdfast.domain.queues import QueueSeen
 from holdfast.domain.states import State
 from holdfast.domain.why import Why, explain
 from holdfast.domain.workers import WorkerSeen
+from holdfast.examining import STUCK_SWEEPS, examine
 from holdfast.loops import Loops
 from holdfast.maintenance.reclaiming import take_back
 from holdfast.observability import logs
@@ -244,6 +247,19 @@ class Holdfast(Steering):
         if circumstances is None:
             raise JobNotFound(job_id)
         return explain(circumstances)
+
+    async def examine(self, *, transaction_seconds: float = 300.0) -> Examination:
+        """Say how the database and what works on it are: findings, the worst first.
+
+        Nothing is changed, and a database that can't be reached is a finding, too. A transaction
+        that holds back vacuum is told of when it is open for longer than `transaction_seconds`.
+        """
+        patience = Patience(
+            transaction_seconds=transaction_seconds,
+            stuck_seconds=STUCK_SWEEPS * self.settings.reclaim_seconds,
+        )
+        timeouts = {each.name: each.timeout_seconds for each in self._definitions.values()}
+        return await examine(self._make_store(), self.url_shown, patience, timeouts)
 
     async def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date; answer the steps taken."""

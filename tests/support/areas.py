@@ -22,6 +22,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "test_supervisor": 60.0,
     "test_cli": 90.0,
     "test_cli_dead": 60.0,
+    "test_doctor_postgres": 60.0,
     "test_postgres_plans": 60.0,
     "systems/webhooks/": 90.0,
     "systems/compute/": 60.0,

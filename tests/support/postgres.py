@@ -109,7 +109,7 @@ class Server:
 
     def follower(self, name: str) -> Server:
         """Make a standby of this server, which streams what it writes; start it to begin."""
-        standby = Server(name, self._binaries, durable=self._durable)
+        standby = Server(name, self._binaries, durable=self._durable, **self._settings)
         copying = standby._spawn(
             "pg_basebackup", "--host=127.0.0.1", f"--port={self.port}", "--username=postgres",
             "--checkpoint=fast", "--no-sync", "--write-recovery-conf", f"--pgdata={standby.data}",

@@ -15,6 +15,7 @@ from holdfast.cli import session as sessions
 from holdfast.cli.dead import dead
 from holdfast.cli.demo import demo
 from holdfast.cli.dev import dev
+from holdfast.cli.doctor import doctor
 from holdfast.cli.jobs import jobs
 from holdfast.cli.migrate import migrate
 from holdfast.cli.session import Group, Session, say
@@ -38,7 +39,7 @@ def holdfast() -> None:
     """
 
 
-for command in (worker, workers, top, dev, migrate, jobs, dead, demo):
+for command in (worker, workers, top, doctor, dev, migrate, jobs, dead, demo):
     holdfast.add_command(command)
 
 

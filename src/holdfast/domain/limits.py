@@ -60,6 +60,10 @@ BREAKER_KEPT_SECONDS: Final = 86400  # after which a breaker that stays closed i
 LATENCY_JOBS_MAX: Final = 500  # the newest ended jobs that an overview measures
 OVERVIEW_FAILURES_MAX: Final = 50  # the newest failures that it lists
 AHEAD_COUNTED_MAX: Final = 1000  # jobs ahead of another in its queue; more make no difference
+DUE_COUNTED_MAX: Final = 200  # due jobs of a queue and priority that an examination looks at
+DUE_LANES_MAX: Final = 500  # queues and priorities that it looks at
+STUCK_COUNTED_MAX: Final = 1000  # leases that ran out, where an examination counts them
+LEFTOVERS_COUNTED_MAX: Final = 1000  # jobs that upkeep left, where an examination counts them
 STOP_SECONDS_MAX: Final = 10  # what a worker takes to stop when its grace time is over
 
 REPR_CHARS_MAX: Final = 1000  # what a result keeps of an object that JSON can't hold

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from holdfast.domain.errors import ConfigurationError
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_INDEX = re.compile(r"^(?:CREATE (?:UNIQUE )?|(DROP ))INDEX (\w+)[^;]*;", re.MULTILINE)
 
 
 class Step(NamedTuple):
@@ -44,6 +45,20 @@ def _read(file: Traversable, package: str) -> Step:
             f"{file.name} of {package} is no step's name; they look like 0001_orders.sql"
         )
     return Step(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+
+
+def indexes(dialect: str, version: int) -> dict[str, str]:
+    """The indexes that the steps up to this version leave behind, and how each is made."""
+    found: dict[str, str] = {}
+    for step in steps(dialect):
+        if step.version <= version:
+            for match in _INDEX.finditer(step.sql):
+                dropped, name = match.groups()
+                if dropped:
+                    found.pop(name, None)
+                else:
+                    found[name] = " ".join(match[0].split())
+    return found
 
 
 def split(script: str) -> Iterator[str]:

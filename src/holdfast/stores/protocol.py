@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from holdfast.domain.breakers import BreakerSeen, Holding, Strike
+from holdfast.domain.health.vitals import Patience, Vitals
 from holdfast.domain.job import (
     Attempt,
     Claimed,
@@ -235,6 +236,11 @@ class Store(Protocol):
 
     async def circumstances(self, job_id: UUID) -> Circumstances | None:
         """What may keep this job from running, as of one moment."""
+
+    async def vitals(self, patience: Patience) -> Vitals:
+        """How the database is, read in bounded steps that change nothing, by a store that need not
+        be open. It raises what says that the database can't be reached; a part that can't be read
+        is left out, and named."""
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float

@@ -10,7 +10,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import unused_port
 
-from holdfast import ConfigurationError, Holdfast, SchemaMismatch, StoreUnavailable
+from holdfast import (
+    Check,
+    ConfigurationError,
+    Holdfast,
+    SchemaMismatch,
+    Severity,
+    StoreUnavailable,
+)
 from holdfast.salesforce import Salesforce
 from holdfast.seam import Seam
 from holdfast.stores.salesforce import SalesforceStore
@@ -123,3 +130,14 @@ async def test_an_organisation_without_the_fields_is_refused() -> None:
 def test_an_address_without_a_client_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="client_id:client_secret"):
         Holdfast(url)
+
+
+async def test_an_examination_tells_whether_the_organisation_answers(bench: Bench) -> None:
+    found = await Holdfast(bench.url).examine()
+    assert [(each.code, each.severity) for each in found.findings] == [
+        (Check.REACHABLE, Severity.OK)
+    ]
+    url = f"salesforce+http://id:hidden-secret@127.0.0.1:{unused_port()}"
+    found = await Holdfast(url).examine()
+    assert (found.findings[0].code, found.exit_code) == (Check.REACHABLE, 2)
+    assert "hidden-secret" not in repr(found)

@@ -17,7 +17,7 @@ _RECORD = "INSERT INTO holdfast.schema_version (version, name) VALUES ($1, $2)"
 async def check(connection: Any, address: str) -> None:
     """Accept the version of this code, and the next one: old workers outlive a migration."""
     ours = steps("postgres")[-1].version
-    theirs = await _version(connection)
+    theirs = await version_of(connection)
     if theirs in (ours, ours + 1):
         return
     if theirs == 0:
@@ -36,7 +36,7 @@ async def check(connection: Any, address: str) -> None:
 async def migrate(connection: Any) -> list[str]:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
-        version = await _version(connection)
+        version = await version_of(connection)
         missing = [step for step in steps("postgres") if step.version > version]
         for step in missing:
             await connection.execute(step.sql)
@@ -44,7 +44,7 @@ async def migrate(connection: Any) -> list[str]:
     return [f"{step.version:04d}_{step.name}" for step in missing]
 
 
-async def _version(connection: Any) -> int:
+async def version_of(connection: Any) -> int:
     if not await connection.fetchval(_KNOWN):
         return 0
     version: int = await connection.fetchval(_VERSION)

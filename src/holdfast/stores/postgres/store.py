@@ -9,6 +9,7 @@ from uuid import UUID
 
 from holdfast.domain.breakers import BreakerSeen, Holding, Strike
 from holdfast.domain.errors import DuplicateJob, StoreRefused
+from holdfast.domain.health.vitals import Patience, Vitals
 from holdfast.domain.job import (
     Attempt,
     Claimed,
@@ -43,6 +44,7 @@ from holdfast.stores.postgres.claims import Claimer
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.enqueues import Enqueuer
 from holdfast.stores.postgres.foreign import ForeignEnqueuer, PostgresEnrolled
+from holdfast.stores.postgres.health import Examiner
 from holdfast.stores.postgres.pages import PLANNED, fetch_page
 from holdfast.stores.postgres.presence import Surroundings, greeting, to_worker
 from holdfast.stores.postgres.reclaims import reclaim
@@ -56,7 +58,7 @@ from holdfast.wakeups.protocol import Heard
 
 
 def _load_statements() -> dict[str, Statement]:
-    files = ("jobs", "reads", "upkeep", "workers", "holds", "pulse")
+    files = ("jobs", "reads", "upkeep", "workers", "holds", "health", "pulse")
     text = "\n".join(read_sql("postgres", f"{name}.sql") for name in files)
     for part in ("lanes", "reclaiming", "ending", "every_job"):
         text = text.replace(f"{{{part}}}", read_sql("postgres", f"{part}.sql").strip())
@@ -83,6 +85,7 @@ class PostgresStore:
         self._foreign_enqueuer = ForeignEnqueuer(STATEMENTS)
         self._settler = Settler(STATEMENTS, retention)
         self._surroundings = Surroundings(STATEMENTS)
+        self._examiner = Examiner(self._connections, STATEMENTS, seam, retention, self._notify)
 
     async def open(self) -> None:
         await self._connections.run(lambda connection: schema.check(connection, self.address))
@@ -273,6 +276,9 @@ class PostgresStore:
         return await self._connections.run(
             lambda connection: self._surroundings.read(connection, job_id)
         )
+
+    async def vitals(self, patience: Patience) -> Vitals:
+        return await self._examiner.read(patience)
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float

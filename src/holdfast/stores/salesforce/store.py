@@ -14,6 +14,7 @@ from uuid import UUID
 
 from holdfast.domain.breakers import BreakerSeen, Holding, Strike
 from holdfast.domain.errors import ConfigurationError, SchemaMismatch
+from holdfast.domain.health.vitals import Patience, Vitals
 from holdfast.domain.job import (
     Attempt,
     Claimed,
@@ -54,6 +55,7 @@ class SalesforceStore:
     """
 
     def __init__(self, url: str, seam: Seam, *, max_attempts: int) -> None:
+        self._seam = seam
         self._salesforce = Salesforce(url, seam)
         self._records = Records(self._salesforce)
         self._settling = leasing.Settling(self._records)
@@ -209,6 +211,13 @@ class SalesforceStore:
 
     async def circumstances(self, job_id: UUID) -> Circumstances | None:
         raise _missing("an answer to why a job waits", "it does not know its workers")
+
+    async def vitals(self, patience: Patience) -> Vitals:
+        """Only that it answers, and has all its fields: `open` refuses what has not."""
+        began = self._seam.monotonic()
+        await self.open()
+        seconds = self._seam.monotonic() - began
+        return Vitals(product=f"Salesforce at {self._salesforce.host}", answer_seconds=seconds)
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float

@@ -49,7 +49,7 @@ class Database:
         self.retention = retention
         self.steps_taken: list[str] = []
         self._seam = seam
-        self._synchronous = _SYNCHRONOUS[synchronous.upper()]
+        self.synchronous = synchronous.upper()
 
     def connect_writer(self) -> sqlite3.Connection:
         connection = self._connect()
@@ -115,7 +115,7 @@ class Database:
         try:
             connection.execute(_BUSY_TIMEOUT)
             _switch_to_wal(connection)
-            connection.execute(self._synchronous)
+            connection.execute(_SYNCHRONOUS[self.synchronous])
             connection.execute(_CHECKPOINT)
             self.steps_taken = self._migrate(connection)
         except sqlite3.DatabaseError as error:
@@ -150,9 +150,7 @@ class Database:
         return [f"{step.version:04}_{step.name}" for step in missing]
 
     def _version(self, connection: sqlite3.Connection, newest: int) -> int:
-        if not connection.execute(_SQL["versions_exist"].sql).fetchone()[0]:
-            return 0
-        version: int = connection.execute(_SQL["version"].sql).fetchone()[0]
+        version = version_of(connection)
         if version > newest + 1:
             raise SchemaMismatch(
                 f"the schema of {self.path} has version {version}, this code knows {newest} and"
@@ -165,6 +163,13 @@ class Database:
             connection.execute(statement)
         applied = {"version": step.version, "name": step.name, "applied_at": self.now()}
         connection.execute(_SQL["applied"].sql, applied)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    if not connection.execute(_SQL["versions_exist"].sql).fetchone()[0]:
+        return 0
+    version: int = connection.execute(_SQL["version"].sql).fetchone()[0]
+    return version
 
 
 def _errorname(error: Exception) -> str:

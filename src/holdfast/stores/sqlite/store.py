@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
 from holdfast.domain.breakers import BreakerSeen, Holding, Strike
 from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.health.vitals import Patience, Vitals
 from holdfast.domain.job import (
     Attempt,
     Claimed,
@@ -36,6 +39,7 @@ from holdfast.stores.foreign import Driver
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
 from holdfast.stores.sqlite import (
     enqueueing,
+    health,
     holds,
     interventions,
     leasing,
@@ -248,6 +252,17 @@ class SqliteStore:
     async def circumstances(self, job_id: UUID) -> Circumstances | None:
         now = self._database.now()
         return await self._read(lambda connection: presence.circumstances(connection, job_id, now))
+
+    async def vitals(self, patience: Patience) -> Vitals:
+        wakeups = await health.try_wakeup(self._signals, self._seam)
+        examiner = health.Examiner(self._database, self._seam, patience)
+        thread = self._seam.threads("holdfast-examiner", 1)
+        try:
+            return await asyncio.wrap_future(thread.submit(partial(examiner.read, wakeups)))
+        except Exception as error:
+            raise self._database.translated(error) from error
+        finally:
+            thread.close()
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float

@@ -1,0 +1,67 @@
+"""An examination, as people read it: 80 columns wide, the worst first."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from rich.text import Text
+
+from holdfast.cli.display import console
+from holdfast.domain.health.findings import Examination, Finding, Severity
+from holdfast.observability.logs import masked, one_line
+
+COLUMNS: Final = 80
+# Words, so that they tell the same without colours.
+MARKS: Final = {
+    Severity.CRITICAL: ("CRITICAL", "bold red"),
+    Severity.WARNING: ("WARNING", "yellow"),
+    Severity.INFO: ("info", "cyan"),
+    Severity.OK: ("ok", "green"),
+}
+MARGIN: Final = max(len(word) for word, _ in MARKS.values()) + 1
+INDENT: Final = " " * MARGIN
+
+
+def print_report(found: Examination) -> None:
+    out = console()
+    counts = Counter(finding.severity for finding in found.findings)
+    lines = [
+        Text(one_line(found.database), "bold"),
+        Text(", ".join(f"{counts[each]} {each}" for each in MARKS if counts[each])),
+    ]
+    before = None
+    for finding in found.findings:
+        # What is fine stands line by line, all else apart.
+        if finding.severity is not Severity.OK or before is not Severity.OK:
+            lines.append(Text())
+        lines += _lines(finding)
+        before = finding.severity
+    for line in lines:
+        out.print(line, soft_wrap=True)
+
+
+def _lines(finding: Finding) -> Iterator[Text]:
+    word, style = MARKS[finding.severity]
+    first, *others = _wrapped(f"{finding.code}: {finding.sentence}")
+    yield Text.assemble((f"{word:<{MARGIN}}", style), first)
+    for line in others:
+        yield Text(f"{INDENT}{line}")
+    if finding.advice:
+        for line in _wrapped(f"-> {finding.advice}" + (":" if finding.command else "")):
+            yield Text(f"{INDENT}{line}")
+    if finding.command:
+        # In one piece, however long: it is to be pasted.
+        yield Text(f"{INDENT}   {one_line(finding.command)}", "bold")
+
+
+def _wrapped(text: str) -> list[str]:
+    hanging = "   " if text.startswith("->") else ""
+    return textwrap.wrap(
+        one_line(masked(text)),
+        COLUMNS - MARGIN,
+        subsequent_indent=hanging,
+        break_on_hyphens=False,
+    )

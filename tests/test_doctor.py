@@ -1,0 +1,337 @@
+"""`hf.examine` and `holdfast doctor`: what both stores have, and how it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Check, Holdfast, Severity
+from holdfast.cli.main import run
+from holdfast.domain.health.judging import judge
+from holdfast.domain.health.vitals import Holder, Holders, LeftHistory, Patience, Vitals
+from holdfast.domain.health.words import without_values
+from holdfast.domain.limits import HISTORY_REST_BYTES_MAX
+from holdfast.domain.workers import Load
+from holdfast.stores.migrations import steps
+from holdfast.testing.conformance.seeing import worker
+from tests.promises.stage import Stage, both_stores
+from tests.support.examining import (
+    SHELL,
+    look,
+    of,
+    paste,
+    surroundings,
+    the,
+)
+from tests.support.processes import wait_until
+from tests.support.running import execute
+from tests.support.terminal import Terminal
+
+ROOT = Path(__file__).parent.parent
+NEWEST = steps("postgres")[-1].version
+
+
+@pytest.fixture
+async def stage(store_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(store_url, tmp_path)
+    yield made
+    await made.close()
+
+
+@both_stores
+async def test_an_old_schema_is_found_and_left_alone(store_url: str) -> None:
+    await Holdfast(store_url).migrate()
+    await execute(store_url, f"DELETE FROM schema_version WHERE version = {NEWEST}")
+    for _ in range(2):
+        found = await Holdfast(store_url).examine()
+        finding = the(found, Check.SCHEMA)
+        assert finding.severity is Severity.CRITICAL
+        assert finding.sentence == (
+            f"the schema has version {NEWEST - 1}, this code needs {NEWEST}"
+        )
+        assert finding.command == "holdfast migrate MODULE:NAME"
+    # What does not depend on it is told all the same.
+    assert the(found, Check.INDEXES).severity is Severity.OK
+    assert of(found, Check.WORKERS) == []
+
+
+@both_stores
+@pytest.mark.parametrize(
+    ("newer", "severity"), [(1, Severity.INFO), (2, Severity.CRITICAL)], ids=["next", "far"]
+)
+async def test_a_schema_of_the_future(store_url: str, newer: int, severity: Severity) -> None:
+    await Holdfast(store_url).migrate()
+    version = NEWEST + newer
+    await execute(
+        store_url,
+        f"INSERT INTO schema_version VALUES ({version}, 'any', "
+        + ("0)" if store_url.startswith("sqlite") else "now())"),
+    )
+    finding = await look(Holdfast(store_url), Check.SCHEMA)
+    assert finding.severity is severity
+    assert finding.sentence.startswith(f"the schema has version {version}, this code knows")
+    assert finding.advice == "upgrade holdfast here"
+
+
+@both_stores
+@pytest.mark.parametrize("index", ["jobs_expiring", "history_tenant"])
+async def test_an_index_that_is_missing_can_be_made_by_the_advice(
+    hf: Holdfast, store_url: str, index: str
+) -> None:
+    await execute(store_url, f"DROP INDEX {index}")
+    finding = await look(hf, Check.INDEXES)
+    assert finding.severity is Severity.CRITICAL
+    assert finding.sentence.startswith(f"the index {index} is missing")
+    await paste(store_url, finding.command)
+    assert (await look(hf, Check.INDEXES)).severity is Severity.OK
+
+
+@both_stores
+async def test_no_worker_at_all(hf: Holdfast) -> None:
+    finding = await look(hf, Check.WORKERS)
+    assert (finding.severity, finding.sentence) == (Severity.INFO, "there is no worker")
+
+
+@both_stores
+async def test_the_stuck_lease_of_a_killed_worker_and_the_worker_itself(stage: Stage) -> None:
+    await stage.hf.migrate()
+    killed = stage.worker()
+    job = await stage.jobs.gated.enqueue("go")
+    await stage.noted("start", job.id)
+
+    async def there() -> bool:
+        return bool(await stage.hf.workers())
+
+    await wait_until(there, "a worker")
+    (seen,) = await stage.hf.workers()
+    killed.kill()
+    found = await stage.hf.examine()
+
+    async def stuck() -> bool:
+        nonlocal found
+        found = await stage.hf.examine()
+        (lost,) = of(found, Check.WORKERS)
+        return the(found, Check.LEASES).severity is not Severity.OK and bool(lost.facts["lost"])
+
+    await wait_until(stuck, lambda: f"stuck: {found}")
+    leases, workers = the(found, Check.LEASES), the(found, Check.WORKERS)
+    assert leases.severity is Severity.CRITICAL
+    assert leases.sentence.startswith("1 lease ran out and nobody took the job back, for up to ")
+    assert leases.sentence.endswith(f"; held by {seen.id}")
+    assert leases.advice == "start a worker: it takes them back within seconds"
+    assert workers.severity is Severity.WARNING
+    assert workers.sentence.startswith(f"1 worker went without a word, last seen: {seen.id} (")
+
+
+@both_stores
+async def test_a_queue_with_due_jobs_and_no_worker(hf: Holdfast) -> None:
+    @hf.job(queue="big mail")
+    async def send() -> None: ...
+
+    await hf.enqueue_many([send.call(), send.call()])
+    await send.options(queue="later", delay_seconds=600).enqueue()
+    await (await hf._store()).greet(worker(queues={"images": None}), Load())
+    finding = await look(hf, Check.QUEUES)
+    assert finding.severity is Severity.CRITICAL
+    assert finding.sentence.startswith(
+        "no live worker serves queue big mail, where 2 jobs wait, the oldest for "
+    )
+    assert finding.command == "holdfast worker MODULE:NAME --queues 'big mail'"
+
+
+@both_stores
+async def test_a_waiting_name_that_no_live_worker_knows(hf: Holdfast) -> None:
+    @hf.job
+    async def renamed() -> None: ...
+
+    await renamed.enqueue()
+    store = await hf._store()
+    await store.greet(
+        worker(id="knows, serves another", queues={"a": None}, names=hf.names), Load()
+    )
+    await store.greet(worker(id="serves", queues=None, names=("send",)), Load())
+    finding = await look(hf, Check.NAMES)
+    assert finding.severity is Severity.CRITICAL
+    assert finding.sentence.startswith(
+        "no live worker of queue default knows the name renamed, which 1 job there has"
+    )
+    assert "aliases=['renamed']" in (finding.advice or "")
+
+
+@both_stores
+async def test_workers_of_different_versions(hf: Holdfast) -> None:
+    store = await hf._store()
+    for number, version in enumerate(("1.0", "1.1", "1.1")):
+        await store.greet(worker(id=f"worker {number}", version=version), Load())
+    finding = await look(hf, Check.VERSIONS)
+    assert finding.severity is Severity.WARNING
+    assert finding.sentence.endswith("run side by side: 1.0 (1), 1.1 (2)")
+
+
+@both_stores
+async def test_a_paused_queue_with_and_without_due_jobs(hf: Holdfast, store_url: str) -> None:
+    @hf.job(queue="mail")
+    async def send() -> None: ...
+
+    await hf.counts()
+    now = "0" if store_url.startswith("sqlite") else "'epoch'"
+    await execute(
+        store_url,
+        "INSERT INTO queues (name, paused_at, paused_by, paused_because)"
+        f" VALUES ('mail', {now}, 'Ada', 'the provider is down')",
+    )
+    idle = await look(hf, Check.PAUSED)
+    assert idle.severity is Severity.INFO
+    await send.enqueue()
+    found = await hf.examine()
+    finding = the(found, Check.PAUSED)
+    assert finding.severity is Severity.WARNING
+    assert re.match(
+        r"queue mail is paused by Ada \(the provider is down\) since 1970-01-01T00:00:00\.000Z"
+        r" \(\d+ d ago\): 1 due job waits$",
+        finding.sentence,
+    )
+    assert finding.command == "holdfast queues resume mail --app MODULE:NAME"
+    # It waits for whoever paused it, not for a worker.
+    assert the(found, Check.QUEUES).severity is Severity.OK
+
+
+@both_stores
+async def test_an_open_breaker(hf: Holdfast, store_url: str) -> None:
+    await hf.counts()
+    now = "0" if store_url.startswith("sqlite") else "'epoch'"
+    await execute(
+        store_url,
+        "INSERT INTO breakers (key, window_seconds, probe_seconds, opened_at, opened_because,"
+        f" changed_at) VALUES ('gateway', 60, 30, {now}, 'GW_5XX', {now})",
+    )
+    finding = await look(hf, Check.BREAKERS)
+    assert finding.severity is Severity.WARNING
+    assert finding.sentence.startswith("breaker gateway was opened (GW_5XX) at 1970-01-01T")
+    assert finding.sentence.endswith("and holds 0 jobs")
+
+
+async def test_jobs_without_a_time_out(local_hf: Holdfast) -> None:
+    @local_hf.job(timeout_seconds=5)
+    async def bounded() -> None: ...
+
+    assert (await look(local_hf, Check.TIMEOUTS)).severity is Severity.OK
+
+    @local_hf.job
+    async def endless() -> None: ...
+
+    finding = await look(local_hf, Check.TIMEOUTS)
+    assert finding.severity is Severity.INFO
+    assert finding.sentence.endswith("never answers: endless")
+
+
+@both_stores
+async def test_ended_jobs_that_upkeep_has_left(hf: Holdfast, store_url: str) -> None:
+    @hf.job
+    async def send() -> None: ...
+
+    await send.enqueue()
+    await execute(store_url, "UPDATE jobs SET state = 'canceled', finished_at = run_at")
+    finding = await look(hf, Check.HISTORY)
+    assert finding.severity is Severity.WARNING
+    assert finding.sentence.startswith("1 ended job still among the live ones")
+    await (await hf._store()).tidy(10)
+    assert (await look(hf, Check.HISTORY)).severity is Severity.OK
+
+
+@pytest.mark.parametrize(
+    ("harm", "code"),
+    [(None, 0), ("PRAGMA journal_mode = DELETE", 1), ("DROP INDEX jobs_expiring", 2)],
+    ids=["fine", "warning", "critical"],
+)
+def test_the_exit_code_tells_how_bad_it_is(
+    local_url: str, harm: str | None, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["migrate", "--database", local_url]) == 0
+    if harm:
+        asyncio.run(execute(local_url, harm))
+    capsys.readouterr()
+    assert run(["doctor", "--database", local_url]) == code
+    first = capsys.readouterr().out.splitlines()[3]
+    assert first.startswith(["info     workers", "WARNING  journal", "CRITICAL indexes"][code])
+    assert run(["doctor", "--database", local_url, "--json"]) == code
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["exit_code"] == code
+    assert whole["severity"] == whole["findings"][0]["severity"]
+    assert set(whole["findings"][0]) == {
+        "code", "severity", "sentence", "advice", "command", "facts",
+    }  # fmt: skip
+
+
+APP = """
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+@hf.job
+async def endless_and_with_a_name_that_is_long_enough_to_be_wrapped(): ...
+"""
+
+
+async def test_the_report_is_for_a_terminal_of_80_columns(local_url: str, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    await Holdfast(local_url).migrate()
+    await execute(local_url, "DROP INDEX jobs_expiring")
+    words = [*SHELL, "doctor", "app:hf"]
+    terminal = Terminal(words, tmp_path, surroundings(local_url))
+    text = await asyncio.to_thread(terminal.read_all)
+    assert terminal.end() == 2
+    assert "\x1b[1;31mCRITICAL" in text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "")
+    lines = plain.splitlines()
+    # Only what is to be pasted is left in one piece.
+    assert [line[9:31] for line in lines[1:] if len(line) > 80] == ["   CREATE INDEX jobs_e"]
+    marks = [line.split()[0] for line in lines[1:] if line[:1].isalpha()]
+    assert marks == sorted(marks, key=["CRITICAL", "WARNING", "info", "ok"].index)
+    assert "            holdfast worker app:hf" in lines
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("SELECT  'a''b', E'it\\'s', x'ff'\n FROM t1", "SELECT ?, ?, ? FROM t1"),
+        ("WHERE id = 4711 AND f = 1.5e3 AND g = $1", "WHERE id = ? AND f = ? AND g = $1"),
+        ("DO $tag$ secret $tag$; SELECT $$ x", "DO ?; SELECT ?"),
+        ("SELECT /* key: hunter2 */ 1 -- hunter2", "SELECT ?"),
+        ("SELECT 1 /* a /* b */ hunter2 */ FROM t", "SELECT ? FROM t"),
+        ("SELECT 1 /* hunter2", "SELECT ?"),
+        ('SELECT "it\'s a name" FROM "t 2"', 'SELECT "it\'s a name" FROM "t 2"'),
+        ("INSERT INTO t VALUES ('cut off in the mid", "INSERT INTO t VALUES (?"),
+        ("SELECT " + "a, " * 100, "SELECT " + ("a, " * 100)[:192] + "…"),
+    ],
+)
+def test_statements_of_others_are_shown_without_values(sql: str, shown: str) -> None:
+    assert without_values(sql) == shown
+
+
+def holder(age_seconds: float) -> Vitals:
+    held = Holder(kind="process", id="7", age_seconds=age_seconds)
+    return Vitals(
+        product="",
+        answer_seconds=0.0,
+        holders=Holders(holders=[held], hidden=0, user="ada"),
+        history=LeftHistory(rest_bytes=HISTORY_REST_BYTES_MAX + 1),
+    )
+
+
+def test_a_transaction_becomes_critical_with_its_age_and_a_large_rest_is_told() -> None:
+    patience = Patience(transaction_seconds=300.0, stuck_seconds=20.0)
+    for age_seconds, severity in ((301, Severity.WARNING), (3601, Severity.CRITICAL)):
+        found = {each.code: each for each in judge(holder(age_seconds), patience)}
+        assert found[Check.VACUUM].severity is severity
+    assert found[Check.HISTORY].sentence.startswith("holdfast.history_rest has 512 MB")
+
+
+def test_the_reference_lists_every_check() -> None:
+    page = (ROOT / "docs/reference/doctor.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## `(\w+)`$", page, re.MULTILINE) == [str(each) for each in Check]
