@@ -40,9 +40,13 @@ class Look:
     """Asks the database at most every few seconds, however often it is scraped."""
 
     def __init__(
-        self, read: Callable[[], Awaitable[DatabaseSeen]], clock: Callable[[], float]
+        self,
+        read: Callable[[], Awaitable[DatabaseSeen]],
+        clock: Callable[[], float],
+        seconds_max: float = LOOK_SECONDS_MAX,
     ) -> None:
         self._read = read
+        self._seconds_max = seconds_max
         self._clock = clock
         self._seen: tuple[float, DatabaseSeen] | None = None
 
@@ -54,7 +58,7 @@ class Look:
 
     async def _ask(self) -> DatabaseSeen:
         try:
-            async with asyncio.timeout(LOOK_SECONDS_MAX):
+            async with asyncio.timeout(self._seconds_max):
                 return await self._read()
         except ConfigurationError:
             return DatabaseSeen(up=None)

@@ -118,7 +118,8 @@ class _Server:
         self._metrics = metrics
         self._expose = expose
         self._close_store = close
-        self._talking: set[asyncio.Task[Any] | None] = set()
+        self._answering: set[asyncio.Task[Any]] = set()
+        self._hearing: set[asyncio.Task[Any]] = set()
 
     async def open(self, host: str, port: int, path: str) -> None:
         try:
@@ -133,38 +134,42 @@ class _Server:
         logs.event(INFO, "metrics", f"served on http://{host}:{port}/metrics")
 
     async def close(self) -> None:
-        """End at once with what Prometheus asks, but hear the last words of other processes."""
+        """Leave scrapes unanswered, but hear the last words of other processes."""
         for server in self._servers:
             server.close()
-        talking = [task for task in self._talking if task is not None]
-        if talking:
-            await asyncio.wait(talking, timeout=END_SECONDS_MAX)
-        for task in talking:
+        for task in self._answering:
             task.cancel()
-        await asyncio.gather(*talking, return_exceptions=True)
+        if self._hearing:
+            await asyncio.wait(self._hearing, timeout=END_SECONDS_MAX)
+        for task in self._hearing:
+            task.cancel()
+        if talking := self._answering | self._hearing:
+            await asyncio.wait(talking)
         await self._close_store()
 
     async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Add up what a process counts; what it measures is of interest as long as it is there."""
         measured: dict[str, float] = {}
-        with _noted(self._talking), self._metrics.measuring(lambda: measured), suppress(ValueError):
+        with (
+            _connection(writer, self._hearing),
+            self._metrics.measuring(lambda: measured),
+            suppress(ValueError),  # a report that was cut off with its process
+        ):
             while line := await reader.readline():
                 report = _DECODER.decode(line)
                 self._metrics.add(report)
                 measured = report.gauges
-        writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with (
-            _noted(self._talking),
-            suppress(OSError, TimeoutError, EOFError, asyncio.LimitOverrunError),
+            _connection(writer, self._answering),
+            suppress(TimeoutError, EOFError, asyncio.LimitOverrunError),
         ):
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
                 method, target, *_ = [*head.decode("latin-1").split(" ", 2), ""]
                 writer.write(await self._response(method, target.partition("?")[0]))
                 await writer.drain()
-        writer.close()
 
     async def _response(self, method: str, path: str) -> bytes:
         if method not in ("GET", "HEAD"):
@@ -176,14 +181,17 @@ class _Server:
 
 
 @contextmanager
-def _noted(tasks: set[asyncio.Task[Any] | None]) -> Iterator[None]:
-    """Keep this connection's task where `close` finds it, for as long as it runs."""
+def _connection(writer: asyncio.StreamWriter, tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
+    """Keep this connection's task where it can be cancelled, which is no error of its own."""
     task = asyncio.current_task()
+    assert task is not None
     tasks.add(task)
     try:
-        yield
+        with suppress(OSError, asyncio.CancelledError):
+            yield
     finally:
         tasks.discard(task)
+        writer.close()
 
 
 def _response(
