@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
-from opentelemetry.trace import SpanKind, StatusCode, TraceFlags
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode, TraceFlags
 
 from holdfast import BadArguments, Context, Holdfast, Permanent, Retry, Snooze, State
 from holdfast.domain.job import Claimed, Settlement
@@ -70,13 +70,18 @@ def spans() -> Iterator[Spans]:
         yield Spans(exporter)
 
 
-def span_id(span: ReadableSpan | None) -> int:
-    assert span is not None
-    return span.get_span_context().span_id
+def identity(span: ReadableSpan) -> SpanContext:
+    found = span.get_span_context()
+    assert found is not None
+    return found
+
+
+def span_id(span: ReadableSpan) -> int:
+    return identity(span).span_id
 
 
 def trace_id(span: ReadableSpan) -> int:
-    return span.get_span_context().trace_id
+    return identity(span).trace_id
 
 
 def parent_id(span: ReadableSpan) -> int | None:
@@ -115,7 +120,7 @@ async def test_one_trace_goes_from_the_enqueue_across_all_attempts(
         [span_id(second)],
     ]
     written = (await hf.get(job.id)).trace
-    flags = enqueue.get_span_context().trace_flags
+    flags = identity(enqueue).trace_flags
     assert written == f"00-{trace_id(enqueue):032x}-{span_id(enqueue):016x}-{flags:02x}"
     assert (enqueue.name, first.name) == ("enqueue mail", "process mail")
     assert enqueue.attributes == {
