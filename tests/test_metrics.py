@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -351,6 +352,23 @@ def test_what_other_processes_counted_is_added_up() -> None:
     assert told.value("holdfast_jobs_total", name="new") == 1
     assert told.value("holdfast_processing_duration_ms_sum") == 1 + 7 + 8
     assert told.value("holdfast_settle_lag_seconds_count") == 3
+
+
+def test_threads_that_count_at_the_same_time_lose_nothing() -> None:
+    metrics, more = Metrics(), Metrics()
+    settle(more)
+    report = more.snapshot()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            threads.submit(lambda: [settle(metrics) for _ in range(3000)])
+            threads.submit(lambda: [metrics.add(report) for _ in range(3000)])
+    finally:
+        sys.setswitchinterval(before)
+    told = Scraped(expose(metrics.snapshot(), DatabaseSeen()))
+    assert told.value("holdfast_jobs_total") == 6000
+    assert told.value("holdfast_processing_duration_ms_count") == 6000
 
 
 def test_the_page_lists_exactly_the_metrics_that_there_are() -> None:

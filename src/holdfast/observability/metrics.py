@@ -7,6 +7,7 @@ under "other".
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -152,7 +153,6 @@ METRICS: Final = (*COUNTED, *MEASURED, *SEEN)
 # What did not run to an end of its own says nothing of how long the handler takes.
 _UNTIMED: Final = frozenset({"released", "canceled"})
 _ATTEMPTS: Final = {number: str(number) for number in range(1, ATTEMPTS_SHOWN_MAX)}
-_UNLABELLED: Final = tuple(metric for metric in COUNTED if not metric.labels)
 
 
 class Series(NamedTuple):
@@ -193,22 +193,24 @@ def _difference(values: list[float], earlier: list[float] | None) -> list[float]
 
 
 class Metrics:
-    """Counts from when `counting` is set. Its methods are called on one event loop; `snapshot` may
-    be asked from any thread: each step there is one operation on a dict or a list."""
+    """Counts from when `counting` is set. Any thread may call it: jobs are enqueued on one, run on
+    another, and shown by a third. Each call takes the lock once."""
 
     def __init__(self) -> None:
         self.counting = False
-        self._counts: dict[Series, int] = {}
+        self._lock = threading.Lock()
+        self._counts: dict[Series, list[int]] = {}  # a list of one, which is counted up in place
         self._histograms: dict[Series, list[float]] = {}
         self._pairs: dict[tuple[str, str], tuple[str, str]] = {}
         self._readers: list[Callable[[], Mapping[str, float]]] = []
-        for metric in _UNLABELLED:
-            self._histogram(metric, ())
+        self._ends: dict[tuple[str, str, str], tuple[list[int], list[float] | None]] = {}
+        self._lags = self._histogram(SETTLE_LAG, ())
 
     def enqueued(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
-        for job, receipt in zip(jobs, receipts, strict=True):
-            if receipt.created:
-                self._add(ENQUEUED, self._pair(job.queue, job.name))
+        with self._lock:
+            for job, receipt in zip(jobs, receipts, strict=True):
+                if receipt.created:
+                    self._add(ENQUEUED, self._pair(job.queue, job.name))
 
     def settled(
         self,
@@ -218,13 +220,29 @@ class Metrics:
         duration_ms: float,
         lag_seconds: float,
     ) -> None:
+        end = (job.queue, job.name, outcome)
+        with self._lock:
+            count, durations = self._ends.get(end) or self._resolve(*end)
+            count[0] += 1
+            _observe(SETTLE_LAG.buckets, self._lags, lag_seconds)
+            if durations is not None:
+                _observe(DURATION.buckets, durations, duration_ms)
+            if outcome != "succeeded":
+                self._add_trouble(job, settlement, outcome)
+
+    def _resolve(self, queue: str, name: str, outcome: str) -> tuple[list[int], list[float] | None]:
+        """Look up once what every such end adds to."""
+        pair = self._pair(queue, name)
+        found = (
+            self._count(JOBS, (*pair, outcome)),
+            None if outcome in _UNTIMED else self._histogram(DURATION, pair),
+        )
+        if pair == (queue, name):
+            self._ends[queue, name, outcome] = found
+        return found
+
+    def _add_trouble(self, job: Claimed, settlement: Settlement, outcome: str) -> None:
         pair = self._pair(job.queue, job.name)
-        self._add(JOBS, (*pair, outcome))
-        self._observe(SETTLE_LAG, (), lag_seconds)
-        if outcome not in _UNTIMED:
-            self._observe(DURATION, pair, duration_ms)
-        if outcome == "succeeded":
-            return
         if outcome == "retried":
             shown = _ATTEMPTS.get(job.attempt, f"{ATTEMPTS_SHOWN_MAX}+")
             self._add(RETRIES, (*pair, shown))
@@ -235,31 +253,38 @@ class Metrics:
 
     def lost(self, job: Claimed, canceled: bool) -> None:
         """Somebody canceled the job, or its lease was lost."""
-        pair = self._pair(job.queue, job.name)
-        self._add(JOBS, (*pair, "canceled" if canceled else "lost"))
-        if not canceled:
-            self._add(LOST, pair)
+        with self._lock:
+            pair = self._pair(job.queue, job.name)
+            self._add(JOBS, (*pair, "canceled" if canceled else "lost"))
+            if not canceled:
+                self._add(LOST, pair)
 
     def hung(self, job: Claimed) -> None:
-        self._add(HUNG, self._pair(job.queue, job.name))
+        with self._lock:
+            self._add(HUNG, self._pair(job.queue, job.name))
 
     def reclaimed(self, jobs: Sequence[Reclaimed]) -> None:
-        for job in jobs:
-            pair = self._pair(job.queue, job.name)
-            expired = job.error_code == "EXPIRED"
-            self._add(RECLAIMED, (*pair, (job.error_code or OTHER).lower()))
-            self._add(JOBS, (*pair, str(job.state) if job.state.ended else "reclaimed"))
-            if not expired:
-                self._add(CRASHES, pair)
-            if job.state in (State.FAILED, State.DEAD):
-                self._add(FAILED, (*pair, str(job.state)))
+        with self._lock:
+            for job in jobs:
+                self._add_reclaimed(job)
+
+    def _add_reclaimed(self, job: Reclaimed) -> None:
+        pair = self._pair(job.queue, job.name)
+        self._add(RECLAIMED, (*pair, (job.error_code or OTHER).lower()))
+        self._add(JOBS, (*pair, str(job.state) if job.state.ended else "reclaimed"))
+        if job.error_code != "EXPIRED":
+            self._add(CRASHES, pair)
+        if job.state in (State.FAILED, State.DEAD):
+            self._add(FAILED, (*pair, str(job.state)))
 
     def child_started(self, kind: Child) -> None:
-        self._add(CHILDREN_STARTED, (kind,))
-        self._add(CHILDREN_DIED, (kind,), 0)
+        with self._lock:
+            self._add(CHILDREN_STARTED, (kind,))
+            self._add(CHILDREN_DIED, (kind,), 0)
 
     def child_died(self, kind: Child) -> None:
-        self._add(CHILDREN_DIED, (kind,))
+        with self._lock:
+            self._add(CHILDREN_DIED, (kind,))
 
     @contextmanager
     def measuring(self, read: Callable[[], Mapping[str, float]]) -> Iterator[None]:
@@ -275,24 +300,21 @@ class Metrics:
         for read in self._readers.copy():
             for name, value in read().items():
                 gauges[name] = gauges.get(name, 0) + value
-        histograms = self._histograms.copy()
-        return Snapshot(
-            list(self._counts.copy().items()),
-            [(series, values.copy()) for series, values in histograms.items()],
-            gauges,
-        )
+        with self._lock:
+            return Snapshot(
+                [(series, count) for series, (count,) in self._counts.items()],
+                [(series, values.copy()) for series, values in self._histograms.items()],
+                gauges,
+            )
 
     def add(self, counted: Snapshot) -> None:
         """Take over what another process has counted."""
-        for series, count in counted.counts:
-            self._counts[series] = self._counts.get(series, 0) + count
-        for series, values in counted.histograms:
-            known = self._histograms.get(series)
-            self._histograms[series] = (
-                values
-                if known is None
-                else [value + more for value, more in zip(known, values, strict=True)]
-            )
+        with self._lock:
+            for series, count in counted.counts:
+                self._counts.setdefault(series, [0])[0] += count
+            for series, values in counted.histograms:
+                known = self._histograms.setdefault(series, [0.0] * len(values))
+                known[:] = [value + more for value, more in zip(known, values, strict=True)]
 
     def _pair(self, queue: str, name: str) -> tuple[str, str]:
         given = (queue, name)
@@ -310,17 +332,16 @@ class Metrics:
         return given
 
     def _add(self, metric: Metric, labels: Labels, count: int = 1) -> None:
-        series = Series(metric.name, labels)
-        self._counts[series] = self._counts.get(series, 0) + count
+        self._count(metric, labels)[0] += count
 
-    def _observe(self, metric: Metric, labels: Labels, value: float) -> None:
-        values = self._histograms.get(Series(metric.name, labels)) or self._histogram(
-            metric, labels
-        )
-        values[bisect_left(metric.buckets, value)] += 1
-        values[-1] += value
+    def _count(self, metric: Metric, labels: Labels) -> list[int]:
+        return self._counts.setdefault(Series(metric.name, labels), [0])
 
     def _histogram(self, metric: Metric, labels: Labels) -> list[float]:
-        values = [0.0] * (len(metric.buckets) + 2)
-        self._histograms[Series(metric.name, labels)] = values
-        return values
+        none = [0.0] * (len(metric.buckets) + 2)
+        return self._histograms.setdefault(Series(metric.name, labels), none)
+
+
+def _observe(buckets: tuple[float, ...], values: list[float], value: float) -> None:
+    values[bisect_left(buckets, value)] += 1
+    values[-1] += value
