@@ -16,6 +16,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
 from holdfast import Context, Holdfast, LeaseLost, Permanent, Retry, RetryAfter, Snooze, State
 from tests.support.processes import LOOK_SECONDS
 from tests.support.running import QUICK
@@ -23,12 +26,15 @@ from tests.support.running import QUICK
 BROKEN_IMPORT = "CHILD_JOBS_BROKEN_IMPORT"
 BROKEN_RESOURCE = "CHILD_JOBS_BROKEN_RESOURCE"
 BROKEN_SPEECH = "CHILD_JOBS_BROKEN_SPEECH"
+TRACED = "CHILD_JOBS_TRACED"
 IS_CHILD = "holdfast.worker.children.child" in sys.modules
 
 if IS_CHILD and BROKEN_IMPORT in os.environ:
     raise RuntimeError("this module can't be imported in a child")
 if IS_CHILD and BROKEN_SPEECH in os.environ:
     os.write(int(sys.argv[1]), b"\0\0\0\5hello")
+if IS_CHILD and TRACED in os.environ:
+    trace.set_tracer_provider(TracerProvider())
 
 hf = Holdfast(**QUICK, timeout_grace_seconds=0.3, lease_seconds=5)
 reused_twice = Holdfast(**QUICK, child_jobs_max=2)
@@ -96,6 +102,14 @@ def remember(name: str) -> str | None:
 @hf.job(executor="process")
 def enqueue_more() -> str:
     return str(follow_up.enqueue_sync().id)
+
+
+@hf.job(executor="process")
+def tell_trace() -> dict[str, str | None]:
+    """Say which span is the current one, and what another job gets from it."""
+    span = trace.get_current_span().get_span_context()
+    job = follow_up.enqueue_sync()
+    return {"current": f"{span.trace_id:032x} {span.span_id:016x}", "enqueued": job.trace}
 
 
 @hf.job(executor="process", timeout_seconds=20)

@@ -44,6 +44,8 @@ LEFT_OUT = (
     "tests/test_cli",
     "tests/test_demo",
     "tests/test_doctor",
+    "tests/test_deploy",
+    "tests/test_metrics_served",
     "tests/test_postgres_plans",
     "tests/test_soak",
     "tests/test_sqlite_plans",

@@ -58,6 +58,8 @@ def test_without_any_address_the_jobs_are_kept_in_the_working_directory(
         ({"concurrency": None}, "concurrency must be a int"),
         ({"renew_seconds": 16}, "at most half of lease_seconds"),
         ({"sqlite_synchronous": "OFF"}, "FULL or NORMAL"),
+        ({"metrics_port": -1}, "metrics_port must be 0 or more"),
+        ({"metrics_port": 65536}, "metrics_port must be at most 65535"),
         ({"history_kept_rules": "images"}, "is not a rule like"),
         ({"history_kept_seconds": 1e9}, "longer than ten years"),
     ],

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from holdfast import State
+from holdfast.observability.metrics import Metrics
 from holdfast.seam import Process as SeamProcess
 from holdfast.seam import Seam
+from holdfast.worker.events import Events
 from holdfast.worker.processes import Launch
 from holdfast.worker.supervisor import Supervisor
 from tests.promises.stage import Stage
@@ -157,6 +159,7 @@ async def test_a_signal_that_comes_while_a_process_starts_is_not_lost(
         grace_seconds=30,
         seam=seam,
         take_back=lambda *told: pytest.fail(f"a crash: {told}"),
+        events=Events(None, Metrics(), seam),
     )
     running = asyncio.create_task(supervisor.run())
     await asyncio.wait_for(seam.asked.wait(), WAIT_SECONDS)

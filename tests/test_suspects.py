@@ -17,10 +17,12 @@ import pytest
 from holdfast import Context, Holdfast, Job, Retry, State, WorkerHung
 from holdfast.domain.job import Claimed, Reclaimed
 from holdfast.maintenance.reclaiming import take_back
+from holdfast.observability.metrics import Metrics
 from holdfast.seam import Process as SeamProcess
 from holdfast.seam import Seam
 from holdfast.worker.alone import TRY_AGAIN_SECONDS, Suspects
 from holdfast.worker.claimer import Claimer
+from holdfast.worker.events import Events
 from holdfast.worker.processes import Launch
 from holdfast.worker.slots import Slots
 from holdfast.worker.watchdog import BLOCKED_CODE
@@ -382,6 +384,7 @@ class Starting:
             find_launch=lambda: Launch("tests.promises.app:hf"),
             run_here=self._run_here,
             take_back=self._take_back,
+            events=Events(None, Metrics(), self.machine),
             look=self._look_in_vain,
             died=lambda error: pytest.fail(f"died: {error!r}"),
             processes_max=4,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from logging import WARNING
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
@@ -43,8 +43,10 @@ from holdfast.domain.workers import WorkerSeen
 from holdfast.examining import STUCK_SWEEPS, examine
 from holdfast.loops import Loops
 from holdfast.maintenance.reclaiming import take_back
-from holdfast.observability import logs
+from holdfast.observability import logs, tracing
+from holdfast.observability.exposition import DatabaseSeen, Look, expose, load_client
 from holdfast.observability.logs import shown_url
+from holdfast.observability.metrics import Metrics
 from holdfast.seam import Seam
 from holdfast.settings import DEFAULT_URL, read_settings
 from holdfast.steering import Steering, check_id
@@ -55,6 +57,8 @@ from holdfast.tables import Tables
 from holdfast.transaction import transaction
 from holdfast.worker import resources
 from holdfast.worker.children.pool import make_children
+from holdfast.worker.events import Events
+from holdfast.worker.exposing import exposed
 from holdfast.worker.origin import check_not_loading
 from holdfast.worker.processes import Birth, Launch, find_launch
 from holdfast.worker.report import WorkerReport
@@ -84,6 +88,8 @@ class Holdfast(Steering):
         self._resources: dict[str, resources.ResourceFunction] = {}
         self._tables: list[Tables] = []
         self._loops = Loops(self._seam, self._open)
+        self._metrics = Metrics()
+        self._look = Look(self._see, self._seam.monotonic)
         self._folder = os.path.abspath("")  # a handler may go elsewhere; a relative file may not
         self._make_store()  # a bad URL is told at once
 
@@ -144,19 +150,21 @@ class Holdfast(Steering):
 
     async def enqueue_many(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
         """Enqueue all or none: in a transaction of its own, or in that of the given connection."""
-        jobs = self._new_jobs(calls)
-        if connection is None:
-            return await self._enqueue(jobs)
-        foreign = recognise_async(connection, "enqueue_sync or enqueue_many_sync")
-        return await self._enqueue_through(foreign, jobs)
+        with tracing.enqueuing() as span:
+            jobs = self._new_jobs(calls, span)
+            if connection is None:
+                return await self._enqueue(jobs)
+            foreign = recognise_async(connection, "enqueue_sync or enqueue_many_sync")
+            return await self._enqueue_through(foreign, jobs)
 
     def enqueue_many_sync(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
         """`enqueue_many` for code without an event loop."""
-        jobs = self._new_jobs(calls)
-        if connection is None:
-            return self._loops.run_sync(self._enqueue(jobs))
-        foreign = recognise_sync(connection, "await enqueue(...) or await enqueue_many(...)")
-        return run_now(self._enqueue_through(foreign, jobs))
+        with tracing.enqueuing() as span:
+            jobs = self._new_jobs(calls, span)
+            if connection is None:
+                return self._loops.run_sync(self._enqueue(jobs))
+            foreign = recognise_sync(connection, "await enqueue(...) or await enqueue_many(...)")
+            return run_now(self._enqueue_through(foreign, jobs))
 
     def tables(self, name: str, package: str) -> Tables:
         """Declare an application's own tables, which lie in the folder `sql` of its package.
@@ -239,6 +247,23 @@ class Holdfast(Steering):
     async def workers(self) -> Sequence[WorkerSeen]:
         """The workers that are there, and those that were lost lately."""
         return await (await self._store()).workers()
+
+    async def metrics(self) -> str:
+        """What this object counts and what its database holds, as Prometheus reads it.
+
+        Counting begins with the first call, or with a worker that serves metrics.
+        """
+        load_client()
+        self._metrics.counting = True
+        seen = await self._look.take()
+        return expose(self._metrics.snapshot(), seen)
+
+    async def _see(self) -> DatabaseSeen:
+        return DatabaseSeen(
+            queues=await self.queues(),
+            breakers=await self.breakers(),
+            workers=await self.workers(),
+        )
 
     async def why(self, job_id: UUID) -> Why:
         """Say why a job is not running: a code, a sentence, and the facts behind it."""
@@ -323,15 +348,22 @@ class Holdfast(Steering):
         options = ["--concurrency", str(slots.concurrency)]
         options += ["--queues", queues] if queues else []
         options += ["--until-empty"] if until_empty else []
-        supervisor = Supervisor(
-            launch=launch.with_options(*options),
-            count=processes,
-            until_empty=until_empty,
-            grace_seconds=self.settings.grace_seconds,
-            seam=self._seam,
-            take_back=self._take_back,
-        )
-        return await supervisor.run()
+        async with self._exposed(None) as metrics_socket:
+            supervisor = Supervisor(
+                launch=launch.with_options(*options).reporting_to(metrics_socket),
+                count=processes,
+                until_empty=until_empty,
+                grace_seconds=self.settings.grace_seconds,
+                seam=self._seam,
+                take_back=self._take_back,
+                events=Events(None, self._metrics, self._seam),
+            )
+            return await supervisor.run()
+
+    def _exposed(self, birth: Birth | None) -> AbstractAsyncContextManager[str | None]:
+        """Give metrics out, if somebody wants them; answer where processes report theirs."""
+        seam, settings = self._seam, self.settings
+        return exposed(self._metrics, self.metrics, self.close, settings, birth, seam)
 
     async def _take_back(self, worker_id: str, reason: str) -> Sequence[Reclaimed] | None:
         """Free what a worker had that died, on a connection for this moment. Without it the leases
@@ -378,17 +410,25 @@ class Holdfast(Steering):
         birth: Birth | None = None,
     ) -> WorkerReport:
         check_not_loading()
-        making = make_children(self, self._database, self._definitions, self.settings, self._seam)
-        async with making as children, resources.opened(self._resources) as made:
+        making = make_children(
+            self, self._database, self._definitions, self.settings, self._seam, self._metrics
+        )
+        async with (
+            self._exposed(birth) as metrics_socket,
+            making as children,
+            resources.opened(self._resources) as made,
+        ):
             worker = Worker(
                 birth=birth,
                 find_launch=lambda: launch or self._find_launch(),
+                metrics_socket=metrics_socket,
                 store=await self._store(),
                 make_keepers_store=self._make_store,
                 definitions=self._definitions,
                 resources=made,
                 settings=self.settings,
                 seam=self._seam,
+                metrics=self._metrics,
                 slots=slots,
                 children=children,
                 horizon_seconds=horizon_seconds,
@@ -448,19 +488,23 @@ class Holdfast(Steering):
         """Make an id for a job before it is enqueued: `resize.options(id=...)`."""
         return self._ids.make(int(self._seam.now().timestamp() * 1000))
 
-    def _new_jobs(self, calls: Sequence[Call]) -> list[NewJob]:
+    def _new_jobs(self, calls: Sequence[Call], span: tracing.Enqueuing) -> list[NewJob]:
         if len(calls) > ENQUEUE_BATCH_MAX:
             raise ConfigurationError(
                 f"{len(calls)} jobs in one call are more than {ENQUEUE_BATCH_MAX}"
             )
         kept_seconds = self.settings.keys_kept_seconds
-        return [call.new_job(self.new_id(), kept_seconds) for call in calls]
+        jobs = [call.new_job(self.new_id(), kept_seconds, span.trace) for call in calls]
+        span.tell(jobs)
+        return jobs
 
     async def _enqueue(self, jobs: Sequence[NewJob]) -> list[Job]:
         if not jobs:
             return []
         store = await self._store()
         receipts = await store.enqueue(jobs)
+        if self._metrics.counting:
+            self._metrics.enqueued(jobs, receipts)
         now = self._seam.now()
         return [
             job.enqueued(receipt.id, now) if receipt.created else await self.get(receipt.id)

@@ -126,7 +126,7 @@ class Call:
     options: Options
     arguments: bytes
 
-    def new_job(self, job_id: UUID, keys_kept_seconds: float) -> NewJob:
+    def new_job(self, job_id: UUID, keys_kept_seconds: float, trace: str | None = None) -> NewJob:
         chosen = self.options
         context = current_context.get()
         keyed = chosen.idempotency_key is not None
@@ -148,6 +148,7 @@ class Call:
             idempotency_key=chosen.idempotency_key,
             body_hash=codec.body_hash(name, self.arguments) if keyed else None,
             key_kept_seconds=keys_kept_seconds,
+            trace=trace,
         )
 
 

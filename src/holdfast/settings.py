@@ -14,6 +14,8 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.retention import DAY_SECONDS, Retention, parse_rules
 
 DEFAULT_URL = "sqlite:///holdfast.db"
+MAY_BE_ZERO = ("renew_seconds", "grace_seconds", "metrics_port")
+PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +40,25 @@ class Settings:
     result_bytes_max: int = limits.RESULT_BYTES_MAX
     pool_size: int = 4
     sqlite_synchronous: str = "FULL"
+    metrics_port: int = 0  # 0: no metrics are served
+    metrics_host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, str):
                 continue
-            least = 0.0 if field.name in ("renew_seconds", "grace_seconds") else 1e-3
+            least = 0.0 if field.name in MAY_BE_ZERO else 1e-3
             if not least <= value or math.isinf(value):
                 bound = "more than 0" if least else "0 or more"
                 raise ConfigurationError(f"{field.name} must be {bound}, not {value}")
         parse_rules(self.history_kept_rules)
         if self.history_kept_seconds > limits.HISTORY_SECONDS_MAX:
             raise ConfigurationError("history_kept_seconds is longer than ten years")
+        if self.metrics_port > PORT_MAX:
+            raise ConfigurationError(
+                f"metrics_port must be at most {PORT_MAX}, not {self.metrics_port}"
+            )
         if self.sqlite_synchronous not in ("FULL", "NORMAL"):
             raise ConfigurationError(
                 f"sqlite_synchronous must be FULL or NORMAL, not {self.sqlite_synchronous!r}"

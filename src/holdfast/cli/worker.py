@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +40,8 @@ LOOK_AT_PARENT_SECONDS = 1.0
 @click.option("--processes", type=click.IntRange(min=1), help="Workers to run and keep alive.")
 @click.option("--queues", metavar="A,B:10", help="Only these queues; B runs at most 10 at a time.")
 @click.option("--until-empty", is_flag=True, help="End when no job is running or due.")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve metrics there.")
+@click.option("--metrics-host", metavar="HOST", help="Default: 127.0.0.1.")
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "json", "text"]),
@@ -52,6 +55,8 @@ def worker(
     log_format: logs.Format | None,
     log_level: str,
     birth: str | None,
+    metrics_port: int | None,
+    metrics_host: str | None,
     **choices: Any,
 ) -> None:
     """Run the jobs of a Holdfast object until SIGTERM or Ctrl-C.
@@ -64,9 +69,11 @@ def worker(
       holdfast worker app:hf
       holdfast worker app:hf --processes 4 --concurrency 50 --queues mail,images:4
       holdfast worker app:hf --until-empty
+      holdfast worker app:hf --metrics-port 9464
     """
     born = msgspec.json.decode(birth, type=Birth) if birth else None
     found = _load(app, born)
+    _expose(found, metrics_port, metrics_host)
     # Logging that the user's module has set up stays, unless a format was asked for.
     if log_format or not logs.configured():
         logs.configure(log_format or "auto", log_level)
@@ -75,6 +82,13 @@ def worker(
         _run(_work(found, launch, born, choices), born)
     elif not run(found.run_processes(launch, processes, **choices)):
         raise click.ClickException("a worker process did not end well; the log says which")
+
+
+def _expose(app: Holdfast, port: int | None, host: str | None) -> None:
+    """Let what the command was told win over the settings."""
+    given = {"metrics_port": port, "metrics_host": host}
+    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    app.settings = replace(app.settings, **told)
 
 
 def _run(work: Coroutine[Any, Any, None], born: Birth | None) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from logging import ERROR, WARNING
 
 from holdfast.domain.errors import StoreRefused, StoreUnavailable
+from holdfast.domain.job import Reclaimed
 from holdfast.domain.limits import RECLAIM_BATCH_MAX, TIDY_ROWS_MAX
 from holdfast.maintenance.reclaiming import take_back_some
 from holdfast.observability import logs
@@ -21,7 +22,8 @@ TIDY_SECONDS = 300.0
 
 
 class Sweeper:
-    """`wake` is called when jobs are queued again, `suspects` with how many of them wait."""
+    """`wake` is called when jobs are queued again, `suspects` with how many of them wait,
+    `reclaimed` with what was taken back."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class Sweeper:
         queues: Sequence[str] | None,
         wake: Callable[[], None],
         suspects: Callable[[int], None],
+        reclaimed: Callable[[Sequence[Reclaimed]], None],
     ) -> None:
         self._store = store
         self._seam = seam
@@ -40,6 +43,7 @@ class Sweeper:
         self._queues = queues
         self._wake = wake
         self._suspects = suspects
+        self._reclaimed = reclaimed
         self._unknown: set[str] = set()
         self._booted_at = seam.monotonic()
         self._reclaim_at = self._booted_at
@@ -81,6 +85,7 @@ class Sweeper:
 
     async def reclaim(self) -> None:
         while reclaimed := await take_back_some(self._store):
+            self._reclaimed(reclaimed)
             self._wake()
             if len(reclaimed) < RECLAIM_BATCH_MAX:
                 return

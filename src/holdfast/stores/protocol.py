@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
 from holdfast.domain.breakers import BreakerSeen, Holding, Strike
@@ -74,6 +74,15 @@ class Enrolled(Protocol):
     async def settle(self, settlement: Settlement) -> bool:
         """Write the end; False means that the lease is no longer held, and then nothing of this
         transaction may be committed."""
+
+
+@runtime_checkable
+class Pooled(Protocol):
+    """A store that has a pool of connections."""
+
+    @property
+    def pool_use(self) -> tuple[int, int]:
+        """How many are in use, and how many there may be; may be asked from any thread."""
 
 
 class Store(Protocol):

@@ -9,6 +9,7 @@ from logging import WARNING
 from holdfast.backoff import Backoff
 from holdfast.observability import logs
 from holdfast.seam import Seam
+from holdfast.worker.events import Events
 from holdfast.worker.processes import Launch, ProcessGroup, TakeBack
 
 FALSE_STARTS_MAX = 2
@@ -30,6 +31,7 @@ class Suspects:
         find_launch: Callable[[], Launch | None],
         run_here: Callable[[], None],
         take_back: TakeBack,
+        events: Events,
         look: Callable[[], Awaitable[None]],
         died: Callable[[BaseException], None],
         processes_max: int,
@@ -44,7 +46,7 @@ class Suspects:
         self._launch: Launch | None = None
         self._here_until = seam.monotonic()
         self._places = 0
-        self._processes = ProcessGroup(seam, take_back)
+        self._processes = ProcessGroup(seam, take_back, events, "suspects")
         self._backoff = Backoff(seam, 0.5, 2.0)
         self._false_starts = 0
         self.tasks: set[asyncio.Task[None]] = set()

@@ -1,136 +1,175 @@
-"""The worker's log lines, one function for each."""
+"""What happens in a worker, told to those who watch: logs, metrics and traces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from logging import DEBUG, INFO, WARNING
 
-from holdfast.domain.job import Claimed, Settlement
+from holdfast.domain.job import Claimed, Reclaimed, Settlement
 from holdfast.domain.states import State
 from holdfast.observability import logs
+from holdfast.observability.metrics import Child, Metrics
+from holdfast.observability.tracing import Attempts
+from holdfast.seam import Seam
 from holdfast.worker.report import WorkerReport, verb
+from holdfast.worker.run import Run
 
 
-def log_boot(worker_id: str, concurrency: int, queues: Sequence[str] | None) -> None:
-    shown = "all" if queues is None else ",".join(queues)
-    logs.event(INFO, "boot", worker_id=worker_id, concurrency=concurrency, queues=shown)
+class Events:
+    """One method for each event. A supervisor, which is no worker, has no `worker_id`."""
 
+    def __init__(self, worker_id: str | None, metrics: Metrics, seam: Seam) -> None:
+        self._worker_id = worker_id
+        self._metrics = metrics
+        self._seam = seam
+        self._attempts = Attempts(worker_id or "")
 
-def log_claim(worker_id: str, jobs: Sequence[Claimed]) -> None:
-    logs.event(DEBUG, "claim", worker_id=worker_id, count=len(jobs))
+    def booted(self, concurrency: int, queues: Sequence[str] | None) -> None:
+        shown = "all" if queues is None else ",".join(queues)
+        logs.event(INFO, "boot", worker_id=self._worker_id, concurrency=concurrency, queues=shown)
 
+    def claimed(self, jobs: Sequence[Claimed]) -> None:
+        logs.event(DEBUG, "claim", worker_id=self._worker_id, count=len(jobs))
 
-def log_start(worker_id: str, job: Claimed) -> None:
-    if not logs.enabled(INFO):
-        return
-    logs.event(
-        INFO,
-        "start",
-        job_id=job.id,
-        name=job.name,
-        queue=job.queue,
-        tenant=job.tenant,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        fence=job.fence,
-        worker_id=worker_id,
-        correlation_id=job.correlation_id,
-    )
+    def started(self, run: Run) -> None:
+        """Called in the task that runs the handler: its span is the current one there."""
+        run.span = self._attempts.start(run.job)
+        if logs.enabled(INFO):
+            self._log_start(run.job)
 
+    def settled(self, run: Run, settlement: Settlement) -> None:
+        outcome = verb(settlement)
+        if self._metrics.counting:
+            lag_seconds = self._seam.monotonic() - run.ended_monotonic
+            self._metrics.settled(run.job, settlement, outcome, run.duration_ms, lag_seconds)
+        if run.span is not None:
+            self._attempts.end(run.span, run.job, settlement, outcome)
+            run.span = None
+        bad = outcome == "retried" or settlement.state in (State.FAILED, State.DEAD)
+        level = WARNING if bad else INFO
+        if logs.enabled(level):
+            self._log_settle(level, run, settlement, outcome)
 
-def log_settle(worker_id: str, job: Claimed, settlement: Settlement, duration_ms: float) -> None:
-    """A retry has a name of its own, because it is what people look for at night."""
-    what = verb(settlement)
-    bad = what == "retried" or settlement.state in (State.FAILED, State.DEAD)
-    level = WARNING if bad else INFO
-    if not logs.enabled(level):
-        return
-    logs.event(
-        level,
-        "retry" if what == "retried" else "settle",
-        "" if what == "retried" else what,
-        job_id=job.id,
-        name=job.name,
-        queue=job.queue,
-        state=settlement.state,
-        tenant=job.tenant,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        fence=job.fence,
-        worker_id=worker_id,
-        duration_ms=round(duration_ms, 2),
-        delay_seconds=round(settlement.delay_seconds, 3)
-        if what in ("retried", "snoozed")
-        else None,
-        error_code=settlement.error_code,
-        correlation_id=job.correlation_id,
-    )
+    def lost(self, run: Run, state: State | None) -> None:
+        """A job that somebody canceled is lost on purpose."""
+        canceled = state is State.CANCELED
+        if self._metrics.counting:
+            self._metrics.lost(run.job, canceled)
+        if run.span is not None:
+            self._attempts.lose(run.span, canceled)
+            run.span = None
+        self._log_lost(run.job, state, canceled)
 
+    def hung(self, run: Run, seconds: float) -> None:
+        if self._metrics.counting:
+            self._metrics.hung(run.job)
+        self._log_hung(run.job, seconds)
 
-def log_lost(worker_id: str, job: Claimed, state: State | None) -> None:
-    """A job that somebody canceled is lost on purpose."""
-    canceled = state is State.CANCELED
-    level = INFO if canceled else WARNING
-    logs.event(
-        level,
-        "lost",
-        "the job was canceled; the handler is stopped"
-        if canceled
-        else "the lease is no longer held; the handler is stopped and nothing is written",
-        job_id=job.id,
-        name=job.name,
-        queue=job.queue,
-        state=state,
-        tenant=job.tenant,
-        attempt=job.attempt,
-        fence=job.fence,
-        worker_id=worker_id,
-        correlation_id=job.correlation_id,
-    )
+    def reclaimed(self, jobs: Sequence[Reclaimed]) -> None:
+        """Whoever took them back has logged it."""
+        if self._metrics.counting:
+            self._metrics.reclaimed(jobs)
 
+    def failed_after_completing(self, job: Claimed, error_code: str) -> None:
+        logs.event(
+            WARNING,
+            "error_after_completing",
+            "the handler failed after its job had succeeded; the job stays succeeded",
+            job_id=job.id,
+            name=job.name,
+            worker_id=self._worker_id,
+            error_code=error_code,
+        )
 
-def log_error_after_completing(worker_id: str, job: Claimed, error_code: str) -> None:
-    logs.event(
-        WARNING,
-        "error_after_completing",
-        "the handler failed after its job had succeeded; the job stays succeeded",
-        job_id=job.id,
-        name=job.name,
-        worker_id=worker_id,
-        error_code=error_code,
-    )
+    def child_started(self, kind: Child, worker_id: str, process_id: int, what: str) -> None:
+        if self._metrics.counting:
+            self._metrics.child_started(kind)
+        logs.event(INFO, "child_started", what, worker_id=worker_id, process_id=process_id)
 
+    def child_ended(
+        self, kind: Child, worker_id: str, process_id: int, what: str, code: int, died: bool
+    ) -> None:
+        if died and self._metrics.counting:
+            self._metrics.child_died(kind)
+        level = WARNING if code else INFO
+        logs.event(level, "child_ended", what, worker_id=worker_id, process_id=process_id)
 
-def log_hung(worker_id: str, job: Claimed, seconds: float) -> None:
-    logs.event(
-        WARNING,
-        "hung",
-        f"the handler still runs {seconds:.1f} s after its start, though told to stop; its slot"
-        " stays taken",
-        job_id=job.id,
-        name=job.name,
-        queue=job.queue,
-        attempt=job.attempt,
-        fence=job.fence,
-        worker_id=worker_id,
-        duration_ms=round(seconds * 1000, 2),
-        correlation_id=job.correlation_id,
-    )
+    def signalled(self, name: str, hurry: bool, running: int) -> None:
+        message = f"{name}: stopping now" if hurry else f"{name}: finishing what runs"
+        logs.event(INFO, "shutdown", message, worker_id=self._worker_id, count=running)
 
+    def stopped(self, report: WorkerReport) -> None:
+        logs.event(INFO, "stopped", str(report), worker_id=self._worker_id)
 
-def log_child_started(worker_id: str, process_id: int, what: str) -> None:
-    logs.event(INFO, "child_started", what, worker_id=worker_id, process_id=process_id)
+    def _log_start(self, job: Claimed) -> None:
+        logs.event(
+            INFO,
+            "start",
+            job_id=job.id,
+            name=job.name,
+            queue=job.queue,
+            tenant=job.tenant,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            fence=job.fence,
+            worker_id=self._worker_id,
+            correlation_id=job.correlation_id,
+        )
 
+    def _log_settle(self, level: int, run: Run, settlement: Settlement, outcome: str) -> None:
+        """A retry has a name of its own, because it is what people look for at night."""
+        job = run.job
+        delayed = outcome in ("retried", "snoozed")
+        logs.event(
+            level,
+            "retry" if outcome == "retried" else "settle",
+            "" if outcome == "retried" else outcome,
+            job_id=job.id,
+            name=job.name,
+            queue=job.queue,
+            state=settlement.state,
+            tenant=job.tenant,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            fence=job.fence,
+            worker_id=self._worker_id,
+            duration_ms=round(run.duration_ms, 2),
+            delay_seconds=round(settlement.delay_seconds, 3) if delayed else None,
+            error_code=settlement.error_code,
+            correlation_id=job.correlation_id,
+        )
 
-def log_child_ended(worker_id: str, process_id: int, what: str, code: int) -> None:
-    level = WARNING if code else INFO
-    logs.event(level, "child_ended", what, worker_id=worker_id, process_id=process_id)
+    def _log_lost(self, job: Claimed, state: State | None, canceled: bool) -> None:
+        level = INFO if canceled else WARNING
+        logs.event(
+            level,
+            "lost",
+            "the job was canceled; the handler is stopped"
+            if canceled
+            else "the lease is no longer held; the handler is stopped and nothing is written",
+            job_id=job.id,
+            name=job.name,
+            queue=job.queue,
+            state=state,
+            tenant=job.tenant,
+            attempt=job.attempt,
+            fence=job.fence,
+            worker_id=self._worker_id,
+            correlation_id=job.correlation_id,
+        )
 
-
-def log_signal(worker_id: str | None, name: str, hurry: bool, running: int) -> None:
-    message = f"{name}: stopping now" if hurry else f"{name}: finishing what runs"
-    logs.event(INFO, "shutdown", message, worker_id=worker_id, count=running)
-
-
-def log_stop(worker_id: str, report: WorkerReport) -> None:
-    logs.event(INFO, "stopped", str(report), worker_id=worker_id)
+    def _log_hung(self, job: Claimed, seconds: float) -> None:
+        logs.event(
+            WARNING,
+            "hung",
+            f"the handler still runs {seconds:.1f} s after its start, though told to stop; its slot"
+            " stays taken",
+            job_id=job.id,
+            name=job.name,
+            queue=job.queue,
+            attempt=job.attempt,
+            fence=job.fence,
+            worker_id=self._worker_id,
+            duration_ms=round(seconds * 1000, 2),
+            correlation_id=job.correlation_id,
+        )

@@ -13,8 +13,9 @@ import msgspec
 
 from holdfast.domain.job import Reclaimed
 from holdfast.observability import logs
+from holdfast.observability.metrics import Child
 from holdfast.seam import Process, Seam
-from holdfast.worker import events
+from holdfast.worker.events import Events
 from holdfast.worker.origin import find_origin
 from holdfast.worker.watchdog import BLOCKED_CODE
 
@@ -24,7 +25,7 @@ TakeBack = Callable[[str, str], Awaitable[Sequence[Reclaimed] | None]]
 class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker process is told by the one that starts it: who that is, which token to have in
     its id, its title, what to import besides the app's module, on which path, and which queues to
-    serve, where that is not left to its options."""
+    serve, where that is not left to its options, and to which socket it reports its metrics."""
 
     parent: int
     token: str
@@ -33,6 +34,7 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modules: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     queues: tuple[str, ...] | None = None
+    metrics_socket: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,16 @@ class Launch:
     modules: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     queues: tuple[str, ...] | None = None
+    metrics_socket: str | None = None
 
     def with_options(self, *options: str) -> Launch:
         return replace(self, options=[*self.options, *options])
 
     def with_queues(self, queues: Sequence[str]) -> Launch:
         return replace(self, queues=tuple(queues))
+
+    def reporting_to(self, metrics_socket: str | None) -> Launch:
+        return replace(self, metrics_socket=metrics_socket)
 
     async def start(self, seam: Seam, title: str, *, suspects_only: bool = False) -> WorkerProcess:
         birth = Birth(
@@ -60,6 +66,7 @@ class Launch:
             modules=self.modules,
             path=self.path,
             queues=self.queues,
+            metrics_socket=self.metrics_socket,
         )
         program = [sys.executable, "-P", "-m", "holdfast.cli.main", "worker", self.app]
         told = ["--birth", msgspec.json.encode(birth).decode()]
@@ -124,9 +131,11 @@ class ProcessGroup:
     """Worker processes that stop together. `take_back` frees at once what one that died had
     leased, and answers None if the database can't be asked."""
 
-    def __init__(self, seam: Seam, take_back: TakeBack) -> None:
+    def __init__(self, seam: Seam, take_back: TakeBack, events: Events, kind: Child) -> None:
         self._seam = seam
         self._take_back = take_back
+        self._events = events
+        self._kind = kind
         self._processes: set[WorkerProcess] = set()
         self._stops = 0
 
@@ -158,17 +167,21 @@ class ProcessGroup:
             logs.event(WARNING, "child_ended", f"{what} {reason}")
             return Ended(1, reason, died=True, had_work=False)
         self._processes.add(process)
-        events.log_child_started(process.worker_id, process.pid, what)
+        self._events.child_started(self._kind, process.worker_id, process.pid, what)
         # What it was told while it was being started has not reached it.
         for _ in range(self._stops):
             process.tell_to_stop()
         code = await process.wait()
         self._processes.discard(process)
         reason = process.reason(code)
-        events.log_child_ended(process.worker_id, process.pid, f"{what} {reason}", code)
-        if code == 0 or (self._stops and stopped_well(code)):
+        died = code != 0 and not (self._stops and stopped_well(code))
+        self._events.child_ended(
+            self._kind, process.worker_id, process.pid, f"{what} {reason}", code, died
+        )
+        if not died:
             return Ended(code, reason, died=False, had_work=None)
         freed = await self._take_back(process.worker_id, reason)
+        self._events.reclaimed(freed or ())
         # One that ends itself because a handler hangs has settled its jobs before.
         had_work = code == BLOCKED_CODE or (None if freed is None else bool(freed))
         return Ended(code, reason, died=True, had_work=had_work)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.context import Context
 from holdfast.domain.job import Claimed, Settlement
+from holdfast.observability import tracing
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 
 class Stop(Enum):
@@ -32,6 +38,7 @@ class Run:
         "job",
         "lease",
         "settlement",
+        "span",
         "started_monotonic",
         "stop",
         "task",
@@ -50,10 +57,18 @@ class Run:
         self.told_to_stop: Callable[[Run], None] | None = None
         self.gives_up_at: float | None = None
         self.given_up = False
+        self.span: Span | None = None
 
     @property
     def duration_ms(self) -> float:
         return (self.ended_monotonic - self.started_monotonic) * 1000
+
+    @property
+    def traced_job(self) -> Claimed:
+        """The job as another process gets it: what it does there belongs to this attempt."""
+        if self.span is None:
+            return self.job
+        return msgspec.structs.replace(self.job, trace=tracing.written(self.span))
 
     @property
     def is_committing(self) -> bool:

@@ -18,9 +18,9 @@ from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
-from holdfast.worker import events
 from holdfast.worker.children.pool import Children
 from holdfast.worker.classify import timed_out
+from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
 from holdfast.worker.keeper import LeaseKeeper
 from holdfast.worker.presence import Presence
@@ -43,7 +43,7 @@ class Runner:
     def __init__(
         self,
         *,
-        worker_id: str,
+        events: Events,
         store: Store,
         make_keepers_store: Callable[[], Store],
         definitions: Mapping[str, Definition],
@@ -62,7 +62,7 @@ class Runner:
             make_keepers_store, seam, settings, self.lost, died, watchdog.run, presence
         )
         self.settler = Settler(store, Backoff(seam, 0.1, 5.0), self._settled)
-        self._worker_id = worker_id
+        self._events = events
         self._store = store
         self._definitions = definitions
         self._resources = resources
@@ -97,7 +97,7 @@ class Runner:
 
     def start(self, jobs: Sequence[Claimed]) -> None:
         """Hold the leases of all before the first handler can block the loop, then run them."""
-        events.log_claim(self._worker_id, jobs)
+        self._events.claimed(jobs)
         loop = asyncio.get_running_loop()
         now = self._seam.monotonic()
         runs = [Run(job, self._context(job), now) for job in jobs]
@@ -176,7 +176,7 @@ class Runner:
 
     async def _perform(self, run: Run) -> None:
         """One job's line: run it, decide, hand the settlement over, make room for the next."""
-        events.log_start(self._worker_id, run.job)
+        self._events.started(run)
         try:
             outcome = await self._executor.execute(run)
             if not run.given_up:
@@ -192,7 +192,7 @@ class Runner:
         a worker that has no slot left can only end, and be started anew by its supervisor."""
         self._settle(run, outcome)
         seconds = self._seam.monotonic() - run.started_monotonic
-        events.log_hung(self._worker_id, run.job, seconds)
+        self._events.hung(run, seconds)
         self._slots.hang()
         hung = self._slots.hung
         if hung == self._slots.concurrency and not self._closing:
@@ -250,7 +250,7 @@ class Runner:
             run.settlement = settlement
             self._settled(run, settlement, None)
         if isinstance(outcome, Failed):
-            events.log_error_after_completing(self._worker_id, run.job, outcome.code)
+            self._events.failed_after_completing(run.job, outcome.code)
 
     def _end(self, run: Run) -> None:
         self._runs.discard(run)
@@ -265,8 +265,8 @@ class Runner:
             self._tell_lost(run, lost.state)
             return
         self.report.count(settlement)
-        events.log_settle(self._worker_id, run.job, settlement, run.duration_ms)
+        self._events.settled(run, settlement)
 
     def _tell_lost(self, run: Run, state: State | None) -> None:
         self.report.lost += 1
-        events.log_lost(self._worker_id, run.job, state)
+        self._events.lost(run, state)

@@ -10,7 +10,7 @@ from holdfast.backoff import Backoff
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.observability import logs
 from holdfast.seam import Seam
-from holdfast.worker import events
+from holdfast.worker.events import Events
 from holdfast.worker.processes import Launch, ProcessGroup, TakeBack, stopped_well
 from holdfast.worker.signals import handling_signals
 
@@ -33,13 +33,15 @@ class Supervisor:
         grace_seconds: float,
         seam: Seam,
         take_back: TakeBack,
+        events: Events,
     ) -> None:
         self._launch = launch
         self._count = count
         self._until_empty = until_empty
         self._grace_seconds = grace_seconds
         self._seam = seam
-        self._processes = ProcessGroup(seam, take_back)
+        self._events = events
+        self._processes = ProcessGroup(seam, take_back, events, "worker")
         self._stopping = asyncio.Event()
 
     async def run(self) -> bool:
@@ -51,7 +53,7 @@ class Supervisor:
     def _on_signal(self, number: signal.Signals) -> None:
         """Tell all processes. The second signal hurries them; late ones are killed."""
         hurry = self._stopping.is_set()
-        events.log_signal(None, signal.Signals(number).name, hurry, len(self._processes))
+        self._events.signalled(signal.Signals(number).name, hurry, len(self._processes))
         self._stopping.set()
         self._processes.stop()
         wait_seconds = KILL_SECONDS if hurry else self._grace_seconds + KILL_SECONDS

@@ -17,14 +17,15 @@ from holdfast.definition import Definition
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.maintenance.reclaiming import take_back
 from holdfast.maintenance.sweeper import Sweeper
+from holdfast.observability.metrics import POOL, POOL_IN_USE, SLOTS, SLOTS_IN_USE, Metrics
 from holdfast.seam import Seam
 from holdfast.settings import Settings
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Pooled, Store
 from holdfast.wakeups.protocol import Wakeup
-from holdfast.worker import events
 from holdfast.worker.alone import Suspects
 from holdfast.worker.children.pool import Children
 from holdfast.worker.claimer import Claimer, SuspectClaimer
+from holdfast.worker.events import Events
 from holdfast.worker.presence import Presence
 from holdfast.worker.processes import Birth, Launch
 from holdfast.worker.report import WorkerReport
@@ -41,7 +42,7 @@ class Worker:
     """With `horizon_seconds` it ends when nothing runs and nothing becomes due within them.
 
     `birth` is what its process was told by another one that started it as a worker; `find_launch`
-    is asked how to start one itself.
+    is asked how to start one itself, which reports its metrics to `metrics_socket`.
     """
 
     def __init__(
@@ -49,19 +50,23 @@ class Worker:
         *,
         birth: Birth | None,
         find_launch: Callable[[], Launch | None],
+        metrics_socket: str | None,
         store: Store,
         make_keepers_store: Callable[[], Store],
         definitions: Mapping[str, Definition],
         resources: Mapping[str, Any],
         settings: Settings,
         seam: Seam,
+        metrics: Metrics,
         slots: Slots,
         children: Children | None,
         horizon_seconds: float | None,
     ) -> None:
         self.id = seam.identity(token=birth.token if birth else None)
+        self._events = Events(self.id, metrics, seam)
         self._suspects_only = birth is not None and birth.suspects_only
         self._find_launch = find_launch
+        self._metrics_socket = metrics_socket
         self._store = store
         self._names = sorted(definitions)
         self._settings = settings
@@ -74,7 +79,7 @@ class Worker:
         self._stop_by: float | None = None
         self._fatal: BaseException | None = None
         self._runner = Runner(
-            worker_id=self.id,
+            events=self._events,
             store=store,
             make_keepers_store=make_keepers_store,
             definitions=definitions,
@@ -96,8 +101,10 @@ class Worker:
             slots.queues,
             self._claimer.wake,
             self._suspects_found,
+            self._events.reclaimed,
         )
         self._suspects = self._make_suspects()
+        self._metrics = metrics
 
     def _make_presence(self) -> Presence:
         return Presence(
@@ -127,6 +134,7 @@ class Worker:
             find_launch=self._alone_launch,
             run_here=self._claimer.run_suspects,
             take_back=partial(take_back, self._store),
+            events=self._events,
             look=self._sweeper.look_for_suspects,
             died=self._die,
             processes_max=self._settings.alone_processes,
@@ -152,12 +160,13 @@ class Worker:
         return report
 
     async def _run(self) -> WorkerReport:
-        events.log_boot(self.id, self._slots.concurrency, self._slots.queues)
+        self._events.booted(self._slots.concurrency, self._slots.queues)
         await self._runner.keeper.start()
         try:
             listener = await self._store.listen(self._heard)
             try:
-                await self._work()
+                with self._metrics.measuring(self._measure):
+                    await self._work()
             finally:
                 if listener is not None:
                     await listener.close()
@@ -166,8 +175,17 @@ class Worker:
             self._runner.end_threads()
         if self._fatal is not None:
             raise self._fatal
-        events.log_stop(self.id, self._runner.report)
+        self._events.stopped(self._runner.report)
         return self._runner.report
+
+    def _measure(self) -> dict[str, float]:
+        measured: dict[str, float] = {
+            SLOTS.name: self._slots.concurrency,
+            SLOTS_IN_USE.name: self._slots.used,
+        }
+        if isinstance(self._store, Pooled):
+            measured[POOL_IN_USE.name], measured[POOL.name] = self._store.pool_use
+        return measured
 
     def stop(self) -> None:
         """Claim no more and finish what runs; the second call hurries."""
@@ -181,7 +199,7 @@ class Worker:
 
     def _on_signal(self, number: signal.Signals) -> None:
         hurry = self._stopping.is_set()
-        events.log_signal(self.id, signal.Signals(number).name, hurry, self._runner.running)
+        self._events.signalled(signal.Signals(number).name, hurry, self._runner.running)
         self.stop()
 
     async def _work(self) -> None:
@@ -290,9 +308,10 @@ class Worker:
         if self._slots.concurrency == 1 or not self._seam.starts_processes:
             return None
         launch = self._find_launch()
-        if launch is None or self._slots.queues is None:
-            return launch
-        return launch.with_queues(self._slots.queues)
+        if launch is None:
+            return None
+        launch = launch.reporting_to(self._metrics_socket)
+        return launch if self._slots.queues is None else launch.with_queues(self._slots.queues)
 
     def _heard(self, wakeup: Wakeup) -> None:
         if wakeup.canceled is not None:

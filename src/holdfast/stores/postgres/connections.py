@@ -47,6 +47,11 @@ class Connections:
         self._pool: Pool | None = None
         self._plain_pool: Any = None
 
+    @property
+    def use(self) -> tuple[int, int]:
+        """How many connections of the engine's pool are in use, and how many there may be."""
+        return (0 if self._pool is None else self._pool.in_use), self._size
+
     async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Run on a connection; what a deadlock undid is run again."""
         tries = 1

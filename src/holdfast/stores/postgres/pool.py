@@ -23,9 +23,11 @@ class Pool:
         self._free = asyncio.Semaphore(size)
         self._idle: list[Any] = []
         self._closed = False
+        self.in_use = 0
 
     async def acquire(self) -> Any:
         await self._free.acquire()
+        self.in_use += 1
         try:
             while self._idle:
                 connection = self._idle.pop()
@@ -33,11 +35,11 @@ class Pool:
                     return connection
             return await self._connect()
         except BaseException:
-            self._free.release()
+            self._let_go()
             raise
 
     def release(self, connection: Any) -> None:
-        self._free.release()
+        self._let_go()
         if connection.is_closed():
             return
         # What was cut off inside a transaction is rolled back by ending the connection. A statement
@@ -46,6 +48,10 @@ class Pool:
             connection.terminate()
         else:
             self._idle.append(connection)
+
+    def _let_go(self) -> None:
+        self.in_use -= 1
+        self._free.release()
 
     async def close(self) -> None:
         """Wait a while for what is under way, then end all connections."""

@@ -97,6 +97,10 @@ class PostgresStore:
     def address(self) -> str:
         return self._connections.address
 
+    @property
+    def pool_use(self) -> tuple[int, int]:
+        return self._connections.use
+
     async def migrate(self) -> Sequence[str]:
         done = await self._connections.run(schema.migrate)
         await keep_days(self._fetch, self._retention)

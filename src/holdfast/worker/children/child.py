@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack, closing, suppress
 from typing import Any, Final
 
-from holdfast.context import Context, current_context
+from holdfast.context import current_context
 from holdfast.definition import Definition
 from holdfast.domain import codec
 from holdfast.domain.limits import CHILD_MESSAGE_BYTES_MAX
 from holdfast.domain.outcomes import Failed, Outcome, Succeeded
-from holdfast.observability import logs
+from holdfast.observability import logs, tracing
 from holdfast.worker import resources
 from holdfast.worker.children import memory
 from holdfast.worker.children.link import Link
@@ -151,7 +151,7 @@ def _perform(
     try:
         values = definition.signature.load(run.job.arguments)
         with memory.limited(memory_bytes_max):
-            value = contextvars.copy_context().run(_call, definition, run.context, values)
+            value = contextvars.copy_context().run(_call, definition, run, values)
         if run.context.noticed_stop:
             raise asyncio.CancelledError
         result = codec.encode_result(value, bytes_max=result_bytes_max)
@@ -160,8 +160,10 @@ def _perform(
     return None if run.stop is Stop.LOST else Succeeded(result)
 
 
-def _call(definition: Definition, context: Context, values: dict[str, Any]) -> Any:
+def _call(definition: Definition, run: Run, values: dict[str, Any]) -> Any:
+    context = run.context
     current_context.set(context)
+    tracing.go_on(run.job.trace)
     if definition.signature.takes_context:
         value = definition.function(context, **values)
     else:

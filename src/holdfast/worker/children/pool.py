@@ -15,6 +15,7 @@ from holdfast.definition import Definition
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.outcomes import Crashed, Failed, Outcome, Released
 from holdfast.observability import logs
+from holdfast.observability.metrics import Metrics
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.worker.children.memory import count_oom_kills
@@ -33,6 +34,7 @@ def make_children(
     definitions: Mapping[str, Definition],
     settings: Settings,
     seam: Seam,
+    metrics: Metrics,
 ) -> AbstractAsyncContextManager[Children | None]:
     """Make child processes possible, if there are jobs for them and the machine has processes."""
     functions = [each.function for each in definitions.values() if each.executor == "process"]
@@ -47,16 +49,17 @@ def make_children(
     log_format, log_level = logs.configuration() or (None, 0)
     path = [str(entry) for entry in sys.path]  # a program may have put a Path there
     boot = Boot(origin=origin, url=url, path=path, log_format=log_format, log_level=log_level)
-    return Children(boot, settings, seam)
+    return Children(boot, settings, seam, metrics)
 
 
 class Children:
     """As many as there are handlers to run at a time. Use it as a context manager."""
 
-    def __init__(self, boot: Boot, settings: Settings, seam: Seam) -> None:
+    def __init__(self, boot: Boot, settings: Settings, seam: Seam, metrics: Metrics) -> None:
         self._boot = boot
         self._settings = settings
         self._seam = seam
+        self._metrics = metrics
         self._all: set[ChildProcess] = set()
         self._idle: list[ChildProcess] = []
         self._closing: set[asyncio.Task[None]] = set()
@@ -126,6 +129,8 @@ class Children:
     async def _start(self) -> ChildProcess:
         child = await ChildProcess.start(self._seam)
         self._all.add(child)
+        if self._metrics.counting:
+            self._metrics.child_started("handler")
         try:
             await child.boot(self._boot)
         except BaseException:
@@ -147,6 +152,8 @@ class Children:
         if child not in self._all:
             return  # The worker ends, and has closed it already.
         self._all.remove(child)
+        if self._metrics.counting and not child.is_alive:
+            self._metrics.child_died("handler")
         task = asyncio.get_running_loop().create_task(child.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -134,7 +134,7 @@ class ChildProcess:
 
     async def perform(self, run: Run, memory_bytes_max: int | None) -> Ended | None:
         """Have it run the handler, and record its progress; None if it died."""
-        self._send(Perform(run.job, memory_bytes_max))
+        self._send(Perform(run.traced_job, memory_bytes_max))
         self.is_busy = True
         try:
             while (message := await messages.receive(self._reader)) is not None:

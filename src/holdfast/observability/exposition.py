@@ -1,0 +1,162 @@
+"""Metrics as Prometheus reads them: what processes count, and what the database is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from importlib import import_module
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.domain.breakers import BreakerSeen
+from holdfast.domain.errors import ConfigurationError, HoldfastError
+from holdfast.domain.queues import QueueSeen
+from holdfast.domain.workers import WorkerSeen
+from holdfast.observability import metrics
+from holdfast.observability.metrics import Labels, Metric, Snapshot
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric as Family
+
+LOOK_SECONDS: Final = 5.0  # between two looks at the database
+LOOK_SECONDS_MAX: Final = 3.0  # well below the ten seconds that Prometheus waits
+BREAKERS_SHOWN_MAX: Final = 50
+QUEUES_SHOWN_MAX: Final = 500
+
+Values = dict[Labels, float]
+
+
+class DatabaseSeen(NamedTuple):
+    """What the database told. One that is not `up` did not answer in time; None: this kind of
+    database can't be asked."""
+
+    up: bool | None = True
+    queues: Sequence[QueueSeen] = ()
+    breakers: Sequence[BreakerSeen] = ()
+    workers: Sequence[WorkerSeen] = ()
+
+
+class Look:
+    """Asks the database at most every few seconds, however often it is scraped."""
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[DatabaseSeen]],
+        clock: Callable[[], float],
+        seconds_max: float = LOOK_SECONDS_MAX,
+    ) -> None:
+        self._read = read
+        self._seconds_max = seconds_max
+        self._clock = clock
+        self._seen: tuple[float, DatabaseSeen] | None = None
+
+    async def take(self) -> DatabaseSeen:
+        if self._seen is None or self._clock() >= self._seen[0] + LOOK_SECONDS:
+            seen = await self._ask()
+            self._seen = (self._clock(), seen)
+        return self._seen[1]
+
+    async def _ask(self) -> DatabaseSeen:
+        try:
+            async with asyncio.timeout(self._seconds_max):
+                return await self._read()
+        except ConfigurationError:
+            return DatabaseSeen(up=None)
+        except (HoldfastError, TimeoutError):
+            return DatabaseSeen(up=False)
+
+
+def load_client() -> Any:
+    try:
+        import_module("prometheus_client.core")  # which the package itself leaves out
+        return import_module("prometheus_client")
+    except ImportError as error:
+        raise ConfigurationError(
+            "metrics need prometheus-client: pip install 'holdfast[metrics]'"
+        ) from error
+
+
+def content_type() -> str:
+    return str(load_client().CONTENT_TYPE_LATEST)
+
+
+def expose(counted: Snapshot, seen: DatabaseSeen) -> str:
+    """Write all metrics in Prometheus' text format."""
+    client = load_client()
+    registry = client.CollectorRegistry(auto_describe=False)
+    registry.register(_Collector([*_counted(counted), *_measured(counted), *_seen(seen)]))
+    return str(client.generate_latest(registry).decode())
+
+
+class _Collector:
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
+
+    def describe(self) -> Iterable[Family]:
+        return ()
+
+    def collect(self) -> Iterable[Family]:
+        return self._families
+
+
+def _counted(counted: Snapshot) -> Iterator[Family]:
+    core = load_client().core
+    for metric in metrics.COUNTED:
+        if metric.kind == "counter":
+            family = core.CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for series, count in counted.counts:
+                if series.metric == metric.name:
+                    family.add_metric(series.labels, count)
+        else:
+            family = core.HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for series, values in counted.histograms:
+                if series.metric == metric.name:
+                    family.add_metric(series.labels, _cumulated(metric, values), values[-1])
+        yield family
+
+
+def _cumulated(metric: Metric, values: list[float]) -> list[tuple[str, float]]:
+    bounds = [*map(str, map(float, metric.buckets)), "+Inf"]
+    return list(zip(bounds, accumulate(values[:-1]), strict=True))
+
+
+def _measured(counted: Snapshot) -> Iterator[Family]:
+    for metric in metrics.MEASURED:
+        if metric.name in counted.gauges:
+            yield _gauge(metric, {(): counted.gauges[metric.name]})
+
+
+def _seen(seen: DatabaseSeen) -> Iterator[Family]:
+    if seen.up is not None:
+        yield _gauge(metrics.DATABASE_UP, {(): int(seen.up)})
+    if not seen.up:
+        return  # what was seen before may no longer be so
+    queues = seen.queues[:QUEUES_SHOWN_MAX]
+    yield _gauge(metrics.QUEUE_DEPTH, _depths(queues))
+    yield _gauge(
+        metrics.OLDEST_READY, {(each.name,): each.oldest_ready_seconds or 0 for each in queues}
+    )
+    yield _gauge(metrics.QUEUE_PAUSED, {(each.name,): int(each.paused) for each in queues})
+    open_keys = [breaker.key for breaker in seen.breakers if breaker.is_open]
+    yield _gauge(metrics.BREAKERS_OPEN, {(): len(open_keys)})
+    yield _gauge(metrics.BREAKER_OPEN, {(key,): 1 for key in open_keys[:BREAKERS_SHOWN_MAX]})
+    workers = [worker for worker in seen.workers if not worker.suspects_only]
+    lost = sum(worker.lost for worker in workers)
+    yield _gauge(metrics.WORKERS, {("live",): len(workers) - lost, ("lost",): lost})
+
+
+def _depths(queues: Iterable[QueueSeen]) -> Values:
+    return {
+        (queue.name, state): getattr(queue, state)
+        for queue in queues
+        for state in ("ready", "scheduled", "held", "running")
+    }
+
+
+def _gauge(metric: Metric, values: Values) -> Family:
+    family: Family = load_client().core.GaugeMetricFamily(
+        metric.name, metric.help, labels=metric.labels
+    )
+    for labels, value in values.items():
+        family.add_metric(labels, value)  # type: ignore[attr-defined]
+    return family

@@ -1,0 +1,347 @@
+"""What a process counts, in plain numbers: a settled job costs a microsecond, and nothing where
+nobody asked for metrics. `exposition` shows them to Prometheus.
+
+A tenant is never a label, and the number of series is bounded: what comes beyond that is counted
+under "other".
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.domain.job import Claimed, NewJob, Receipt, Reclaimed, Settlement
+from holdfast.domain.states import State
+
+PAIRS_MAX: Final = 1000  # of a queue and a job name
+ATTEMPTS_SHOWN_MAX: Final = 10
+OTHER: Final = "other"
+
+Labels = tuple[str, ...]
+Child = Literal["worker", "suspects", "handler"]
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: Labels
+    help: str
+    buckets: tuple[float, ...] = ()
+
+
+JOBS: Final = Metric(
+    "holdfast_jobs_total",
+    "counter",
+    ("queue", "name", "outcome"),
+    "Attempts that ended, by outcome.",
+)
+DURATION: Final = Metric(
+    "holdfast_processing_duration_ms",
+    "histogram",
+    ("queue", "name"),
+    "How long handlers ran, in milliseconds.",
+    (
+        *(1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000),
+        *(300_000, 1_800_000),
+    ),
+)
+RETRIES: Final = Metric(
+    "holdfast_retry_total",
+    "counter",
+    ("queue", "name", "attempt"),
+    "Attempts that failed and are tried again, by the attempt's number.",
+)
+FAILED: Final = Metric(
+    "holdfast_failed_total",
+    "counter",
+    ("queue", "name", "state"),
+    "Jobs that ended as failed or dead.",
+)
+LOST: Final = Metric(
+    "holdfast_lost_leases_total",
+    "counter",
+    ("queue", "name"),
+    "Leases that were lost while the handler ran.",
+)
+CRASHES: Final = Metric(
+    "holdfast_crashes_total",
+    "counter",
+    ("queue", "name"),
+    "Attempts whose process died, or whose worker stopped renewing.",
+)
+RECLAIMED: Final = Metric(
+    "holdfast_reclaimed_total",
+    "counter",
+    ("queue", "name", "reason"),
+    "Jobs that were taken back: from a worker that died, or expired while they waited.",
+)
+HUNG: Final = Metric(
+    "holdfast_hung_handlers_total",
+    "counter",
+    ("queue", "name"),
+    "Handlers that did not stop when they were told to.",
+)
+ENQUEUED: Final = Metric(
+    "holdfast_enqueued_total", "counter", ("queue", "name"), "Jobs that this process enqueued."
+)
+CHILDREN_STARTED: Final = Metric(
+    "holdfast_children_started_total",
+    "counter",
+    ("kind",),
+    "Processes that were started, by what they run.",
+)
+CHILDREN_DIED: Final = Metric(
+    "holdfast_children_died_total", "counter", ("kind",), "Processes of these that died."
+)
+SETTLE_LAG: Final = Metric(
+    "holdfast_settle_lag_seconds",
+    "histogram",
+    (),
+    "From a handler's end until the database has acknowledged it.",
+    (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+COUNTED: Final = (
+    *(JOBS, DURATION, RETRIES, FAILED, LOST, CRASHES, RECLAIMED, HUNG, ENQUEUED),
+    *(CHILDREN_STARTED, CHILDREN_DIED, SETTLE_LAG),
+)
+
+SLOTS: Final = Metric(
+    "holdfast_worker_slots", "gauge", (), "Jobs that the workers here can run at a time."
+)
+SLOTS_IN_USE: Final = Metric(
+    "holdfast_worker_slots_in_use", "gauge", (), "Jobs that the workers here run now."
+)
+POOL: Final = Metric(
+    "holdfast_pool_connections_max", "gauge", (), "Connections to PostgreSQL at the most."
+)
+POOL_IN_USE: Final = Metric(
+    "holdfast_pool_connections_in_use", "gauge", (), "Connections to PostgreSQL in use now."
+)
+MEASURED: Final = (SLOTS, SLOTS_IN_USE, POOL, POOL_IN_USE)
+
+QUEUE_DEPTH: Final = Metric(
+    "holdfast_queue_depth", "gauge", ("queue", "state"), "Jobs of a queue, by where they stand."
+)
+OLDEST_READY: Final = Metric(
+    "holdfast_oldest_ready_seconds", "gauge", ("queue",), "How long the first job has been due."
+)
+QUEUE_PAUSED: Final = Metric(
+    "holdfast_queue_paused", "gauge", ("queue",), "1 if an operator has paused the queue."
+)
+BREAKERS_OPEN: Final = Metric("holdfast_breakers_open", "gauge", (), "Breakers that are open.")
+BREAKER_OPEN: Final = Metric(
+    "holdfast_breaker_open", "gauge", ("key",), "1 for a breaker that is open."
+)
+WORKERS: Final = Metric(
+    "holdfast_workers", "gauge", ("state",), "Workers that are there, or were lost lately."
+)
+DATABASE_UP: Final = Metric(
+    "holdfast_database_up", "gauge", (), "1 if the database answers, 0 if not."
+)
+SEEN: Final = (
+    *(QUEUE_DEPTH, OLDEST_READY, QUEUE_PAUSED, BREAKERS_OPEN, BREAKER_OPEN, WORKERS),
+    DATABASE_UP,
+)
+
+METRICS: Final = (*COUNTED, *MEASURED, *SEEN)
+
+# What did not run to an end of its own says nothing of how long the handler takes.
+_UNTIMED: Final = frozenset({"released", "canceled"})
+_ATTEMPTS: Final = {number: str(number) for number in range(1, ATTEMPTS_SHOWN_MAX)}
+
+
+class Series(NamedTuple):
+    metric: str
+    labels: Labels
+
+
+class Snapshot(msgspec.Struct):
+    """What was counted and measured; a histogram is its buckets' counts, one for all above, and
+    the sum."""
+
+    counts: list[tuple[Series, int]] = []
+    histograms: list[tuple[Series, list[float]]] = []
+    gauges: dict[str, float] = {}
+
+    def since(self, earlier: Snapshot) -> Snapshot:
+        """What was counted after the earlier one; gauges are as they are."""
+        counts, histograms = dict(earlier.counts), dict(earlier.histograms)
+        return Snapshot(
+            [
+                (series, count - counts.get(series, 0))
+                for series, count in self.counts
+                if count != counts.get(series)
+            ],
+            [
+                (series, _difference(values, histograms.get(series)))
+                for series, values in self.histograms
+                if values != histograms.get(series)
+            ],
+            self.gauges,
+        )
+
+
+def _difference(values: list[float], earlier: list[float] | None) -> list[float]:
+    if earlier is None:
+        return values
+    return [value - before for value, before in zip(values, earlier, strict=True)]
+
+
+class Metrics:
+    """Counts from when `counting` is set. Any thread may call it: jobs are enqueued on one, run on
+    another, and shown by a third. Each call takes the lock once."""
+
+    def __init__(self) -> None:
+        self.counting = False
+        self._lock = threading.Lock()
+        self._counts: dict[Series, list[int]] = {}  # a list of one, which is counted up in place
+        self._histograms: dict[Series, list[float]] = {}
+        self._pairs: dict[tuple[str, str], tuple[str, str]] = {}
+        self._readers: list[Callable[[], Mapping[str, float]]] = []
+        self._ends: dict[tuple[str, str, str], tuple[list[int], list[float] | None]] = {}
+        self._lags = self._histogram(SETTLE_LAG, ())
+
+    def enqueued(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
+        with self._lock:
+            for job, receipt in zip(jobs, receipts, strict=True):
+                if receipt.created:
+                    self._add(ENQUEUED, self._pair(job.queue, job.name))
+
+    def settled(
+        self,
+        job: Claimed,
+        settlement: Settlement,
+        outcome: str,
+        duration_ms: float,
+        lag_seconds: float,
+    ) -> None:
+        end = (job.queue, job.name, outcome)
+        with self._lock:
+            count, durations = self._ends.get(end) or self._resolve(*end)
+            count[0] += 1
+            _observe(SETTLE_LAG.buckets, self._lags, lag_seconds)
+            if durations is not None:
+                _observe(DURATION.buckets, durations, duration_ms)
+            if outcome != "succeeded":
+                self._add_trouble(job, settlement, outcome)
+
+    def _resolve(self, queue: str, name: str, outcome: str) -> tuple[list[int], list[float] | None]:
+        """Look up once what every such end adds to."""
+        pair = self._pair(queue, name)
+        found = (
+            self._count(JOBS, (*pair, outcome)),
+            None if outcome in _UNTIMED else self._histogram(DURATION, pair),
+        )
+        if pair == (queue, name):
+            self._ends[queue, name, outcome] = found
+        return found
+
+    def _add_trouble(self, job: Claimed, settlement: Settlement, outcome: str) -> None:
+        pair = self._pair(job.queue, job.name)
+        if outcome == "retried":
+            shown = _ATTEMPTS.get(job.attempt, f"{ATTEMPTS_SHOWN_MAX}+")
+            self._add(RETRIES, (*pair, shown))
+        elif outcome in (State.FAILED, State.DEAD):
+            self._add(FAILED, (*pair, outcome))
+        if settlement.crashed:
+            self._add(CRASHES, pair)
+
+    def lost(self, job: Claimed, canceled: bool) -> None:
+        """Somebody canceled the job, or its lease was lost."""
+        with self._lock:
+            pair = self._pair(job.queue, job.name)
+            self._add(JOBS, (*pair, "canceled" if canceled else "lost"))
+            if not canceled:
+                self._add(LOST, pair)
+
+    def hung(self, job: Claimed) -> None:
+        with self._lock:
+            self._add(HUNG, self._pair(job.queue, job.name))
+
+    def reclaimed(self, jobs: Sequence[Reclaimed]) -> None:
+        with self._lock:
+            for job in jobs:
+                self._add_reclaimed(job)
+
+    def _add_reclaimed(self, job: Reclaimed) -> None:
+        pair = self._pair(job.queue, job.name)
+        self._add(RECLAIMED, (*pair, (job.error_code or OTHER).lower()))
+        self._add(JOBS, (*pair, str(job.state) if job.state.ended else "reclaimed"))
+        if job.error_code != "EXPIRED":
+            self._add(CRASHES, pair)
+        if job.state in (State.FAILED, State.DEAD):
+            self._add(FAILED, (*pair, str(job.state)))
+
+    def child_started(self, kind: Child) -> None:
+        with self._lock:
+            self._add(CHILDREN_STARTED, (kind,))
+            self._add(CHILDREN_DIED, (kind,), 0)
+
+    def child_died(self, kind: Child) -> None:
+        with self._lock:
+            self._add(CHILDREN_DIED, (kind,))
+
+    @contextmanager
+    def measuring(self, read: Callable[[], Mapping[str, float]]) -> Iterator[None]:
+        """Ask this for gauges, by the metrics' names, until the end of the block."""
+        self._readers.append(read)
+        try:
+            yield
+        finally:
+            self._readers.remove(read)
+
+    def snapshot(self) -> Snapshot:
+        gauges: dict[str, float] = {}
+        for read in self._readers.copy():
+            for name, value in read().items():
+                gauges[name] = gauges.get(name, 0) + value
+        with self._lock:
+            return Snapshot(
+                [(series, count) for series, (count,) in self._counts.items()],
+                [(series, values.copy()) for series, values in self._histograms.items()],
+                gauges,
+            )
+
+    def add(self, counted: Snapshot) -> None:
+        """Take over what another process has counted."""
+        with self._lock:
+            for series, count in counted.counts:
+                self._counts.setdefault(series, [0])[0] += count
+            for series, values in counted.histograms:
+                known = self._histograms.setdefault(series, [0.0] * len(values))
+                known[:] = [value + more for value, more in zip(known, values, strict=True)]
+
+    def _pair(self, queue: str, name: str) -> tuple[str, str]:
+        given = (queue, name)
+        return self._pairs.get(given) or self._new_pair(given)
+
+    def _new_pair(self, given: tuple[str, str]) -> tuple[str, str]:
+        """Begin the series that alerts look at with 0: what is not there can't be seen to rise."""
+        if len(self._pairs) >= PAIRS_MAX:
+            return (OTHER, OTHER)
+        self._pairs[given] = given
+        for state in (State.FAILED, State.DEAD):
+            self._add(FAILED, (*given, str(state)), 0)
+        for metric in (LOST, CRASHES, HUNG):
+            self._add(metric, given, 0)
+        return given
+
+    def _add(self, metric: Metric, labels: Labels, count: int = 1) -> None:
+        self._count(metric, labels)[0] += count
+
+    def _count(self, metric: Metric, labels: Labels) -> list[int]:
+        return self._counts.setdefault(Series(metric.name, labels), [0])
+
+    def _histogram(self, metric: Metric, labels: Labels) -> list[float]:
+        none = [0.0] * (len(metric.buckets) + 2)
+        return self._histograms.setdefault(Series(metric.name, labels), none)
+
+
+def _observe(buckets: tuple[float, ...], values: list[float], value: float) -> None:
+    values[bisect_left(buckets, value)] += 1
+    values[-1] += value

@@ -1,0 +1,196 @@
+"""Traces by OpenTelemetry, where the application has set up a provider for them.
+
+One trace goes from the enqueue across all attempts: a job carries the `traceparent` of the span
+that enqueued it, each attempt is a child of that, and a later attempt is linked to the one before.
+Attributes follow the conventions for messaging. No argument, result or error text gets into a span.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from holdfast.domain.job import Claimed, NewJob, Settlement
+from holdfast.domain.states import State
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, SpanContext, Tracer
+
+EARLIER_MAX: Final = 10_000  # attempts that a worker remembers for the links of later ones
+
+_SYSTEM: Final = "holdfast"
+_AGAIN: Final = frozenset({"retried", "snoozed", "released"})
+_known: tuple[object, Tracer] | None = None
+
+
+class Enqueuing:
+    """The span of an enqueue; `trace` is what its jobs carry."""
+
+    def __init__(self, span: Span | None) -> None:
+        self._span = span
+        self.trace = None if span is None else written(span)
+
+    def tell(self, jobs: Sequence[NewJob]) -> None:
+        """Say what is enqueued; one span stands for all jobs of a call."""
+        if self._span is None or not jobs:
+            return
+        queues = {job.queue for job in jobs}
+        if len(queues) == 1:
+            queue = min(queues)
+            self._span.update_name(f"enqueue {queue}")
+            self._span.set_attribute("messaging.destination.name", queue)
+        if len(jobs) > 1:
+            self._span.set_attribute("messaging.batch.message_count", len(jobs))
+            return
+        (job,) = jobs
+        self._span.set_attribute("messaging.message.id", str(job.id))
+        self._span.set_attribute("holdfast.job.name", job.name)
+        if job.correlation_id is not None:
+            self._span.set_attribute("messaging.message.conversation_id", job.correlation_id)
+
+
+_UNTRACED: Final = Enqueuing(None)
+
+
+@contextmanager
+def enqueuing() -> Iterator[Enqueuing]:
+    """A span around an enqueue. An error is told by its type."""
+    if (tracer := _tracer()) is None:
+        yield _UNTRACED
+        return
+    from opentelemetry.trace import SpanKind
+
+    with tracer.start_as_current_span(
+        "enqueue",
+        kind=SpanKind.PRODUCER,
+        attributes={
+            "messaging.system": _SYSTEM,
+            "messaging.operation.name": "enqueue",
+            "messaging.operation.type": "send",
+        },
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield Enqueuing(span)
+        except BaseException as error:
+            _tell_error(span, type(error).__name__)
+            raise
+
+
+class Attempts:
+    """The spans of the attempts that a worker makes."""
+
+    def __init__(self, worker_id: str) -> None:
+        self._worker_id = worker_id
+        self._earlier: dict[UUID, SpanContext] = {}
+
+    def start(self, job: Claimed) -> Span | None:
+        """Begin the span of an attempt, and make it the current one of this task."""
+        if (tracer := _tracer()) is None:
+            return None
+        from opentelemetry import context, trace
+
+        parent = _context(job.trace)
+        span = tracer.start_span(
+            f"process {job.queue}",
+            parent,
+            kind=trace.SpanKind.CONSUMER,
+            links=[trace.Link(earlier) for earlier in self._before(job, parent)],
+            attributes={
+                "messaging.system": _SYSTEM,
+                "messaging.operation.name": "process",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": job.queue,
+                "messaging.message.id": str(job.id),
+                "messaging.message.conversation_id": job.correlation_id or str(job.id),
+                "messaging.client.id": self._worker_id,
+                "holdfast.job.name": job.name,
+                "holdfast.job.attempt": job.attempt,
+                "holdfast.job.max_attempts": job.max_attempts,
+            },
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+        context.attach(trace.set_span_in_context(span, parent))
+        return span
+
+    def end(self, span: Span, job: Claimed, settlement: Settlement, outcome: str) -> None:
+        span.set_attribute("holdfast.outcome", outcome)
+        failed = outcome == "retried" or settlement.state in (State.FAILED, State.DEAD)
+        if failed and settlement.error_code is not None:
+            _tell_error(span, settlement.error_code)
+        if outcome in _AGAIN:
+            if len(self._earlier) >= EARLIER_MAX:
+                del self._earlier[next(iter(self._earlier))]
+            self._earlier[job.id] = span.get_span_context()
+        span.end()
+
+    def lose(self, span: Span, canceled: bool) -> None:
+        span.set_attribute("holdfast.outcome", "canceled" if canceled else "lost")
+        if not canceled:
+            _tell_error(span, "LEASE_LOST")
+        span.end()
+
+    def _before(self, job: Claimed, parent: Any) -> list[SpanContext]:
+        """The attempt before, or the enqueue if another worker made that attempt."""
+        from opentelemetry.trace import get_current_span
+
+        if (earlier := self._earlier.pop(job.id, None)) is not None:
+            return [earlier]
+        if job.attempt == 1 and not job.snoozes and not job.releases:
+            return []
+        enqueued = get_current_span(parent).get_span_context()
+        return [enqueued] if enqueued.is_valid else []
+
+
+def written(span: Span) -> str | None:
+    """The span as the header `traceparent` writes it."""
+    from opentelemetry.trace import set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
+    return carrier.get("traceparent")
+
+
+def go_on(trace: str | None) -> None:
+    """Make what this task or thread does from here on a part of the trace."""
+    if trace is not None and _tracer() is not None:
+        from opentelemetry import context
+
+        context.attach(_context(trace))
+
+
+def _context(trace: str | None) -> Any:
+    """The trace as a context; an empty one, in which a new trace begins, if there is none."""
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier = {} if trace is None else {"traceparent": trace}
+    return TraceContextTextMapPropagator().extract(carrier, Context())
+
+
+def _tracer() -> Tracer | None:
+    """None if nobody has set up a provider: whoever does that imports OpenTelemetry before."""
+    global _known
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        return None
+    provider = api.get_tracer_provider()
+    if _known is not None and _known[0] is provider:
+        return _known[1]
+    if isinstance(provider, api.ProxyTracerProvider):
+        return None
+    _known = (provider, provider.get_tracer("holdfast"))
+    return _known[1]
+
+
+def _tell_error(span: Span, kind: str) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR, kind))

@@ -1,0 +1,25 @@
+"""Jobs as a worker holds them, made by hand."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from holdfast.domain.job import Claimed
+
+
+def claimed(*, name: str = "work", attempt: int = 1) -> Claimed:
+    return Claimed(
+        id=uuid4(),
+        name=name,
+        arguments=b"{}",
+        queue="default",
+        priority=0,
+        tenant=None,
+        correlation_id=None,
+        attempt=attempt,
+        max_attempts=5,
+        fence=1,
+        snoozes=0,
+        releases=0,
+        expired=False,
+    )
