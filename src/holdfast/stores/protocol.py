@@ -150,8 +150,11 @@ class Store(Protocol):
         An ended job that the database does not let move is passed over; StoreRefused says that
         such jobs are all that is left."""
 
-    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
-        """End these jobs if they are queued or running; tell the workers that hold them."""
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+    ) -> Sequence[Canceled]:
+        """End these jobs if they are queued, or running unless `waiting_only`; tell the workers that
+        hold them."""
 
     async def retry(self, job_id: UUID) -> bool:
         """Make a waiting job due now; False if it is not queued."""

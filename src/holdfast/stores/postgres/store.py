@@ -169,9 +169,14 @@ class PostgresStore:
     async def tidy(self, limit: int) -> int:
         return await tidy(self._fetch, self._retention, limit)
 
-    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+    ) -> Sequence[Canceled]:
         rows = await self._fetch(
-            "cancel", ids=sorted(set(job_ids)), **retention_values(self._retention)
+            "cancel",
+            ids=sorted(set(job_ids)),
+            waiting_only=waiting_only,
+            **retention_values(self._retention),
         )
         return [Canceled(row["id"], row["was_running"]) for row in rows]
 

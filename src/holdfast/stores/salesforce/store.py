@@ -131,8 +131,10 @@ class SalesforceStore:
     async def tidy(self, limit: int) -> int:
         return 0
 
-    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
-        return await interventions.cancel(self._records, job_ids)
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+    ) -> Sequence[Canceled]:
+        return await interventions.cancel(self._records, job_ids, waiting_only)
 
     async def retry(self, job_id: UUID) -> bool:
         return await interventions.retry(self._records, job_id)

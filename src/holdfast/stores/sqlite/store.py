@@ -167,8 +167,12 @@ class SqliteStore:
             raise self._database.translated(refused) from refused
         return done
 
-    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
-        return await self._write(lambda transaction: interventions.cancel(transaction, job_ids))
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+    ) -> Sequence[Canceled]:
+        return await self._write(
+            lambda transaction: interventions.cancel(transaction, job_ids, waiting_only)
+        )
 
     async def retry(self, job_id: UUID) -> bool:
         return await self._write(lambda transaction: interventions.retry(transaction, job_id))

@@ -371,7 +371,9 @@ UNION ALL
 WITH held AS MATERIALIZED (
     SELECT id, fence, attempt, lease_owner, started_at
     FROM holdfast.jobs
-    WHERE id = ANY (:ids::uuid[]) AND finished_at IS NULL
+    WHERE
+        id = ANY (:ids::uuid[]) AND finished_at IS NULL
+        AND (lease_owner IS NULL OR NOT :waiting_only::boolean)
     ORDER BY id
     FOR UPDATE
 ),

@@ -230,7 +230,7 @@ FROM (
 -- name: cancelable
 SELECT json_group_array(json_array(jobs.rowid, jobs.queue, jobs.tenant, jobs.id, jobs.state))
 FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value
-WHERE jobs.state IN ('queued', 'running')
+WHERE jobs.state = 'queued' OR jobs.state = 'running' AND NOT :waiting_only
 
 -- name: retry
 UPDATE jobs SET run_at = :now WHERE id = :id AND state = 'queued'
