@@ -54,3 +54,8 @@ class BreakerSeen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_open(self) -> bool:
         return self.opened_at is not None
+
+    @property
+    def by_hand(self) -> bool:
+        """Somebody opened it, and no job is sent ahead until somebody closes it."""
+        return self.is_open and self.next_probe_at is None
