@@ -37,13 +37,14 @@ from holdfast.domain.queues import QueueSeen
 from holdfast.domain.states import State
 from holdfast.domain.why import Why, explain
 from holdfast.domain.workers import WorkerSeen
+from holdfast.holding import Holds
 from holdfast.loops import Loops
 from holdfast.maintenance.reclaiming import take_back
 from holdfast.observability import logs
 from holdfast.observability.logs import shown_url
 from holdfast.seam import Seam
 from holdfast.settings import DEFAULT_URL, read_settings
-from holdfast.steering import Steering, check_id
+from holdfast.steering import check_id
 from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
 from holdfast.stores.opening import absolute_url, make_store
 from holdfast.stores.protocol import Store
@@ -62,7 +63,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast(Steering):
+class Holdfast(Holds):
     """Jobs on one database: define them, enqueue them, look at them, run them.
 
     Nothing is connected before the first use. An object may be used from several event loops and

@@ -243,9 +243,9 @@ def _breaker(seen: Circumstances) -> _Answer | None:
         )
     else:
         sentence = (
-            f"breaker {breaker.key} is open since {since}{because}; it holds its jobs, and sends one"
-            f" ahead at {seen.at(breaker.next_probe_at)}: when that succeeds, the others follow; to"
-            f" close it now: {close}"
+            f"breaker {breaker.key} is open since {since}{because}; it holds its jobs, and sends"
+            f" one ahead at {seen.at(breaker.next_probe_at)}: when that succeeds the others follow;"
+            f" to close it now: {close}"
         )
     return _Answer(Reason.BREAKER_OPEN, sentence, facts)
 
