@@ -204,9 +204,10 @@ class Store(Protocol):
     async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
         """Open it by hand: its jobs are held, and none is sent ahead, until it is closed."""
 
-    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
+    async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
         """Close it and begin to count anew; False if it was not open. What it holds is let go by
-        `hold`. With `forget`, nothing is known of it afterwards, and False if nothing was."""
+        `hold`. With `forget`, nothing is known of it afterwards, and False if nothing was. Unless
+        it is closed `by_hand`, one that was opened by hand stays open."""
 
     async def hold(self, limit: int) -> Holding:
         """Do one bounded step: hold due jobs whose breaker is open, let go those whose breaker has

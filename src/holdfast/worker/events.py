@@ -26,6 +26,7 @@ def log_start(worker_id: str, job: Claimed) -> None:
     logs.event(
         INFO,
         "start",
+        "sent ahead while its breaker is open" if job.probe else "",
         job_id=job.id,
         name=job.name,
         queue=job.queue,
@@ -35,11 +36,13 @@ def log_start(worker_id: str, job: Claimed) -> None:
         fence=job.fence,
         worker_id=worker_id,
         correlation_id=job.correlation_id,
+        breaker=job.breaker,
     )
 
 
 def log_settle(worker_id: str, job: Claimed, settlement: Settlement, duration_ms: float) -> None:
-    """A retry has a name of its own, because it is what people look for at night."""
+    """A retry has a name of its own, because it is what people look for at night; and so has an
+    attempt that was given back because the breaker of its job is open."""
     what = verb(settlement)
     bad = what == "retried" or settlement.state in (State.FAILED, State.DEAD)
     level = WARNING if bad else INFO
@@ -47,8 +50,8 @@ def log_settle(worker_id: str, job: Claimed, settlement: Settlement, duration_ms
         return
     logs.event(
         level,
-        "retry" if what == "retried" else "settle",
-        "" if what == "retried" else what,
+        "retry" if what == "retried" else "held" if what == "held" else "settle",
+        "" if what in ("retried", "held") else what,
         job_id=job.id,
         name=job.name,
         queue=job.queue,
@@ -64,6 +67,7 @@ def log_settle(worker_id: str, job: Claimed, settlement: Settlement, duration_ms
         else None,
         error_code=settlement.error_code,
         correlation_id=job.correlation_id,
+        breaker=job.breaker,
     )
 
 

@@ -181,7 +181,7 @@ class SalesforceStore:
     async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
         raise _missing("breakers", _NO_HOLDS)
 
-    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
+    async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
         raise _missing("breakers", _NO_HOLDS)
 
     async def hold(self, limit: int) -> Holding:
