@@ -83,23 +83,35 @@ SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :
     lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
     alone = :alone
 WHERE id = ANY (ARRAY(
-    SELECT job.id
+    SELECT id
     FROM (
-        SELECT queue, priority
-        FROM lane
-        WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
-        ORDER BY priority, queue <= :last_queue, queue
-    ) AS turn
-    CROSS JOIN LATERAL (
-        SELECT id
-        FROM holdfast.jobs
-        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-        ORDER BY run_at, id
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ) AS job
-    LIMIT :limit
+        SELECT
+            id, room, row_number() OVER (PARTITION BY queue ORDER BY priority, run_at, id) AS place
+        FROM (
+            SELECT turn.queue, turn.priority, turn.room, job.run_at, job.id
+            FROM (
+                SELECT
+                    queue, priority,
+                    (:rooms::bigint[])[array_position(:room_queues::text[], queue)] AS room
+                FROM lane
+                WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
+                    AND queue <> ALL ({shut})
+                ORDER BY priority, queue <= :last_queue, queue
+            ) AS turn
+            CROSS JOIN LATERAL (
+                SELECT run_at, id
+                FROM holdfast.jobs
+                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
+                    AND {unheld}
+                ORDER BY run_at, id
+                LIMIT least(:limit, turn.room)
+                FOR UPDATE SKIP LOCKED
+            ) AS job
+            LIMIT :limit
+        ) AS found
+    ) AS placed
+    WHERE room IS NULL OR place <= room
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
@@ -117,22 +129,37 @@ SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :
     lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
     alone = :alone
 WHERE id = ANY (ARRAY(
-    SELECT job.id
-    FROM unnest(
-        :lane_queues::text[], :lane_priorities::smallint[], :lane_run_at::timestamptz[],
-        :lane_ids::uuid[]
-    ) AS lane (queue, priority, run_at, id)
-    CROSS JOIN LATERAL (
-        SELECT id
-        FROM holdfast.jobs
-        WHERE state = 'queued' AND queue = lane.queue AND priority = lane.priority
-            AND (jobs.run_at, jobs.id) >= (lane.run_at, lane.id)
-            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-        ORDER BY run_at, id
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ) AS job
-    LIMIT :limit
+    SELECT id
+    FROM (
+        SELECT
+            id, room, row_number() OVER (PARTITION BY queue ORDER BY priority, run_at, id) AS place
+        FROM (
+            SELECT turn.queue, turn.priority, turn.room, job.run_at, job.id
+            FROM (
+                SELECT
+                    queue, priority, run_at, id,
+                    (:rooms::bigint[])[array_position(:room_queues::text[], queue)] AS room
+                FROM unnest(
+                    :lane_queues::text[], :lane_priorities::smallint[],
+                    :lane_run_at::timestamptz[], :lane_ids::uuid[]
+                ) AS lane (queue, priority, run_at, id)
+                WHERE queue <> ALL ({shut})
+            ) AS turn
+            CROSS JOIN LATERAL (
+                SELECT run_at, id
+                FROM holdfast.jobs
+                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+                    AND (jobs.run_at, jobs.id) >= (turn.run_at, turn.id)
+                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
+                    AND {unheld}
+                ORDER BY run_at, id
+                LIMIT least(:limit, turn.room)
+                FOR UPDATE SKIP LOCKED
+            ) AS job
+            LIMIT :limit
+        ) AS found
+    ) AS placed
+    WHERE room IS NULL OR place <= room
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
@@ -148,7 +175,7 @@ WHERE id = ANY (ARRAY(
     FROM holdfast.jobs
     WHERE suspect AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
         AND (:queues::text[] IS NULL OR queue = ANY (:queues))
-        AND queue <> ALL (:except_queues::text[])
+        AND queue <> ALL (:except_queues::text[]) AND queue <> ALL ({shut})
     ORDER BY priority, run_at, id
     LIMIT 1
     FOR UPDATE SKIP LOCKED
@@ -164,6 +191,15 @@ FROM (
     FROM holdfast.jobs
     WHERE suspect AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
         AND (:queues::text[] IS NULL OR queue = ANY (:queues))
+        AND queue <> ALL (ARRAY(
+            SELECT name
+            FROM holdfast.queues
+            WHERE paused_at IS NOT NULL OR running_max <= (
+                SELECT count(*)
+                FROM holdfast.jobs AS runs
+                WHERE runs.state = 'running' AND runs.queue = queues.name
+            )
+        ))
     LIMIT :limit
 ) AS waiting
 
@@ -173,7 +209,7 @@ SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :
     lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
     alone = false
 WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL AND run_at <= now()
-    AND NOT suspect
+    AND NOT suspect AND {unheld} AND queue <> ALL ({shut})
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
     snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
@@ -410,7 +446,7 @@ ORDER BY id
 -- name: retry
 WITH due AS (
     UPDATE holdfast.jobs
-    SET run_at = now()
+    SET run_at = now(), held_run_at = NULL
     WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL
     RETURNING queue
 )

@@ -47,7 +47,7 @@ SELECT
                 SELECT
                 FROM holdfast.jobs
                 WHERE state = 'queued' AND queue = lane.queue AND priority = lane.priority
-                    AND run_at <= now() AND NOT suspect
+                    AND run_at <= now() AND NOT suspect AND {unheld}
                     AND (lane.priority < mine.priority OR (run_at, id) < (mine.run_at, mine.id))
                 ORDER BY run_at, id
                 LIMIT :limit
