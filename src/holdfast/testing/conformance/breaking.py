@@ -282,6 +282,13 @@ class Breaking(Suite):
         assert (await breaker_seen(store)).opened_by is None
         assert len(await claim(store)) == 1
 
+    async def test_a_probe_does_not_close_what_was_opened_by_hand(self, store: Store) -> None:
+        await open_by_failures(store)
+        assert await store.close_breaker("gateway", by_hand=False)
+        await store.open_breaker("gateway", None, None)
+        assert not await store.close_breaker("gateway", by_hand=False)
+        assert (await breaker_seen(store)).is_open
+
     async def test_one_that_failures_opened_can_be_taken_in_hand(self, store: Store) -> None:
         await open_by_failures(store)
         await store.open_breaker("gateway", "ann", None)

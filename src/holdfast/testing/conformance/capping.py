@@ -131,13 +131,12 @@ class Capping(Suite):
         assert len(await claim(store, 1, names=("other",))) == 1
         assert [job.name for job in await claim(store)] == ["job"] * 2
 
-    async def test_a_job_asked_for_by_its_id_waits_for_room_too(self, store: Store) -> None:
-        running = await claim_one(store, queue="q")
-        waiting = await enqueue(store, queue="q")
-        await store.cap("q", 1)
-        assert await store.claim_by_id(waiting, "worker", LEASE_SECONDS) is None
-        await store.settle([success(running)])
-        assert await store.claim_by_id(waiting, "worker", LEASE_SECONDS) is not None
+    async def test_a_job_tells_whether_its_queue_has_a_cap(self, store: Store) -> None:
+        await fill(store, 1)
+        await enqueue(store, queue="other")
+        await store.cap("q", 2)
+        told = {job.queue: job.capped for job in await claim(store)}
+        assert told == {"q": True, "other": False}
 
     async def test_a_suspect_waits_for_room_and_takes_some(self, store: Store) -> None:
         suspect = await new_suspect(store, queue="q")
@@ -145,7 +144,9 @@ class Capping(Suite):
         await enqueue(store, queue="q")
         await store.cap("q", 1)
         assert await claim_suspect(store) is None
+        assert await store.suspects(["job"], None) == 0
         await store.settle([success(running)])
+        assert await store.suspects(["job"], None) == 1
         claimed = await claim_suspect(store)
         assert claimed is not None
         assert claimed.id == suspect

@@ -38,6 +38,7 @@ class Pausing(Suite):
         paused = await new_suspect(store, queue="paused", priority=-5)
         going = await new_suspect(store, queue="going")
         await store.pause("paused", None, None)
+        assert await store.suspects(["job"], None) == 1
         first = await claim_suspect(store)
         assert first is not None
         assert first.id == going
