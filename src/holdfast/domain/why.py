@@ -33,8 +33,8 @@ class Reason(StrEnum):
     BREAKER_LETTING_GO = "breaker_letting_go"
     NO_WORKER = "no_worker"
     UNKNOWN_NAME = "unknown_name"
-    SUSPECT = "suspect"
     QUEUE_FULL = "queue_full"
+    SUSPECT = "suspect"
     BUSY = "busy"
     JOBS_AHEAD = "jobs_ahead"
     NEXT = "next"
@@ -52,7 +52,8 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
 
     `ahead` counts the due jobs of its queue that are claimed before it, up to one more than
     AHEAD_COUNTED_MAX; `last_attempt` is the last one that did not succeed. `queue` is None if no
-    operator has said anything of it, `breaker` if the job has none, or nothing is known of it.
+    operator has said anything of it, `breaker` if the job has none, or nothing is known of it; a
+    job that is `held` waits for its breaker, be it open or letting go.
     """
 
     job: Job
@@ -61,6 +62,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int
     last_attempt: Attempt | None
     workers: Sequence[WorkerSeen]
+    held: bool = False
     queue: QueueSeen | None = None
     breaker: BreakerSeen | None = None
 
@@ -224,30 +226,35 @@ def _breaker(seen: Circumstances) -> _Answer | None:
         "next_probe_at": breaker.next_probe_at,
         "held": breaker.held,
     }
-    if breaker.letting_go:
-        many = "or more " if breaker.held >= HELD_COUNTED_MAX else ""
-        sentence = (
-            f"breaker {breaker.key} has closed, and the jobs that it held are let go step by step;"
-            f" {breaker.held:,} {many}are still held"
-        )
-        return _Answer(Reason.BREAKER_LETTING_GO, sentence, facts)
-    if breaker.opened_at is None:
-        return None
-    since = seen.at(breaker.opened_at)
+    if breaker.opened_at is not None:
+        since = seen.at(breaker.opened_at)
+        return _Answer(Reason.BREAKER_OPEN, _told_open(seen, breaker, since), facts)
+    if seen.held:
+        return _Answer(Reason.BREAKER_LETTING_GO, _told_letting_go(breaker), facts)
+    return None
+
+
+def _told_open(seen: Circumstances, breaker: BreakerSeen, since: str) -> str:
     because = _told(breaker.opened_because)
     close = f"holdfast breakers close {shlex.quote(breaker.key)}"
     if breaker.next_probe_at is None:
-        sentence = (
+        return (
             f"breaker {breaker.key} was opened by hand{_by(breaker.opened_by)} at {since}{because};"
             f" it holds its jobs until it is closed: {close}"
         )
-    else:
-        sentence = (
-            f"breaker {breaker.key} is open since {since}{because}; it holds its jobs, and sends"
-            f" one ahead at {seen.at(breaker.next_probe_at)}: when that succeeds the others follow;"
-            f" to close it now: {close}"
-        )
-    return _Answer(Reason.BREAKER_OPEN, sentence, facts)
+    return (
+        f"breaker {breaker.key} is open since {since}{because}; it holds its jobs, and sends one"
+        f" ahead at {seen.at(breaker.next_probe_at)}: when that succeeds the others follow; to close"
+        f" it now: {close}"
+    )
+
+
+def _told_letting_go(breaker: BreakerSeen) -> str:
+    many = "or more " if breaker.held >= HELD_COUNTED_MAX else ""
+    return (
+        f"breaker {breaker.key} has closed, and the jobs that it held are let go step by step;"
+        f" {breaker.held:,} {many}are still held"
+    )
 
 
 def _no_worker(seen: Circumstances) -> _Answer | None:
@@ -281,16 +288,6 @@ def _unknown_name(seen: Circumstances) -> _Answer | None:
     return _Answer(Reason.UNKNOWN_NAME, sentence, facts)
 
 
-def _suspect(seen: Circumstances) -> _Answer | None:
-    if not seen.suspect:
-        return None
-    sentence = (
-        f"it is a suspect: its process died {_times(seen.job.crashes)} while it ran, so it waits"
-        " for a process of its own, which a worker starts for it"
-    )
-    return _Answer(Reason.SUSPECT, sentence, {"crashes": seen.job.crashes, **_load(seen)})
-
-
 def _queue_full(seen: Circumstances) -> _Answer | None:
     queue = seen.queue
     if queue is None or queue.running_max is None or queue.running < queue.running_max:
@@ -305,6 +302,16 @@ def _queue_full(seen: Circumstances) -> _Answer | None:
     sentence += f"; to raise it: holdfast queues cap {shlex.quote(queue.name)} N"
     facts = {"queue_running": queue.running, "running_max": queue.running_max}
     return _Answer(Reason.QUEUE_FULL, sentence, {**_load(seen), **facts})
+
+
+def _suspect(seen: Circumstances) -> _Answer | None:
+    if not seen.suspect:
+        return None
+    sentence = (
+        f"it is a suspect: its process died {_times(seen.job.crashes)} while it ran, so it waits"
+        " for a process of its own, which a worker starts for it"
+    )
+    return _Answer(Reason.SUSPECT, sentence, {"crashes": seen.job.crashes, **_load(seen)})
 
 
 def _busy(seen: Circumstances) -> _Answer | None:
@@ -342,8 +349,8 @@ _QUESTIONS = (
     _breaker,
     _no_worker,
     _unknown_name,
-    _suspect,
     _queue_full,
+    _suspect,
     _busy,
 )
 

@@ -76,6 +76,7 @@ class Surroundings:
             job=job,
             now=around["now"],
             suspect=around["suspect"],
+            held=around["held"],
             ahead=around["ahead"],
             last_attempt=to_attempt(attempts[-1]) if attempts else None,
             workers=[to_worker(row) for row in workers],

@@ -37,6 +37,7 @@ mine AS (
 SELECT
     now() AS now,
     coalesce((SELECT suspect FROM holdfast.jobs WHERE id = :job_id), false) AS suspect,
+    EXISTS (SELECT FROM mine WHERE run_at = 'infinity') AS held,
     (
         SELECT count(*)
         FROM (
