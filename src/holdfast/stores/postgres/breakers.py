@@ -65,8 +65,8 @@ class Breakers:
             probe_seconds=usual.probe_seconds,
         )
 
-    async def close(self, key: str) -> bool:
-        return bool(await self._run("close_breaker", key=key))
+    async def close(self, key: str, *, by_hand: bool) -> bool:
+        return bool(await self._run("close_breaker", key=key, by_hand=by_hand))
 
     async def forget(self, key: str) -> bool:
         return await self._connections.run(lambda connection: self._forget(connection, key))

@@ -5,9 +5,9 @@ best; queues of equal priority take turns. That walk starts at the front of the 
 job that was claimed before leaves a dead entry. Usually vacuum clears them; while an old
 transaction is open it can't, and the walk gets slower with every job. So when claims keep coming
 back full, or keep being slow, the claimer remembers how far it got in each lane and goes on from
-there. What came in behind it (a late commit, an earlier due time, a new lane) is found by a sweep: a look at
-the front of every lane, at most every twentieth of the time, and whenever a claim comes back short
-and the last sweep was quick.
+there. What came in behind it (a late commit, an earlier due time, a new lane, a job that a breaker
+held) is found by a sweep: a look at the front of every lane, at most every twentieth of the time,
+and whenever a claim comes back short and the last sweep was quick.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ def to_claimed(row: Any, *, probe: bool = False) -> Claimed:
         breaker=row[14],
         trace=row[15],
         probe=probe,
+        capped=row[16],
     )
 
 

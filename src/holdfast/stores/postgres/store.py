@@ -234,8 +234,10 @@ class PostgresStore:
     async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
         await self._breakers.open(key, by, because)
 
-    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
-        return await (self._breakers.forget(key) if forget else self._breakers.close(key))
+    async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
+        if forget:
+            return await self._breakers.forget(key)
+        return await self._breakers.close(key, by_hand=by_hand)
 
     async def hold(self, limit: int) -> Holding:
         return await self._breakers.hold(limit)

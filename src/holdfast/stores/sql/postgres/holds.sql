@@ -145,7 +145,8 @@ SET opened_at = coalesce(known.opened_at, now()),
 UPDATE holdfast.breakers
 SET opened_at = NULL, opened_by = NULL, next_probe_at = NULL, probed_id = NULL, failures = '{}',
     letting_go = true, changed_at = now()
-WHERE key = :key AND opened_at IS NOT NULL
+-- One that was opened by hand has no probes.
+WHERE key = :key AND opened_at IS NOT NULL AND (:by_hand OR next_probe_at IS NOT NULL)
 RETURNING key
 
 -- name: lock_breaker
@@ -339,7 +340,8 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
 
 -- name: pass_over
 -- Who found none to send ahead among so many held jobs lets the next look begin behind them.

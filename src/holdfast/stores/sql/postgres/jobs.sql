@@ -115,7 +115,8 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
 
 -- name: lanes
 WITH RECURSIVE {lanes}
@@ -163,7 +164,8 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
 
 -- name: claim_suspect
 UPDATE holdfast.jobs
@@ -182,7 +184,8 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
 
 -- name: suspects
 SELECT count(*)
@@ -212,7 +215,8 @@ WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL AND run_at <=
     AND NOT suspect AND {unheld} AND queue <> ALL ({shut})
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
 
 -- name: renew
 WITH renewed AS (
