@@ -120,7 +120,7 @@ def sent_ahead(transaction: Transaction, probes: Sequence[tuple[str | None, UUID
 
 
 def _let_go(transaction: Transaction, limit: int) -> int:
-    found = transaction.connection.execute(_SQL["held"].sql, {"limit": limit}).fetchone()
+    found = transaction.connection.execute(_SQL["to_let_go"].sql, {"limit": limit}).fetchone()
     jobs = _HELD.decode(found[0])
     if jobs:
         _write(transaction, "let_go", numbers=to_json([number for number, _ in jobs]))

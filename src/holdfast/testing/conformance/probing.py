@@ -264,5 +264,5 @@ class Probing(Suite):
         others = await claim(store)
         assert [job.probe for job in others] == [False] * 2
         assert await store.settle([success(job) for job in others]) == []
-        assert await enqueue(store, breaker="gateway")
+        await enqueue(store, breaker="gateway")
         assert len(await claim(store)) == 1

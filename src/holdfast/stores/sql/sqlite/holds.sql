@@ -151,7 +151,7 @@ WHERE rowid IN (
     LIMIT :limit
 )
 
--- name: held
+-- name: to_let_go
 SELECT json_group_array(json_array(number, queue)) FROM (
     SELECT jobs.rowid AS number, jobs.queue
     FROM breakers INDEXED BY breakers_holding CROSS JOIN jobs INDEXED BY jobs_breaker

@@ -8,7 +8,9 @@ FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN jobs ON id = wante
 UNION ALL
 SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
     attempt, max_attempts, snoozes, releases, crashes, fence, NULL, NULL,
-    CASE run_at WHEN 9223372036854775807 THEN created_at ELSE run_at END, expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
+    -- What ended on a worker of an older version, which knows nothing of held jobs.
+    CASE run_at WHEN 9223372036854775807 THEN created_at ELSE run_at END,
+    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
     requeued_from, breaker, trace
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
 
