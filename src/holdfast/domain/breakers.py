@@ -65,13 +65,15 @@ class Breaker:
 
     def strike(self, key: str, code: str, text: str) -> Strike:
         """A failure of a job with this key."""
-        first_line = text.partition("\n")[0]
+        said = text.partition("\n")[0]
+        # The text of an error without a code of its own begins with its type.
+        because = said if said.startswith(code) else f"{code}: {said}"
         return Strike(
             key=key,
             failures_max=self.failures,
             window_seconds=self.window_seconds,
             probe_seconds=self.probe_seconds,
-            because=storable_text(f"{code}: {first_line}", BECAUSE_CHARS_MAX),
+            because=storable_text(because, BECAUSE_CHARS_MAX),
         )
 
 
