@@ -239,7 +239,8 @@ class Store(Protocol):
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
     ) -> bool:
-        """Is any such job running, or queued and due within so many seconds?"""
+        """Is any such job running, or queued and due within so many seconds? Not if its queue is
+        paused, or its cap is 0: nobody knows when that ends."""
 
     async def unknown_names(
         self, names: Sequence[str], queues: Sequence[str] | None

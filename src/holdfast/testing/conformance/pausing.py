@@ -56,6 +56,28 @@ class Pausing(Suite):
         assert await store.settle([success(job)]) == []
         assert (await recorded(store, job.id)).state is State.SUCCEEDED
 
+    async def test_a_job_that_waits_in_a_queue_that_is_shut_is_not_awaited(
+        self, store: Store
+    ) -> None:
+        await enqueue(store, queue="q")
+        await enqueue(store, queue="q", breaker="gateway")
+        await store.open_breaker("gateway", None, None)
+        await store.hold(10)
+        await store.close_breaker("gateway")
+        await store.pause("q", None, None)
+        assert not await store.awaited(["job"], None, 60)
+        await store.resume("q")
+        assert await store.awaited(["job"], None, 60)
+        await store.cap("q", 0)
+        assert not await store.awaited(["job"], ["q"], 60)
+        await store.cap("q", 1)
+        assert await store.awaited(["job"], ["q"], 60)
+
+    async def test_a_job_that_runs_in_a_paused_queue_is_awaited(self, store: Store) -> None:
+        await claim_one(store, queue="q")
+        await store.pause("q", None, None)
+        assert await store.awaited(["job"], None, 0)
+
     async def test_a_queue_may_be_paused_before_it_has_jobs(self, store: Store) -> None:
         await store.pause("new", None, None)
         await enqueue(store, queue="new")

@@ -90,6 +90,10 @@ SELECT
             SELECT queue, priority
             FROM lane
             WHERE run_at <= now() + make_interval(secs => :within_seconds)
+                AND queue <> ALL (ARRAY(
+                    SELECT name FROM holdfast.queues
+                    WHERE paused_at IS NOT NULL OR running_max = 0
+                ))
         ) AS near
         CROSS JOIN LATERAL (
             SELECT
@@ -128,6 +132,10 @@ SELECT
             WHERE state = 'queued' AND breaker = near.key AND run_at = 'infinity'
                 AND held_run_at <= now() + make_interval(secs => :within_seconds)
                 AND name = ANY (:names) AND (:queues IS NULL OR queue = ANY (:queues))
+                AND queue <> ALL (ARRAY(
+                    SELECT name FROM holdfast.queues
+                    WHERE paused_at IS NOT NULL OR running_max = 0
+                ))
             ORDER BY run_at, id
             LIMIT 1
         ) AS job

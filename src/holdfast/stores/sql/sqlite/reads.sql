@@ -108,12 +108,18 @@ SELECT EXISTS (
     WHERE lanes.run_at <= :until AND jobs.run_at <= :until
         AND jobs.name IN (SELECT value FROM json_each(:names))
         AND (:queues IS NULL OR lanes.queue IN (SELECT value FROM json_each(:queues)))
+        AND lanes.queue NOT IN (
+            SELECT name FROM queues WHERE paused_at IS NOT NULL OR running_max = 0
+        )
 ) OR EXISTS (
     SELECT 1 FROM breakers INDEXED BY breakers_holding CROSS JOIN jobs INDEXED BY jobs_breaker
         ON jobs.breaker = breakers.key AND jobs.run_at = 9223372036854775807
     WHERE (opened_at IS NOT NULL OR letting_go) AND (letting_go OR next_probe_at <= :until)
         AND jobs.name IN (SELECT value FROM json_each(:names))
         AND (:queues IS NULL OR jobs.queue IN (SELECT value FROM json_each(:queues)))
+        AND jobs.queue NOT IN (
+            SELECT name FROM queues WHERE paused_at IS NOT NULL OR running_max = 0
+        )
         AND jobs.state = 'queued'
 )
 
