@@ -244,8 +244,8 @@ def _told_open(seen: Circumstances, breaker: BreakerSeen, since: str) -> str:
         )
     return (
         f"breaker {breaker.key} is open since {since}{because}; it holds its jobs, and sends one"
-        f" ahead at {seen.at(breaker.next_probe_at)}: when that succeeds the others follow; to close"
-        f" it now: {close}"
+        f" ahead at {seen.at(breaker.next_probe_at)}: when that succeeds the others follow; to"
+        f" close it now: {close}"
     )
 
 
