@@ -1,4 +1,4 @@
-"""Caps, breakers and those who come at the same moment: on PostgreSQL each has its own connection."""
+"""Caps and breakers hold whoever comes at the same moment, each on a connection of its own."""
 
 from __future__ import annotations
 
