@@ -35,6 +35,7 @@ THIRTEEN_BLOCKED = "test_13_blocked.py"
 FOURTEEN = "test_14_a_signal_ends_a_worker_cleanly.py"
 FIFTEEN = "test_15_both_stores_behave_the_same.py"
 CANCEL = "test_cancel_reaches_a_running_handler.py"
+DEPENDENCY = "test_a_dependency_that_is_down.py"
 
 
 class Mutant(NamedTuple):
@@ -540,5 +541,34 @@ MUTANTS = [
         "",
         CANCEL,
         "test_a_cancel_stops_a_running_handler_within_2_seconds[gated-sqlite]",
+    ),
+    Mutant(
+        "a failure costs its attempt although the breaker is open",
+        "worker/settler.py",
+        "each.held if each is not None and next(answers) else settlement",
+        "settlement",
+        DEPENDENCY,
+        "test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_many_workers"
+        "[sqlite]",
+        wait_seconds=8,
+    ),
+    Mutant(
+        "a dependency that works again is not noticed",
+        "worker/runner.py",
+        "            self._works(key)\n",
+        "            pass\n",
+        DEPENDENCY,
+        "test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_many_workers"
+        "[sqlite]",
+        wait_seconds=8,
+    ),
+    Mutant(
+        "who was sent ahead is waited for without end",
+        "stores/sql/sqlite/holds.sql",
+        "next_probe_at = :now + CAST(probe_seconds * 1e6 AS INTEGER), probed_id",
+        "next_probe_at = NULL, probed_id",
+        DEPENDENCY,
+        "test_a_worker_that_dies_with_the_job_that_was_sent_ahead_stops_nothing[sqlite]",
+        wait_seconds=10,
     ),
 ]
