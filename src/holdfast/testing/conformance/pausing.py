@@ -118,6 +118,22 @@ class Pausing(Suite):
         found = await queue_seen(store, "q")
         assert (found.paused, found.running_max) == (False, 2)
 
+    async def test_a_paused_queue_stays_paused_when_its_cap_is_lifted(self, store: Store) -> None:
+        await store.pause("q", "ann", None)
+        await store.cap("q", 3)
+        await store.cap("q", None)
+        found = await queue_seen(store, "q")
+        assert (found.paused_by, found.running_max) == ("ann", None)
+
+    async def test_a_queue_of_which_nothing_is_said_any_more_is_not_listed(
+        self, store: Store
+    ) -> None:
+        await store.pause("resumed", None, None)
+        await store.resume("resumed")
+        await store.cap("lifted", 3)
+        await store.cap("lifted", None)
+        assert await store.queues() == []
+
     async def test_queues_are_listed_by_name_with_what_is_in_them(
         self, store: Store, harness: Harness
     ) -> None:
