@@ -241,6 +241,26 @@ async def test_no_job_is_held_by_a_breaker_that_is_about_to_close(
     assert len(await store.claim(request(9))) == 1
 
 
+async def test_a_breaker_opens_again_after_the_step_that_lets_its_jobs_go(
+    store: PostgresStore, connection: asyncpg.Connection, postgres_url: str
+) -> None:
+    """Or that step would take for let go what was held behind its back."""
+    await store.enqueue([job(breaker="gateway")])
+    await open_by_failures(store)
+    await hold_all(store)
+    await store.close_breaker("gateway")
+    watching = await asyncpg.connect(postgres_url)
+    async with begun(connection, "lock_letting_go", limit=100):
+        opening = asyncio.create_task(store.open_breaker("gateway", None, None))
+        await wait_until(
+            lambda: opening.done() or waits_for_a_lock(watching), "the opening that waits"
+        )
+        assert not opening.done()
+    await watching.close()
+    await opening
+    assert await store.claim(request(9)) == []
+
+
 async def test_a_breaker_is_not_forgotten_while_another_has_it_hold_jobs(
     stores: list[PostgresStore], connection: asyncpg.Connection, postgres_url: str
 ) -> None:
@@ -284,16 +304,20 @@ async def test_jobs_that_are_held_and_let_go_by_many_at_once_all_run_in_the_end(
 async def test_of_all_who_want_a_probe_at_the_same_moment_one_gets_it(
     stores: list[PostgresStore], connection: asyncpg.Connection
 ) -> None:
-    keys = ["a", "b"]
-    await stores[0].enqueue([job(breaker=key) for key in keys for _ in range(ROUNDS)])
+    """Though the jobs that they could send ahead are not the same."""
+    keys, names = ["a", "b"], ["resize", "scan", "print"]
+    await stores[0].enqueue(
+        [job(breaker=key, name=name) for key in keys for name in names for _ in range(ROUNDS)]
+    )
     await open_by_failures(stores[0], *keys)
     await hold_all(stores[0])
     for _ in range(ROUNDS):
         await make_probes_due(connection)
-        answers = await asyncio.gather(*(each.claim_probes(request(9)) for each in stores * 2))
+        answers = await asyncio.gather(
+            *(each.claim_probes(request(9, [name])) for name in names for each in stores)
+        )
         probes = [each for answer in answers for each in answer]
         assert sorted(str(each.breaker) for each in probes) == keys
-    assert await connection.fetchval("SELECT count(*) FROM holdfast.jobs WHERE fence = 0") == 0
 
 
 async def test_a_probe_is_found_behind_many_jobs_that_are_for_others(
