@@ -237,10 +237,8 @@ def print_job(
 
 
 def _holder(breaker: BreakerSeen | None) -> str | None:
-    if breaker is None:
+    if breaker is None or breaker.opened_at is None:
         return None
-    if breaker.opened_at is None:
-        return f"breaker {breaker.key}, which lets its jobs go"
     because = _because(breaker)
     return f"breaker {breaker.key}, open since {exact(breaker.opened_at)}" + (
         f": {because}" if because else ""

@@ -61,7 +61,7 @@ async def _holders(app: Holdfast, jobs: Sequence[Job]) -> dict[UUID, BreakerSeen
     due = [job for job in jobs if job.breaker and job.state is State.QUEUED and job.run_at <= now]
     if not due:
         return {}
-    holding = {each.key: each for each in await app.breakers() if each.is_open or each.letting_go}
+    holding = {each.key: each for each in await app.breakers() if each.is_open}
     return {job.id: holding[job.breaker] for job in due if job.breaker in holding}
 
 
