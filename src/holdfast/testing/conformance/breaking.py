@@ -139,7 +139,7 @@ class Breaking(Suite):
     async def test_what_runs_when_its_breaker_opens_runs_on(self, store: Store) -> None:
         job = await claim_one(store, breaker="gateway")
         await open_by_failures(store)
-        await hold_all(store)
+        assert await hold_all(store) == 0
         assert await store.renew([job.lease], LEASE_SECONDS) == []
         assert await store.settle([success(job)]) == []
 
@@ -231,8 +231,10 @@ class Breaking(Suite):
         assert not await store.close_breaker("gateway")
         found = await breaker_seen(store)
         assert (found.failures, found.opened_at, found.next_probe_at) == (0, None, None)
-        assert found.opened_because == "HTTP_503: no answer"
-        await open_by_failures(store)
+        await store.strike([struck()])
+        found = await breaker_seen(store)
+        assert (found.failures, found.opened_because) == (1, "HTTP_503: no answer")
+        await store.strike([struck()] * FAILURES_MAX)
         assert (await breaker_seen(store)).times_opened == 2
 
     async def test_a_breaker_that_opens_again_while_it_lets_go_holds_them_all(

@@ -135,11 +135,7 @@ WHERE letting_go AND times_opened = 0 AND failures = '[]' AND NOT EXISTS (
 )
 
 -- name: all_let_go
-UPDATE breakers SET letting_go = 0, changed_at = :now
-WHERE letting_go AND NOT EXISTS (
-    SELECT 1 FROM jobs INDEXED BY jobs_breaker
-    WHERE breaker = breakers.key AND run_at = 9223372036854775807 AND state = 'queued'
-)
+UPDATE breakers SET letting_go = 0, changed_at = :now WHERE letting_go
 
 -- name: hold
 UPDATE jobs SET held_run_at = run_at, run_at = 9223372036854775807
