@@ -32,8 +32,8 @@ def list_command(app: str | None, database: str | None, as_json: bool) -> None:
 
     \b
     Examples:
-      holdfast breakers --app app:hf
-      holdfast breakers list --json | jq .key
+      holdfast breakers list --app app:hf
+      holdfast breakers --json | jq .key
     """
     run(_list_breakers(find_existing(app, database), as_json=as_json))
 

@@ -41,8 +41,8 @@ def list_command(app: str | None, database: str | None, as_json: bool) -> None:
 
     \b
     Examples:
-      holdfast queues --app app:hf
-      holdfast queues list --json | jq .ready
+      holdfast queues list --app app:hf
+      holdfast queues --json | jq .ready
     """
     run(_list_queues(find_existing(app, database), as_json=as_json))
 

@@ -153,8 +153,8 @@ class Store(Protocol):
     async def cancel(
         self, job_ids: Sequence[UUID], *, waiting_only: bool = False
     ) -> Sequence[Canceled]:
-        """End these jobs if they are queued, or running unless `waiting_only`; tell the workers that
-        hold them."""
+        """End these jobs if they are queued, or running unless `waiting_only`; tell the workers
+        that hold them."""
 
     async def retry(self, job_id: UUID) -> bool:
         """Make a waiting job due now; False if it is not queued."""
