@@ -24,8 +24,8 @@ async def outcomes(stage: Stage) -> dict[str, int]:
 
 
 async def has_succeeded(stage: Stage, count: int) -> bool:
-    (row,) = await stage.fetch("SELECT count(*) FROM history WHERE state = 'succeeded'")
-    return row[0] == count
+    found = await stage.fetch("SELECT count(*) FROM history WHERE state = 'succeeded'")
+    return found == [(count,)]
 
 
 @both_stores
