@@ -410,7 +410,9 @@ async def has_succeeded(hf: Holdfast, ids: set[UUID]) -> bool:
     return any([(await hf.get(each)).state is State.SUCCEEDED for each in ids])
 
 
-@pytest.mark.parametrize("way", ["returns", "completes", "fails permanently", "fails otherwise"])
+@pytest.mark.parametrize(
+    "way", ["returns", "completes and fails after it", "fails permanently", "fails otherwise"]
+)
 async def test_whoever_gets_an_answer_closes_the_breaker(
     hf: Holdfast, gateway: Gateway, way: str
 ) -> None:
@@ -419,9 +421,10 @@ async def test_whoever_gets_an_answer_closes_the_breaker(
     @hf.job(breaker=breaker, retry=Retry.none)
     async def convert(ctx: Context) -> None:
         await gateway.ask(ctx)
-        if way == "completes":
+        if way == "completes and fails after it":
             async with ctx.completing():
                 pass
+            raise ConnectionError("not of the gateway")
         if way == "fails permanently":
             raise Permanent("no such page")
         if way == "fails otherwise":
