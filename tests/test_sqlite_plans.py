@@ -204,16 +204,16 @@ async def test_due_jobs_of_an_open_breaker_are_read_over_until_they_are_held_and
 ) -> None:
     seam = Counting()
     store = await opened(path, seam)
-    fill(path, priority=-5, breaker="key 1", run_at=0)
+    fill(path, rows=PAGE_LOOK_MAX, priority=-5, breaker="key 1", run_at=0)
     fill_breakers(path, known=2, open=1)
     await enqueue(store)
     seam.thousands = 0
     assert len(await claim(store, 10)) == 1
-    assert seam.thousands < 2000
+    assert seam.thousands < PAGE_LOOK_MAX // 1000 * 40
     seam.thousands = 0
-    steps = [(await store.hold(ROWS // 5)).moved for _ in range(6)]
-    assert steps == [ROWS // 5] * 5 + [0]
-    assert seam.thousands < ROWS // 1000 * 250
+    steps = [(await store.hold(PAGE_LOOK_MAX // 2)).moved for _ in range(3)]
+    assert steps == [PAGE_LOOK_MAX // 2] * 2 + [0]
+    assert seam.thousands < PAGE_LOOK_MAX // 1000 * 250
     seam.thousands = 0
     await enqueue(store)
     assert len(await claim(store, 10)) == 1
@@ -225,8 +225,8 @@ async def test_due_jobs_of_an_open_breaker_are_read_over_until_they_are_held_and
 async def test_a_step_of_holding_or_letting_go_touches_no_more_than_its_limit(path: str) -> None:
     seam = Counting()
     store = await opened(path, seam)
-    fill(path, breaker="key 1", run_at=HELD)
-    fill(path, series=2, breaker="key 2", run_at=0)
+    fill(path, rows=PAGE_LOOK_MAX, breaker="key 1", run_at=HELD)
+    fill(path, rows=PAGE_LOOK_MAX, series=2, breaker="key 2", run_at=0)
     fill_breakers(path, known=2, open=2)
     seam.thousands = 0
     assert (await store.hold(100)).moved == 100
@@ -240,7 +240,7 @@ async def test_a_step_of_holding_or_letting_go_touches_no_more_than_its_limit(pa
 async def test_the_next_probe_is_found_without_a_look_at_the_others(path: str) -> None:
     seam = Counting()
     store = await opened(path, seam)
-    fill(path, breaker="key 1", run_at=HELD)
+    fill(path, rows=PAGE_LOOK_MAX, breaker="key 1", run_at=HELD)
     fill_breakers(path, known=5000, open=1000)
     seam.thousands = 0
     (first,) = await probe(store)
@@ -255,19 +255,19 @@ async def test_the_next_probe_is_found_without_a_look_at_the_others(path: str) -
 async def test_held_jobs_that_nobody_here_knows_are_passed_over_in_the_index(path: str) -> None:
     seam = Counting()
     store = await opened(path, seam)
-    fill(path, name="unknown", breaker="key 1", run_at=HELD)
+    fill(path, rows=PAGE_LOOK_MAX, name="unknown", breaker="key 1", run_at=HELD)
     fill_breakers(path, known=1, open=1)
     seam.thousands = 0
     assert await probe(store) == []
     assert not await store.awaited(["job"], None, 60)
-    assert seam.thousands < 1300
+    assert seam.thousands < PAGE_LOOK_MAX // 1000 * 25
     await store.close()
 
 
 async def test_a_paused_queue_and_a_full_one_are_passed_over_whole(path: str) -> None:
     seam = Counting()
     store = await opened(path, seam)
-    fill(path, queues=2, run_at=0, priority=-5)
+    fill(path, rows=PAGE_LOOK_MAX, queues=2, run_at=0, priority=-5)
     await store.pause("queue 0", None, None)
     await store.cap("queue 1", 0)
     await enqueue(store)

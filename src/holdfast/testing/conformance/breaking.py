@@ -179,13 +179,15 @@ class Breaking(Suite):
     async def test_a_job_that_is_not_due_is_held_when_it_is(
         self, store: Store, harness: Harness
     ) -> None:
-        await enqueue(store, breaker="gateway", delay_seconds=60.0, queue="q")
+        job_id = await enqueue(store, breaker="gateway", delay_seconds=60.0, queue="q")
         await open_by_failures(store)
         assert await hold_all(store) == 0
         assert (await queue_seen(store, "q")).scheduled == 1
         await harness.advance(61)
         assert await claim(store) == []
+        before = await recorded(store, job_id)
         assert await hold_all(store) == 1
+        assert await recorded(store, job_id) == before
 
     async def test_what_was_held_goes_on_in_its_order_when_the_breaker_closes(
         self, store: Store, other: Store, harness: Harness
