@@ -35,7 +35,13 @@ ADDRESSES = "HOLDFAST_TEST_POSTGRES"
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "tests/test_simul")
 # What stands above the stores meets the same one, whatever the server's version.
-ABOVE = ("tests/test_app", "tests/test_cli", "tests/test_handlers", "tests/test_suspects")
+ABOVE = (
+    "tests/test_app",
+    "tests/test_breakers",
+    "tests/test_cli",
+    "tests/test_handlers",
+    "tests/test_suspects",
+)
 # What starts processes or fills large tables takes its time, and is left out of the short run.
 LEFT_OUT = (
     "tests/promises/",

@@ -20,6 +20,8 @@ from holdfast.domain.outcomes import (
     Snoozed,
     Succeeded,
     decide,
+    decide_held,
+    found_at_work,
 )
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State, may_become
@@ -268,3 +270,68 @@ def test_a_job_that_expired_is_canceled_without_having_started() -> None:
     assert settlement.error_code == "EXPIRED"
     assert settlement.attempt_back
     assert settlement.outcome is None
+
+
+failures = st.builds(Failed, codes, st.text(), st.booleans(), st.none() | st.floats())
+
+
+@settings(deadline=None)
+@given(jobs(), failures, limited, chances)
+def test_a_job_that_waits_for_its_breaker_can_be_claimed_again_and_its_wait_is_bounded(
+    job: Claimed, failed: Failed, retry: Retry, chance: float
+) -> None:
+    settlement = decide_held(job, failed, retry, chance)
+    assert (settlement.job_id, settlement.fence) == job.lease
+    assert 0 <= settlement.delay_seconds <= DELAY_SECONDS_MAX
+    used = job.attempt - settlement.attempt_back
+    assert settlement.state is not State.QUEUED or used < job.max_attempts
+    assert job.snoozes + settlement.snoozed <= SNOOZES_MAX
+
+
+@pytest.mark.parametrize("attempt", [1, 5])
+def test_a_failure_that_finds_its_breaker_open_costs_no_attempt(attempt: int) -> None:
+    job = claimed(attempt=attempt, snoozes=SNOOZES_MAX - 1)
+    settlement = decide_held(job, Failed("GW_5XX", "bad gateway"), RETRY, 0.5)
+    assert settlement.state is State.QUEUED
+    assert settlement.attempt_back
+    assert settlement.snoozed
+    assert not settlement.released
+    assert (settlement.error_code, settlement.error_text) == ("GW_5XX", "bad gateway")
+    assert settlement.outcome == "released"
+
+
+@pytest.mark.parametrize(
+    ("asked", "waited"),
+    [(None, 0), (60, 60), (-5, 0), (math.nan, 0), (math.inf, DELAY_SECONDS_MAX)],
+)
+def test_a_job_that_waits_for_its_breaker_waits_for_nothing_else_unless_told_to(
+    asked: float | None, waited: float
+) -> None:
+    failed = Failed("BUSY", "", retry_after_seconds=asked)
+    assert decide_held(claimed(attempt=3), failed, RETRY, 0.5).delay_seconds == waited
+
+
+@pytest.mark.parametrize(("attempt", "state"), [(4, State.QUEUED), (5, State.DEAD)])
+def test_an_attempt_is_not_given_back_for_a_breaker_without_end(attempt: int, state: State) -> None:
+    job = claimed(attempt=attempt, snoozes=SNOOZES_MAX)
+    failed = Failed("GW_5XX", "bad gateway")
+    settlement = decide_held(job, failed, RETRY, 0.5)
+    assert settlement == settle(failed, job)
+    assert settlement.state is state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer"),
+    [
+        (Succeeded(b"null"), True),
+        (Failed("NOT_FOUND", "", permanent=True, dependency_failed=False), True),
+        (Failed("GW_5XX", "", dependency_failed=True), False),
+        (Failed("BAD_ARGUMENTS", "", permanent=True), False),
+        (Crashed("CRASHED", ""), False),
+        (Snoozed(1, ""), False),
+        (Released(), False),
+        (Expired(), False),
+    ],
+)
+def test_only_what_has_answered_is_found_at_work(outcome: Outcome, answer: bool) -> None:
+    assert found_at_work(outcome) is answer

@@ -6,7 +6,9 @@ import asyncio
 import re
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -354,6 +356,11 @@ def test_what_other_processes_counted_is_added_up() -> None:
     assert told.value("holdfast_settle_lag_seconds_count") == 3
 
 
+def repeat(count: Callable[[], None]) -> None:
+    for _ in range(3000):
+        count()
+
+
 def test_threads_that_count_at_the_same_time_lose_nothing() -> None:
     metrics, more = Metrics(), Metrics()
     settle(more)
@@ -362,8 +369,8 @@ def test_threads_that_count_at_the_same_time_lose_nothing() -> None:
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(2) as threads:
-            threads.submit(lambda: [settle(metrics) for _ in range(3000)])
-            threads.submit(lambda: [metrics.add(report) for _ in range(3000)])
+            threads.submit(repeat, partial(settle, metrics))
+            threads.submit(repeat, partial(metrics.add, report))
     finally:
         sys.setswitchinterval(before)
     told = Scraped(expose(metrics.snapshot(), DatabaseSeen()))

@@ -16,11 +16,18 @@ from holdfast.domain.job import Claimed, NewJob, Settlement
 from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.claims import FULL_CLAIMS_BEFORE_REMEMBERING
+from holdfast.stores.postgres.claims import (
+    FULL_CLAIMS_BEFORE_REMEMBERING,
+    SLOW_CLAIM_SECONDS,
+    SLOW_CLAIMS_BEFORE_REMEMBERING,
+    SWEEP_SHARE,
+)
 from holdfast.stores.postgres.store import STATEMENTS
 from holdfast.stores.protocol import Claim
 from tests.support.processes import wait_until
+from tests.support.seams import HandSeam
 
+A_FEW = 3
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 SEAM = Seam()
 IDS = IdMaker(SEAM.random)
@@ -98,6 +105,46 @@ async def test_what_came_in_behind_a_claimer_is_found_by_its_next_looks(
     assert found == {*rest, late.id}
 
 
+@pytest.fixture
+async def timed(
+    store: PostgresStore, postgres_url: str
+) -> AsyncIterator[tuple[PostgresStore, HandSeam]]:
+    """A store whose claims take as long as the test says."""
+    seam = HandSeam()
+    timed = PostgresStore(postgres_url, seam)
+    yield timed, seam
+    await timed.close()
+
+
+async def test_a_few_slow_claims_do_not_hide_a_job_that_becomes_due(
+    timed: tuple[PostgresStore, HandSeam],
+) -> None:
+    """Each may have been slow because the machine was busy."""
+    store, seam = timed
+    for step_seconds in (2 * SLOW_CLAIM_SECONDS, 0.0, 2 * SLOW_CLAIM_SECONDS):
+        seam.step_seconds = step_seconds
+        for _ in range(A_FEW):
+            assert await claim(store, 1) == []
+    due = job()
+    await store.enqueue([due])
+    assert [each.id for each in await claim(store, 1)] == [due.id]
+
+
+async def test_claims_that_keep_being_slow_look_at_all_lanes_only_now_and_then(
+    timed: tuple[PostgresStore, HandSeam],
+) -> None:
+    store, seam = timed
+    seam.step_seconds = 2 * SLOW_CLAIM_SECONDS
+    for _ in range(SLOW_CLAIMS_BEFORE_REMEMBERING):
+        assert await claim(store, 1) == []
+    seam.step_seconds = 0.0
+    due = job()
+    await store.enqueue([due])
+    assert await claim(store, 1) == []
+    seam.seconds += 1.0 + SWEEP_SHARE * 2 * SLOW_CLAIM_SECONDS
+    assert [each.id for each in await claim(store, 1)] == [due.id]
+
+
 async def test_queues_of_equal_priority_take_turns(store: PostgresStore) -> None:
     queues = ["a", "b", "c"]
     await store.enqueue([job(queue) for queue in queues for _ in range(20)])
@@ -149,6 +196,8 @@ async def pages_read_by_next_claim(url: str, last: UUID) -> dict[str, int]:
         "lane_priorities": [0],
         "lane_run_at": [run_at],
         "lane_ids": [last],
+        "room_queues": [],
+        "rooms": [],
     }
     pages = {}
     for name in ("claim", "claim_onwards"):

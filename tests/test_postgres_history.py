@@ -13,6 +13,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from holdfast.domain.breakers import Strike
 from holdfast.domain.errors import DuplicateJob, StoreRefused
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Claimed, Count, NewJob, Settlement, Standing
@@ -295,6 +296,32 @@ async def test_a_role_that_was_allowed_before_the_migration_works_after_it(
         )
         [jobs] = await connection.fetch("SELECT relacl FROM pg_class WHERE relname = 'jobs'")
         assert rest == jobs
+
+
+async def test_a_role_that_was_allowed_before_the_migration_may_hold_queues_and_jobs(
+    postgres_url: str, connection: asyncpg.Connection
+) -> None:
+    await make_version_1(connection)
+    async with allowed(connection, postgres_url) as url, opened(url) as worker:
+        async with opened(postgres_url) as owner:
+            await owner.migrate()
+        assert await worker.pause("default", "ann", None)
+        assert await worker.resume("default")
+        await worker.cap("default", 5)
+        await worker.settle([ended(job) for job in await running(worker, 2)])
+        await worker.enqueue([new_job(breaker="gateway")])
+        await worker.strike([Strike("gateway", 1, 30.0, 0.001, "no answer")])
+        assert (await worker.hold(10)).moved == 1
+        probes: list[Claimed] = []
+        while not probes:
+            probes += await worker.claim_probes(Claim("worker", 1, 30.0, ["resize"]))
+        assert await worker.close_breaker("gateway")
+        await worker.settle([ended(job) for job in probes])
+        await worker.open_breaker("gateway", "ann", None)
+        assert await worker.close_breaker("gateway", forget=True)
+        await worker.tidy(10)
+        assert [queue.running_max for queue in await worker.queues()] == [5]
+        assert await worker.breakers() == []
 
 
 async def test_a_role_that_may_not_make_tables_keeps_the_history(

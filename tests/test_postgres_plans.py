@@ -2,8 +2,10 @@
 
 Each is explained as it runs: prepared, with a generic plan. 200 queues of two priorities hold
 300,000 due jobs, behind 100,000 of a better priority that are not due yet; 46,000 ended in place,
-and 550,000 are in the history, spread over ten days and the rest. `stale` statistics were gathered
-while the tables were empty.
+and 550,000 are in the history, spread over ten days and the rest. A breaker that is open holds
+100,000 more, which are older than the others of their lane. Of 5,000 further breakers 1,000 are
+open; each has a due job, in a queue of their own. `stale` statistics were gathered while the tables
+were empty.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ import asyncpg
 import pytest
 
 from holdfast.domain.job import Filter
-from holdfast.domain.limits import PAGE_LOOK_MAX
+from holdfast.domain.limits import HELD_COUNTED_MAX, PAGE_LOOK_MAX
 from holdfast.domain.retention import Retention, parse_rules
 from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.breakers import PROBE_LOOK_MAX
 from holdfast.stores.postgres.pages import IN_ORDER, PLANNED, page_values
 from holdfast.stores.postgres.settles import retention_values
 from holdfast.stores.postgres.store import STATEMENTS
@@ -34,11 +37,14 @@ from tests.conftest import SERVERS
 from tests.support.postgres import Databases
 
 ROWS = 1_000_000
-LANES = 600
+LANES = 600 + 1
 RUNNING = SUSPECTS = ROWS * 2 // 1000
 QUEUES = [f"queue {number}" for number in range(200)]
 
 DAYS = 10
+HELD = 100_000
+KEYS = 5000
+OPEN_KEYS = KEYS // 5
 
 # Of each thousand jobs 400 wait (100 of them are not due, 2 are suspects), 2 run, 48 have ended in
 # place, and 550 are in the history.
@@ -82,10 +88,35 @@ SELECT
 FROM numbered
 WHERE kind >= 450
 """
+FILL_HELD = f"""
+INSERT INTO holdfast.jobs (
+    id, name, queue, priority, arguments, max_attempts, run_at, held_run_at, breaker
+)
+SELECT
+    ('f' || lpad(to_hex(i), 11, '0') || '-7000-8000-000000000000')::uuid, 'resize', 'queue 0', 0,
+    '{{}}', 5, 'infinity', now() - interval '1 hour', 'gateway'
+FROM generate_series(1, {HELD}) AS i
+"""
+FILL_KEYED = f"""
+INSERT INTO holdfast.jobs (id, name, queue, priority, arguments, max_attempts, run_at, breaker)
+SELECT
+    ('e' || lpad(to_hex(i), 11, '0') || '-7000-8000-000000000000')::uuid, 'resize', 'with keys', 0,
+    '{{}}', 5, now() - interval '1 minute', 'key ' || i
+FROM generate_series(1, {KEYS}) AS i
+"""
+FILL_BREAKERS = f"""
+INSERT INTO holdfast.breakers (key, window_seconds, probe_seconds, opened_at, next_probe_at)
+SELECT
+    'key ' || i, 30, 10, CASE WHEN i % 5 = 0 THEN now() END, CASE WHEN i % 5 = 0 THEN now() END
+FROM generate_series(1, {KEYS}) AS i
+UNION ALL
+SELECT 'gateway', 30, 10, now(), now()
+"""
 ADD_DAYS = f"""
 SELECT holdfast.add_history_day((now() AT TIME ZONE 'UTC')::date + number, 0, 1000000)
 FROM generate_series(0, {DAYS - 2}) AS number
 """
+ANALYZE = "ANALYZE holdfast.jobs, holdfast.history, holdfast.queues, holdfast.breakers"
 NO_AUTOVACUUM = """
 DO $$
 DECLARE
@@ -103,12 +134,16 @@ $$
 
 
 class Plan(NamedTuple):
-    """What a statement read of the live jobs and of the history."""
+    """What a statement read: of the live jobs, of the history, of queues and breakers; and on how
+    many pages it found jobs in the order of their lanes."""
 
     rows: int
     history_rows: int
+    queue_rows: int
+    breaker_rows: int
     indexes: set[str]
     seq_scans: int
+    pages: int
 
     @classmethod
     def read(cls, root: dict[str, Any]) -> Plan:
@@ -119,11 +154,16 @@ class Plan(NamedTuple):
         ]
         of_jobs = [node for node in nodes if node.get("Relation Name") == "jobs"]
         of_history = [node for node in nodes if _is_history(node.get("Relation Name", ""))]
+        of_queues = [node for node in nodes if node.get("Relation Name") == "queues"]
+        of_breakers = [node for node in nodes if node.get("Relation Name") == "breakers"]
         return cls(
             rows=sum(map(_rows, of_jobs)),
             history_rows=sum(map(_rows, of_history)),
+            queue_rows=sum(map(_rows, of_queues)),
+            breaker_rows=sum(map(_rows, of_breakers)),
             indexes={_index(node) for node in nodes} & INDEXES,
             seq_scans=sum(node["Node Type"] == "Seq Scan" for node in of_jobs + of_history),
+            pages=sum(map(_pages, (node for node in of_jobs if _index(node) == "jobs_ready"))),
         )
 
 
@@ -137,6 +177,8 @@ INDEXES = {
     "jobs_unsuccessful",
     "jobs_tenant",
     "jobs_correlation",
+    "jobs_breaker",
+    "breakers_pkey",
     "history_pkey",
     "history_unsuccessful",
     "history_tenant",
@@ -171,6 +213,10 @@ def _rows(node: dict[str, Any]) -> int:
     return int((node["Actual Rows"] + removed) * node["Actual Loops"])
 
 
+def _pages(node: dict[str, Any]) -> int:
+    return int(node["Shared Hit Blocks"] + node["Shared Read Blocks"])
+
+
 def _literal(value: object) -> str:
     if isinstance(value, list):
         items = ["NULL" if item is None else json.dumps(str(item)) for item in value]
@@ -187,15 +233,15 @@ async def _fill(url: str) -> None:
     connection = await asyncpg.connect(url, command_timeout=120)
     await connection.execute(ADD_DAYS)
     await connection.execute(NO_AUTOVACUUM)
-    await connection.execute("ANALYZE holdfast.jobs, holdfast.history")
-    for step in (NUMBERED, FILL, FILL_HISTORY):
+    await connection.execute(ANALYZE)
+    for step in (NUMBERED, FILL, FILL_HISTORY, FILL_HELD, FILL_KEYED, FILL_BREAKERS):
         await connection.execute(step)
     await connection.close()
 
 
 async def _analyze(url: str) -> None:
     connection = await asyncpg.connect(url, command_timeout=120)
-    await connection.execute("ANALYZE holdfast.jobs, holdfast.history")
+    await connection.execute(ANALYZE)
     await connection.close()
 
 
@@ -280,7 +326,7 @@ class Explainer:
         try:
             await self._connection.execute(settings)
             answer = await self._connection.fetchval(
-                f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments
+                f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *arguments
             )
         finally:
             await transaction.rollback()
@@ -344,9 +390,112 @@ async def test_a_claim_reads_its_lanes_and_no_more_jobs_than_it_takes(
         last_queue="",
         names=["resize"],
         limit=limit,
+        room_queues=[],
+        rooms=[],
     )
     lanes = LANES if queues is None else 3 * len(queues)
     assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * lanes + 2 * limit)
+
+
+def claim_values(queue: str, limit: int = 100) -> dict[str, object]:
+    """The values of every statement that claims."""
+    return {
+        "queues": [queue],
+        "except_queues": [],
+        "worker": "worker",
+        "lease_seconds": 30,
+        "alone": False,
+        "last_queue": "",
+        "names": ["resize"],
+        "limit": limit,
+        "room_queues": [],
+        "rooms": [],
+        "lane_queues": [queue],
+        "lane_priorities": [0],
+        "lane_run_at": ["2020-01-01T00:00:00Z"],
+        "lane_ids": [UUID(int=0)],
+    }
+
+
+@pytest.mark.parametrize("name", ["claim", "claim_onwards"])
+async def test_a_claim_does_not_read_over_what_a_breaker_holds(
+    database: Explainer, name: str
+) -> None:
+    beside = await database.explain(name, **claim_values("queue 0"))
+    alone = await database.explain(name, **claim_values("queue 2"))
+    assert beside.rows <= alone.rows
+    # What other tests have rolled back may lie between; to read over all would be thousands.
+    assert 0 < beside.pages <= 2 * alone.pages
+
+
+@pytest.mark.parametrize("name", ["claim", "claim_onwards"])
+async def test_a_claim_looks_for_no_breaker_of_jobs_that_have_none(
+    database: Explainer, name: str
+) -> None:
+    plan = await database.explain(name, **claim_values("queue 2"))
+    assert (plan.queue_rows, plan.breaker_rows) == (0, 0)
+    assert "breakers_pkey" not in plan.indexes
+
+
+@pytest.mark.parametrize("name", ["claim", "claim_onwards"])
+async def test_a_claim_looks_each_breaker_up_by_its_key(database: Explainer, name: str) -> None:
+    plan = await database.explain(name, **claim_values("with keys"))
+    # Every fifth is open.
+    assert_bounded(plan, {"jobs_ready", "jobs_pkey", "breakers_pkey"}, 2 * 1 + 125 + 100)
+    assert plan.breaker_rows <= 125
+
+
+async def test_holding_jobs_reads_no_more_of_them_than_it_takes(database: Explainer) -> None:
+    plan = await database.explain("park", limit=500)
+    assert plan.seq_scans == 0
+    assert plan.indexes >= {"jobs_breaker", "jobs_pkey"}
+    assert plan.rows <= 3 * 500
+
+
+async def test_letting_go_reads_no_more_jobs_than_it_takes(database: Explainer) -> None:
+    plan = await database.explain("let_go", keys=["gateway"], limit=500)
+    assert_bounded(plan, {"jobs_breaker", "jobs_pkey"}, 2 * 500)
+    plan = await database.explain("end_letting_go", keys=["gateway", "key 1"])
+    assert plan.seq_scans == 0
+    assert plan.rows <= 1
+
+
+async def test_a_probe_is_found_among_many_held_jobs_by_reading_a_few(
+    database: Explainer,
+) -> None:
+    plan = await database.explain(
+        "claim_probes", **{**claim_values("queue 0"), "look_max": PROBE_LOOK_MAX}
+    )
+    assert plan.seq_scans == 0
+    assert plan.indexes >= {"jobs_breaker", "jobs_pkey"}
+    assert 0 < plan.rows <= 10
+
+
+async def test_a_search_for_a_probe_in_vain_looks_at_a_bounded_number(
+    database: Explainer,
+) -> None:
+    values = {**claim_values("queue 0"), "names": ["nobody's"], "look_max": 1000}
+    plan = await database.explain("claim_probes", **values)
+    assert plan.seq_scans == 0
+    assert plan.rows <= 2 * 1000
+    plan = await database.explain("pass_over", look_max=1000)
+    assert plan.seq_scans == 0
+    assert plan.rows <= 3 * 1000 + OPEN_KEYS
+
+
+async def test_counting_what_runs_in_capped_queues_reads_only_the_leases(
+    database: Explainer,
+) -> None:
+    plan = await database.explain("running", queues=QUEUES[:3])
+    assert_bounded(plan, {"jobs_leases"}, RUNNING)
+
+
+async def test_a_list_of_breakers_counts_what_they_hold_up_to_a_limit(
+    database: Explainer,
+) -> None:
+    plan = await database.explain("breakers", key=None, limit=1000, held_max=HELD_COUNTED_MAX)
+    assert plan.seq_scans == 0
+    assert plan.rows <= HELD_COUNTED_MAX + 1000
 
 
 async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(database: Explainer) -> None:
@@ -361,6 +510,8 @@ async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(database: E
         lane_ids=[UUID(int=0)] * len(QUEUES),
         names=["resize"],
         limit=100,
+        room_queues=[],
+        rooms=[],
     )
     assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * 100)
 
@@ -461,6 +612,7 @@ async def test_a_claim_of_a_suspect_reads_suspects_only(database: Explainer) -> 
         names=["resize"],
         queues=None,
         except_queues=[],
+        room_queues=[],
     )
     assert_bounded(plan, {"jobs_suspects", "jobs_pkey"}, SUSPECTS + 1)
 
@@ -475,7 +627,7 @@ async def test_counting_suspects_reads_suspects_only(
 
 async def test_canceling_reads_only_the_named_jobs(database: Explainer) -> None:
     ids = await database.ids("queued", 100)
-    plan = await database.explain("cancel", ids=ids, **RETENTION)
+    plan = await database.explain("cancel", ids=ids, waiting_only=False, **RETENTION)
     assert_bounded(plan, {"jobs_pkey"}, 2 * len(ids))
 
 
@@ -501,7 +653,13 @@ async def test_asking_for_unknown_names_reads_a_bounded_number(
 async def test_what_names_one_job_reads_one_row(database: Explainer, name: str) -> None:
     [job_id] = await database.ids("running" if name == "progress" else "queued", 1)
     plan = await database.explain(
-        name, job_id=job_id, worker="worker", lease_seconds=30, progress="{}", fence=1
+        name,
+        job_id=job_id,
+        worker="worker",
+        lease_seconds=30,
+        progress="{}",
+        fence=1,
+        room_queues=[],
     )
     assert_bounded(plan, {"jobs_pkey"}, 1)
 

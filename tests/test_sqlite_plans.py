@@ -25,9 +25,11 @@ from holdfast.testing.conformance.harness import (
     recorded,
     success,
 )
+from holdfast.testing.conformance.probing import probe
 
 ROWS = 5 * PAGE_LOOK_MAX
 FAR = 2**52
+HELD = 2**63 - 1
 NUMBERS = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :rows)
 """
@@ -35,9 +37,19 @@ FILL = (
     NUMBERS
     + """
 INSERT INTO jobs (id, name, queue, priority, arguments, max_attempts, run_at, created_at, state,
-    finished_at)
+    finished_at, breaker, held_run_at)
 SELECT printf('00000000-0000-7000-%04x-%012x', :series, n), :name, 'queue ' || (n % :queues),
-    :priority, '{}', 5, :run_at, 0, :state, CASE :state WHEN 'queued' THEN NULL ELSE 0 END
+    :priority, '{}', 5, :run_at, 0, :state, CASE :state WHEN 'queued' THEN NULL ELSE 0 END,
+    :breaker, CASE :run_at WHEN 9223372036854775807 THEN 0 END
+FROM numbers
+"""
+)
+FILL_BREAKERS = (
+    NUMBERS
+    + """
+INSERT INTO breakers (key, window_seconds, probe_seconds, opened_at, next_probe_at, changed_at)
+SELECT 'key ' || n, 30, 10, CASE WHEN n <= :open THEN 0 END,
+    CASE WHEN n <= :open THEN :next_probe_at END, 0
 FROM numbers
 """
 )
@@ -72,8 +84,15 @@ async def opened(path: str, seam: Seam | None = None) -> SqliteStore:
 
 def fill(path: str, **changes: object) -> None:
     rows = {"rows": ROWS, "queues": 1, "priority": 0, "name": "job", "run_at": FAR}
+    defaults = {**rows, "series": 1, "state": "queued", "breaker": None}
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(FILL, {**rows, "series": 1, "state": "queued", **changes})
+        connection.execute(FILL, {**defaults, **changes})
+
+
+def fill_breakers(path: str, *, known: int, open: int, next_probe_at: int = 0) -> None:
+    rows = {"rows": known, "open": open, "next_probe_at": next_probe_at}
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(FILL_BREAKERS, rows)
 
 
 def fill_history(path: str, **changes: object) -> None:
@@ -166,6 +185,98 @@ async def test_jobs_that_nobody_here_knows_are_passed_over_in_the_index(path: st
     await store.close()
 
 
+async def test_jobs_that_a_breaker_holds_slow_nobody(path: str) -> None:
+    seam = Counting()
+    store = await opened(path, seam)
+    fill(path, rows=100_000, priority=-5, breaker="key 1", run_at=HELD)
+    fill_breakers(path, known=5000, open=1000, next_probe_at=FAR)
+    seam.thousands = 0
+    await work(store)
+    assert (await store.hold(1000)).moved == 0
+    assert await probe(store) == []
+    assert await store.tidy(10) == 10
+    assert seam.thousands < 150
+    await store.close()
+
+
+async def test_due_jobs_of_an_open_breaker_are_read_over_until_they_are_held_and_not_again(
+    path: str,
+) -> None:
+    seam = Counting()
+    store = await opened(path, seam)
+    fill(path, rows=PAGE_LOOK_MAX, priority=-5, breaker="key 1", run_at=0)
+    fill_breakers(path, known=2, open=1)
+    await enqueue(store)
+    seam.thousands = 0
+    assert len(await claim(store, 10)) == 1
+    assert seam.thousands < PAGE_LOOK_MAX // 1000 * 40
+    seam.thousands = 0
+    steps = [(await store.hold(PAGE_LOOK_MAX // 2)).moved for _ in range(3)]
+    assert steps == [PAGE_LOOK_MAX // 2] * 2 + [0]
+    assert seam.thousands < PAGE_LOOK_MAX // 1000 * 250
+    seam.thousands = 0
+    await enqueue(store)
+    assert len(await claim(store, 10)) == 1
+    assert (await store.hold(10)).moved == 0
+    assert seam.thousands < 5
+    await store.close()
+
+
+async def test_a_step_of_holding_or_letting_go_touches_no_more_than_its_limit(path: str) -> None:
+    seam = Counting()
+    store = await opened(path, seam)
+    fill(path, rows=PAGE_LOOK_MAX, breaker="key 1", run_at=HELD)
+    fill(path, rows=PAGE_LOOK_MAX, series=2, breaker="key 2", run_at=0)
+    fill_breakers(path, known=2, open=2)
+    seam.thousands = 0
+    assert (await store.hold(100)).moved == 100
+    assert await store.close_breaker("key 1")
+    assert await store.close_breaker("key 2")
+    assert (await store.hold(100)).moved == 100
+    assert seam.thousands < 60
+    await store.close()
+
+
+async def test_the_next_probe_is_found_without_a_look_at_the_others(path: str) -> None:
+    seam = Counting()
+    store = await opened(path, seam)
+    fill(path, rows=PAGE_LOOK_MAX, breaker="key 1", run_at=HELD)
+    fill_breakers(path, known=5000, open=1000)
+    seam.thousands = 0
+    (first,) = await probe(store)
+    assert seam.thousands < 80
+    seam.advance(11)
+    (second,) = await probe(store)
+    assert second.id.int == first.id.int + 1
+    assert seam.thousands < 160
+    await store.close()
+
+
+async def test_held_jobs_that_nobody_here_knows_are_passed_over_in_the_index(path: str) -> None:
+    seam = Counting()
+    store = await opened(path, seam)
+    fill(path, rows=PAGE_LOOK_MAX, name="unknown", breaker="key 1", run_at=HELD)
+    fill_breakers(path, known=1, open=1)
+    seam.thousands = 0
+    assert await probe(store) == []
+    assert not await store.awaited(["job"], None, 60)
+    assert seam.thousands < PAGE_LOOK_MAX // 1000 * 25
+    await store.close()
+
+
+async def test_a_paused_queue_and_a_full_one_are_passed_over_whole(path: str) -> None:
+    seam = Counting()
+    store = await opened(path, seam)
+    fill(path, rows=PAGE_LOOK_MAX, queues=2, run_at=0, priority=-5)
+    await store.pause("queue 0", None, None)
+    await store.cap("queue 1", 0)
+    await enqueue(store)
+    seam.thousands = 0
+    assert len(await claim(store, 10)) == 1
+    assert seam.thousands < 5
+    await store.close()
+
+
 @pytest.mark.parametrize(
     "backlog",
     [{"priority": -5}, {"queues": 200}, {"priority": -5, "run_at": 0}, {"run_at": 0}],
@@ -189,7 +300,7 @@ async def test_why_a_job_waits_is_told_from_a_bounded_look(
 @pytest.mark.parametrize(
     ("filter", "thousands_max"),
     [
-        (Filter(), 5),
+        (Filter(), 6),
         (Filter(states=(State.QUEUED,)), 5),
         (Filter(states=(State.DEAD,)), 5),
         (Filter(tenant="tenant"), 5),
@@ -219,7 +330,7 @@ def plans(connection: sqlite3.Connection) -> Iterator[tuple[str, list[str]]]:
     """The plan of every statement, by its name."""
     statements = {
         name: (statement.sql, statement.parameters)
-        for file in ("writes.sql", "upkeep.sql", "reads.sql", "workers.sql")
+        for file in ("writes.sql", "upkeep.sql", "reads.sql", "workers.sql", "holds.sql")
         for name, statement in load(read_sql("sqlite", file), numbered=False).items()
     }
     del statements["insert_jobs"]
@@ -249,7 +360,9 @@ async def test_no_statement_scans_or_sorts_what_can_be_many(path: str, analysed:
     assert {name: lines for name, lines in found.items() if lines} == {
         "counts": ["SCAN jobs USING INDEX jobs_due"],
         "counts_of_tenant": ["SCAN jobs"],
+        "queues": ["SCAN jobs USING INDEX jobs_due"],
         "workers": ["USE TEMP B-TREE FOR ORDER BY"],  # they are few
+        "breakers": ["USE TEMP B-TREE FOR ORDER BY"],  # so are they
     }
 
 

@@ -6,11 +6,13 @@ import asyncio
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.domain.breakers import Strike
 from holdfast.domain.errors import (
     ConfigurationError,
     DuplicateJob,
@@ -22,6 +24,7 @@ from holdfast.domain.job import Filter
 from holdfast.seam import Lane, Seam
 from holdfast.stores import migrations
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import VirtualTime
 from holdfast.testing.conformance.harness import enqueue, new_job, recorded
 
 NEWEST = migrations.steps("sqlite")[-1].version
@@ -370,3 +373,16 @@ async def test_a_store_that_is_not_open_says_so(path: str) -> None:
     await store.close()
     with pytest.raises(StoreUnavailable, match="not open"):
         await store.counts()
+
+
+async def test_no_more_failures_are_kept_than_open_a_breaker(path: str) -> None:
+    time = VirtualTime()
+    store = SqliteStore(path, time)
+    await store.open()
+    for _ in range(7):
+        assert await store.strike([Strike("gateway", 3, 10.0, 10.0, "no answer")]) == [False]
+        time.advance(11)
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        kept = connection.execute("SELECT json_array_length(failures) FROM breakers").fetchone()
+    assert kept == (3,)

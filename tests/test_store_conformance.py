@@ -31,6 +31,7 @@ SHIFTED = {
         "started_at",
         "finished_at",
         "lease_expires_at",
+        "held_run_at",
     ],
     "history": [
         "run_at",
@@ -44,7 +45,17 @@ SHIFTED = {
     "idempotency_keys": ["expires_at"],
     "requeues": ["requeued_at", "kept_until"],
     "workers": ["started_at", "seen_at"],
+    "queues": ["paused_at"],
+    "breakers": ["opened_at", "next_probe_at", "changed_at"],
 }
+SHIFT_FAILURES = """
+UPDATE holdfast.breakers
+SET failures = ARRAY(
+    SELECT failed_at - $1::interval
+    FROM unnest(failures) WITH ORDINALITY AS failed (failed_at, place)
+    ORDER BY place
+)
+"""
 COUNT_ANEW = """
 WITH old AS (DELETE FROM holdfast.history_counts)
 INSERT INTO holdfast.history_counts (kept_day, tenant, queue, state, jobs)
@@ -128,6 +139,7 @@ class PostgresHarness:
                 await connection.execute(
                     f"UPDATE holdfast.{table} SET {moves}", timedelta(seconds=seconds)
                 )
+            await connection.execute(SHIFT_FAILURES, timedelta(seconds=seconds))
             # Which are kept by the day, and their jobs have changed theirs.
             await connection.execute(COUNT_ANEW)
 

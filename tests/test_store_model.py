@@ -25,12 +25,14 @@ from hypothesis.stateful import (
     rule,
 )
 
+from holdfast.domain.breakers import Strike
 from holdfast.domain.job import Claimed, Filter, Lease, Reclaimed, Settlement
 from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
 from holdfast.domain.retention import Retention, parse_rules
 from holdfast.domain.states import State
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualTime
+from holdfast.testing.conformance.breaking import PROBE_SECONDS
 from holdfast.testing.conformance.crashing import crash
 from holdfast.testing.conformance.harness import (
     LEASE_SECONDS,
@@ -42,11 +44,13 @@ from holdfast.testing.conformance.harness import (
     snooze,
     success,
 )
+from holdfast.testing.conformance.probing import probe
 
 T = TypeVar("T")
 # Mostly due at once: what crashes and what ends takes many claims.
 seconds = st.sampled_from([0, 0, 0, 7, 40])
 expiries = st.sampled_from([None, None, None, 20])
+breakers = st.sampled_from([None, "gateway"])
 workers = st.sampled_from(["a", "b"])
 RETENTION = Retention(100, parse_rules("*:dead=40s"))
 
@@ -68,9 +72,12 @@ class ModelJob:
     worker: str | None = None
     lease_expires_at: datetime | None = None
     kept_until: datetime | None = None
+    breaker: str | None = None
+    held: bool = False
 
     def move(self, state: State, now: datetime) -> None:
         self.state = state
+        self.held = False
         self.fence += 1
         self.lease_expires_at = self.worker = None
         if state.ended:
@@ -101,6 +108,17 @@ class ModelJob:
         return self.state is State.RUNNING and self.fence == lease.fence
 
 
+@dataclass
+class ModelBreaker:
+    is_open: bool = False
+    letting_go: bool = False
+    next_probe_at: datetime | None = None
+    probed_id: UUID | None = None
+
+    def open(self, next_probe_at: datetime | None) -> None:
+        self.is_open, self.letting_go, self.next_probe_at = True, False, next_probe_at
+
+
 def _end(job: Claimed, kind: str, delay: int) -> Settlement:
     match kind:
         case "success":
@@ -128,6 +146,9 @@ class StoreAndModel(RuleBasedStateMachine):
         self.store = SqliteStore(self.path, self.time, synchronous="NORMAL", retention=RETENTION)
         self.do(self.store.open())
         self.model: dict[UUID, ModelJob] = {}
+        self.breaker = ModelBreaker()
+        self.paused = False
+        self.running_max: int | None = None
 
     def teardown(self) -> None:
         self.do(self.store.close())
@@ -142,7 +163,7 @@ class StoreAndModel(RuleBasedStateMachine):
 
     @initialize(target=ids)
     def begin(self) -> Any:
-        return multiple(*(self.enqueue(0, max_attempts, 0, None) for max_attempts in (1, 2, 5)))
+        return multiple(*(self.enqueue(0, attempts, 0, None, None) for attempts in (1, 2, 5)))
 
     @rule(
         target=ids,
@@ -150,27 +171,47 @@ class StoreAndModel(RuleBasedStateMachine):
         max_attempts=st.integers(1, 5),
         delay=seconds,
         expires_in=expiries,
+        breaker=breakers,
     )
-    def enqueue(self, priority: int, max_attempts: int, delay: int, expires_in: int | None) -> UUID:
+    def enqueue(
+        self,
+        priority: int,
+        max_attempts: int,
+        delay: int,
+        expires_in: int | None,
+        breaker: str | None,
+    ) -> UUID:
         job = new_job(
             priority=priority,
             max_attempts=max_attempts,
             delay_seconds=delay,
             expires_in_seconds=expires_in,
+            breaker=breaker,
         )
         self.do(self.store.enqueue([job]))
         expires_at = None if expires_in is None else self.after(expires_in)
-        self.model[job.id] = ModelJob(priority, max_attempts, self.after(delay), expires_at)
+        self.model[job.id] = ModelJob(
+            priority, max_attempts, self.after(delay), expires_at, breaker=breaker
+        )
         return job.id
 
     def due(self, *, suspect: bool) -> list[UUID]:
+        """Those that may start, in order; a breaker keeps no suspect from it."""
         now = self.time.now()
         found = sorted(
             (job.priority, job.run_at, job_id)
             for job_id, job in self.model.items()
             if job.state is State.QUEUED and job.run_at <= now and job.suspect == suspect
+            if suspect or not (job.held or (job.breaker and self.breaker.is_open))
         )
         return [job_id for _, _, job_id in found]
+
+    @property
+    def room(self) -> int:
+        running = sum(job.state is State.RUNNING for job in self.model.values())
+        if self.paused:
+            return 0
+        return 1000 if self.running_max is None else max(self.running_max - running, 0)
 
     def leased(self, claimed: Claimed, worker: str, alone: bool) -> None:
         job, now = self.model[claimed.id], self.time.now()
@@ -180,7 +221,7 @@ class StoreAndModel(RuleBasedStateMachine):
 
     @rule(target=claims, limit=st.integers(1, 4), worker=workers, alone=st.booleans())
     def claim(self, limit: int, worker: str, alone: bool) -> Any:
-        expected = self.due(suspect=False)[:limit]
+        expected = self.due(suspect=False)[: min(limit, self.room)]
         claimed = self.do(claim(self.store, limit, worker=worker, alone=alone))
         assert [job.id for job in claimed] == expected
         for each in claimed:
@@ -189,7 +230,7 @@ class StoreAndModel(RuleBasedStateMachine):
 
     @rule(target=claims, worker=workers)
     def claim_suspect(self, worker: str) -> Any:
-        expected = self.due(suspect=True)
+        expected = self.due(suspect=True) if self.room else []
         assert self.do(self.store.suspects(["job"], None)) == len(expected)
         claimed = self.do(claim_suspect(self.store, worker=worker))
         assert (claimed and [claimed.id]) == (expected[:1] or None)
@@ -242,6 +283,68 @@ class StoreAndModel(RuleBasedStateMachine):
         assert retried == (job is not None and job.state is State.QUEUED)
         if job is not None and retried:
             job.run_at = self.time.now()
+            job.held = False
+
+    @rule(paused=st.sampled_from([False, False, False, True]))
+    def pause(self, paused: bool) -> None:
+        change = self.store.pause("default", None, None) if paused else self.store.resume("default")
+        assert self.do(change) == (paused != self.paused)
+        self.paused = paused
+
+    @rule(running_max=st.sampled_from([None, None, None, 0, 2]))
+    def cap(self, running_max: int | None) -> None:
+        self.do(self.store.cap("default", running_max))
+        self.running_max = running_max
+
+    @rule(by_hand=st.booleans())
+    def open_breaker(self, by_hand: bool) -> None:
+        if by_hand:
+            self.do(self.store.open_breaker("gateway", None, None))
+            self.breaker.open(None)
+            return
+        strike = Strike("gateway", 1, 30.0, PROBE_SECONDS, "no answer")
+        assert self.do(self.store.strike([strike])) == [self.breaker.is_open]
+        if not self.breaker.is_open:
+            self.breaker.open(self.after(PROBE_SECONDS))
+
+    @rule(by_hand=st.booleans())
+    def close_breaker(self, by_hand: bool) -> None:
+        closes = self.breaker.is_open and (by_hand or self.breaker.next_probe_at is not None)
+        assert self.do(self.store.close_breaker("gateway", by_hand=by_hand)) == closes
+        if closes:
+            self.breaker.is_open, self.breaker.letting_go = False, True
+
+    @rule()
+    def hold(self) -> None:
+        now, moved = self.time.now(), 0
+        for job in self.model.values():
+            waits = job.state is State.QUEUED and job.breaker is not None and not job.suspect
+            if self.breaker.is_open and waits and job.run_at <= now and not job.held:
+                job.held, moved = True, moved + 1
+            elif self.breaker.letting_go and job.held:
+                job.held, moved = False, moved + 1
+        self.breaker.letting_go = False
+        holding = self.do(self.store.hold(1000))
+        assert holding.moved == moved
+        next_probe_at = self.breaker.next_probe_at if self.breaker.is_open else None
+        assert holding.probe_in_seconds == (
+            None if next_probe_at is None else (next_probe_at - now).total_seconds()
+        )
+
+    @rule(target=claims, worker=workers)
+    def claim_probes(self, worker: str) -> Any:
+        breaker, now = self.breaker, self.time.now()
+        held = sorted(job_id for job_id, job in self.model.items() if job.held)
+        following = [each for each in held if breaker.probed_id and each > breaker.probed_id]
+        is_due = breaker.is_open and breaker.next_probe_at and breaker.next_probe_at <= now
+        expected = [*following, *held][:1] if is_due and self.room else []
+        claimed = self.do(probe(self.store, worker=worker))
+        assert [job.id for job in claimed] == expected
+        for each in claimed:
+            assert each.probe
+            self.leased(each, worker, alone=False)
+            breaker.probed_id, breaker.next_probe_at = each.id, self.after(PROBE_SECONDS)
+        return multiple(*claimed)
 
     @rule(target=ids, job_id=ids)
     def requeue(self, job_id: UUID) -> Any:
@@ -250,7 +353,9 @@ class StoreAndModel(RuleBasedStateMachine):
         assert requeued == (job is not None and job.state.ended)
         if job is None or not requeued:
             return multiple()
-        self.model[new.id] = ModelJob(job.priority, job.max_attempts, self.time.now(), None)
+        self.model[new.id] = ModelJob(
+            job.priority, job.max_attempts, self.time.now(), None, breaker=job.breaker
+        )
         return new.id
 
     def compare(self, reclaimed: Sequence[Reclaimed], expected: dict[UUID, ModelJob]) -> None:
@@ -334,6 +439,11 @@ class StoreAndModel(RuleBasedStateMachine):
             ended = {UUID(row[0]) for row in connection.execute("SELECT id FROM history")}
         assert live == {job_id for job_id, job in self.model.items() if not job.state.ended}
         assert ended == {job_id for job_id, job in self.model.items() if job.state.ended}
+
+    @invariant()
+    def both_hold_the_same_jobs_back(self) -> None:
+        seen = self.do(self.store.queues())
+        assert sum(queue.held for queue in seen) == sum(job.held for job in self.model.values())
 
     @invariant()
     def both_count_the_same(self) -> None:

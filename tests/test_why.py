@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import (
+    Breaker,
     Context,
     Holdfast,
     JobNotFound,
@@ -257,6 +258,140 @@ async def test_nothing_stands_in_the_way(hf: Holdfast, hold: Hold) -> None:
     assert why.code is Reason.NEXT
     assert "it is the next of queue default; 0 of 20 slots" in why.sentence
     assert why.sentence.endswith("it should start at any moment")
+
+
+async def seen_worker(hf: Holdfast) -> None:
+    """A worker that could take anything at once, as others see it: it claims nothing."""
+    await (await hf._store()).greet(worker(queues=None, names=tuple(hf.names)), Load())
+
+
+async def test_a_paused_queue(hf: Holdfast, hold: Hold) -> None:
+    images = hold.job.options(queue="images")
+    job, later = await images.enqueue(), await images.options(delay_seconds=270).enqueue()
+    await hf.pause("images", by="ann@host", because="the disk is full")
+    (queue,) = await hf.queues()
+    async with serving(hf):
+        why = await hf.why(job.id)
+    assert why.code is Reason.QUEUE_PAUSED
+    assert why.sentence.startswith("queue images is paused by ann@host since 20")
+    assert why.sentence.endswith("): the disk is full; to go on: holdfast queues resume images")
+    assert (why.facts["paused_at"], why.facts["paused_by"]) == (queue.paused_at, "ann@host")
+    # Who paused it knows that no worker is needed; and a job that is not due would not run anyway.
+    assert (await hf.why(job.id)).code is Reason.QUEUE_PAUSED
+    assert (await hf.why(later.id)).code is Reason.NOT_DUE
+    await hf.resume("images")
+    assert (await hf.why(job.id)).code is Reason.NO_WORKER
+
+
+async def test_a_pause_without_a_name_and_a_reason(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.options(queue="two words").enqueue()
+    await hf.pause("two words")
+    sentence = (await hf.why(job.id)).sentence
+    assert sentence.startswith("queue two words is paused since 20")
+    assert sentence.endswith("); to go on: holdfast queues resume 'two words'")
+
+
+async def test_a_running_job_of_a_paused_queue_runs(hf: Holdfast, hold: Hold) -> None:
+    job = await hold.job.enqueue()
+    await claim(hf)
+    await hf.pause("default")
+    assert (await hf.why(job.id)).code is Reason.LEASED
+
+
+async def test_a_queue_that_has_reached_its_cap(hf: Holdfast, hold: Hold) -> None:
+    await hf.cap("default", 2)
+    jobs = [await hold.job.enqueue() for _ in range(4)]
+    await claim(hf)
+    assert (await hf.why(jobs[3].id)).code is Reason.NO_WORKER
+    await seen_worker(hf)
+    why = await hf.why(jobs[3].id)
+    assert why.code is Reason.QUEUE_FULL
+    assert why.sentence == (
+        "queue default has reached its cap: 2 of at most 2 jobs run, on all workers together, and"
+        " 1 job is ahead of it in queue default; to raise it: holdfast queues cap default N"
+    )
+    assert (why.facts["queue_running"], why.facts["running_max"]) == (2, 2)
+    await hf.cap("default", 3)
+    assert (await hf.why(jobs[3].id)).code is Reason.JOBS_AHEAD
+    await hf.cap("default", None)
+    assert (await hf.why(jobs[2].id)).code is Reason.NEXT
+
+
+async def test_a_queue_that_may_run_nothing(hf: Holdfast, hold: Hold) -> None:
+    await hf.cap("default", 0)
+    job = await hold.job.enqueue()
+    await seen_worker(hf)
+    why = await hf.why(job.id)
+    assert why.code is Reason.QUEUE_FULL
+    assert why.sentence.startswith("queue default may run no job: its cap is 0; to raise it:")
+
+
+async def test_a_breaker_that_has_opened(hf: Holdfast) -> None:
+    @hf.job(breaker=Breaker("gateway", failures=1, probe_seconds=250), retry=Retry.schedule([0.0]))
+    async def fail() -> None:
+        raise Transient("it is down", code="GW_5XX")
+
+    job = await fail.enqueue()
+    async with serving(hf):
+        why = await answered(hf, job.id, Reason.BREAKER_OPEN)
+    (breaker,) = await hf.breakers()
+    assert re.match(r"breaker gateway is open since 20\S+ \(.*\): .*GW_5XX", why.sentence)
+    assert "it holds its jobs, and sends one ahead at 20" in why.sentence
+    assert "(in 4 min): when that succeeds the others follow; to close it now:" in why.sentence
+    assert why.sentence.endswith(" holdfast breakers close gateway")
+    assert why.facts["next_probe_at"] == breaker.next_probe_at
+    # Without a worker no job is sent ahead: that is what has to change first.
+    assert (await hf.why(job.id)).code is Reason.NO_WORKER
+
+
+async def test_a_breaker_that_was_opened_by_hand(hf: Holdfast) -> None:
+    @hf.job(breaker="gateway")
+    async def call() -> None: ...
+
+    await hf.open_breaker("gateway", by="ann@host", because="they deploy")
+    job = await call.enqueue()
+    why = await hf.why(job.id)
+    assert why.code is Reason.BREAKER_OPEN
+    assert why.sentence.startswith("breaker gateway was opened by hand by ann@host at 20")
+    assert why.sentence.endswith(
+        "): they deploy; it holds its jobs until it is closed: holdfast breakers close gateway"
+    )
+    await hf.pause("default")
+    assert (await hf.why(job.id)).code is Reason.QUEUE_PAUSED
+
+
+async def test_a_breaker_that_lets_its_jobs_go(hf: Holdfast) -> None:
+    @hf.job(breaker="gateway")
+    async def call() -> None: ...
+
+    await hf.open_breaker("gateway")
+    job, other = await call.enqueue(), await call.enqueue()
+    store = await hf._store()
+    await store.hold(100)
+    await hf.close_breaker("gateway")
+    await seen_worker(hf)
+    why = await hf.why(job.id)
+    assert why.code is Reason.BREAKER_LETTING_GO
+    assert why.sentence == (
+        "breaker gateway has closed, and the jobs that it held are let go step by step; 2 are still"
+        " held"
+    )
+    await store.hold(1)
+    told = {(await hf.why(each.id)).code for each in (job, other)}
+    assert told == {Reason.BREAKER_LETTING_GO, Reason.NEXT}
+    await store.hold(100)
+    assert (await hf.why(job.id)).code is Reason.NEXT
+
+
+async def test_a_suspect_is_not_held_by_its_breaker(hf: Holdfast) -> None:
+    @hf.job(breaker="gateway")
+    async def call() -> None: ...
+
+    job = await call.enqueue()
+    await make_suspects(hf, [job])
+    await hf.open_breaker("gateway")
+    await seen_worker(hf)
+    assert (await hf.why(job.id)).code is Reason.SUSPECT
 
 
 async def test_leased(hf: Holdfast, hold: Hold) -> None:

@@ -31,7 +31,14 @@ from holdfast import (
 from holdfast.observability.logs import Event
 from holdfast.seam import Seam
 from holdfast.testing.simulation import Simulation
-from tests.support.running import QUICK, execute, seen_events, signal, working
+from tests.support.running import (
+    QUICK,
+    WAIT_SECONDS_MAX,
+    execute,
+    seen_events,
+    signal,
+    working,
+)
 
 
 class Gate:
@@ -114,6 +121,26 @@ async def test_a_full_queue_leaves_room_to_one_with_a_limit(hf: Holdfast) -> Non
     await note.options(queue="small").enqueue("small")
     await hf.run_worker(concurrency=1, queues="flood,small:1", until_empty=True)
     assert order.index("small") < 5
+
+
+async def test_a_queue_that_is_capped_for_all_workers_goes_on_as_soon_as_one_job_ends(
+    store_url: str,
+) -> None:
+    async with Holdfast(store_url, **{**QUICK, "poll_seconds": 3600}) as hf:
+        gate = Gate()
+
+        @hf.job(queue="narrow")
+        async def pass_gate() -> None:
+            await gate.passing()
+
+        await hf.cap("narrow", 2)
+        jobs = await hf.enqueue_many([pass_gate.call() for _ in range(6)])
+        async with working(hf, concurrency=20):
+            await gate.fill(2)
+            gate.open(6)
+            for job in jobs:
+                await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
+        assert gate.most["all"] == 2
 
 
 async def test_queues_that_are_not_named_are_left_alone(local_hf: Holdfast) -> None:

@@ -4,6 +4,7 @@ from holdfast.app import Holdfast
 from holdfast.bulk import Choice, Progress
 from holdfast.context import Context
 from holdfast.definition import JobFunction
+from holdfast.domain.breakers import Breaker, BreakerSeen
 from holdfast.domain.errors import (
     AlreadyRequeued,
     BadArguments,
@@ -32,6 +33,7 @@ from holdfast.domain.errors import (
 from holdfast.domain.groups import ErrorGroup, ErrorGroups
 from holdfast.domain.health.findings import Check, Examination, Finding, Severity
 from holdfast.domain.job import Attempt, Filter, Job, Page
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
 from holdfast.domain.why import Reason, Why
@@ -42,6 +44,8 @@ __all__ = [
     "AlreadyRequeued",
     "Attempt",
     "BadArguments",
+    "Breaker",
+    "BreakerSeen",
     "Check",
     "Choice",
     "ConfigurationError",
@@ -66,6 +70,7 @@ __all__ = [
     "PayloadTooLarge",
     "Permanent",
     "Progress",
+    "QueueSeen",
     "Reason",
     "ResultTimeout",
     "Retry",

@@ -21,7 +21,6 @@ from holdfast.definition import (
     define,
 )
 from holdfast.domain import codec
-from holdfast.domain.breakers import BreakerSeen
 from holdfast.domain.errors import (
     ConfigurationError,
     HoldfastError,
@@ -33,13 +32,9 @@ from holdfast.domain.errors import (
 from holdfast.domain.health.findings import Examination
 from holdfast.domain.health.vitals import Patience
 from holdfast.domain.ids import IdMaker
-from holdfast.domain.job import Attempt, Count, Filter, Job, NewJob, Reclaimed
-from holdfast.domain.limits import ENQUEUE_BATCH_MAX, LATENCY_JOBS_MAX, OVERVIEW_FAILURES_MAX
-from holdfast.domain.overview import Overview, latency, latency_by_queue, with_quiet
-from holdfast.domain.queues import QueueSeen
+from holdfast.domain.job import Job, NewJob, Reclaimed
+from holdfast.domain.limits import ENQUEUE_BATCH_MAX
 from holdfast.domain.states import State
-from holdfast.domain.why import Why, explain
-from holdfast.domain.workers import WorkerSeen
 from holdfast.examining import STUCK_SWEEPS, examine
 from holdfast.loops import Loops
 from holdfast.maintenance.reclaiming import take_back
@@ -48,8 +43,9 @@ from holdfast.observability.exposition import DatabaseSeen, Look, expose, load_c
 from holdfast.observability.logs import shown_url
 from holdfast.observability.metrics import Metrics
 from holdfast.seam import Seam
+from holdfast.seeing import Seeing
 from holdfast.settings import DEFAULT_URL, read_settings
-from holdfast.steering import Steering, check_id
+from holdfast.steering import check_id
 from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
 from holdfast.stores.opening import absolute_url, make_store
 from holdfast.stores.protocol import Store
@@ -70,7 +66,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast(Steering):
+class Holdfast(Seeing):
     """Jobs on one database: define them, enqueue them, look at them, run them.
 
     Nothing is connected before the first use. An object may be used from several event loops and
@@ -211,43 +207,6 @@ class Holdfast(Steering):
             raise JobFailed(job)
         return job.result
 
-    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
-        """The attempts that did not succeed, oldest first."""
-        check_id(job_id)
-        return await (await self._store()).attempts(job_id)
-
-    async def counts(self, tenant: str | None = None) -> Sequence[Count]:
-        return await (await self._store()).counts(tenant)
-
-    async def queues(self) -> Sequence[QueueSeen]:
-        """The queues that have live jobs, or of which an operator has said something."""
-        return await (await self._store()).queues()
-
-    async def breakers(self) -> Sequence[BreakerSeen]:
-        """The breakers of which something is known, open ones first."""
-        return await (await self._store()).breakers()
-
-    async def overview(self) -> Overview:
-        """One look at everything: queues, workers, open breakers, what has ended, how long the
-        newest of it took, and the newest failures."""
-        store = await self._store()
-        pulse = await store.pulse(LATENCY_JOBS_MAX)
-        failed = Filter(states=(State.FAILED, State.DEAD))
-        return Overview(
-            now=pulse.now,
-            queues=with_quiet(await store.queues(), pulse.ended),
-            workers=await store.workers(),
-            breakers=[each for each in await store.breakers() if each.is_open or each.letting_go],
-            ended=pulse.ended,
-            latency=latency(pulse.newest),
-            latency_by_queue=latency_by_queue(pulse.newest),
-            failures=(await self.page(failed, OVERVIEW_FAILURES_MAX)).jobs,
-        )
-
-    async def workers(self) -> Sequence[WorkerSeen]:
-        """The workers that are there, and those that were lost lately."""
-        return await (await self._store()).workers()
-
     async def metrics(self) -> str:
         """What this object counts and what its database holds, as Prometheus reads it.
 
@@ -264,14 +223,6 @@ class Holdfast(Steering):
             breakers=await self.breakers(),
             workers=await self.workers(),
         )
-
-    async def why(self, job_id: UUID) -> Why:
-        """Say why a job is not running: a code, a sentence, and the facts behind it."""
-        check_id(job_id)
-        circumstances = await (await self._store()).circumstances(job_id)
-        if circumstances is None:
-            raise JobNotFound(job_id)
-        return explain(circumstances)
 
     async def examine(self, *, transaction_seconds: float = 300.0) -> Examination:
         """Say how the database and what works on it are: findings, the worst first.

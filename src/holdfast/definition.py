@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,6 +20,7 @@ from uuid import UUID
 
 from holdfast.context import Context, current_context
 from holdfast.domain import codec
+from holdfast.domain.breakers import Breaker
 from holdfast.domain.errors import BadArguments, ConfigurationError
 from holdfast.domain.job import Job, NewJob
 from holdfast.domain.limits import (
@@ -54,6 +56,7 @@ class JobOptions(TypedDict, total=False):
     transient: Sequence[type[BaseException] | str]
     expires_in_seconds: float
     tags: Sequence[str]
+    breaker: Breaker | str | Callable[..., str | None]  # what it depends on
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,25 @@ class Definition:
     memory_bytes_max: int | None = None
     permanent: tuple[type[BaseException] | str, ...] = ()
     transient: tuple[type[BaseException] | str, ...] = ()
+    breaker: Breaker | None = None
+
+    def breaker_key(self, arguments: bytes) -> str | None:
+        """The key of what a job with these arguments depends on."""
+        if self.breaker is None:
+            return None
+        if isinstance(self.breaker.key, str):
+            return self.breaker.key
+        values = {**self.signature.defaults, **self.signature.load(arguments)}
+        try:
+            key = self.breaker.key(**values)
+        except Exception as error:
+            raise BadArguments(
+                f"{self.name}: the function for the breaker's key raised"
+                f" {type(error).__name__}: {error}"
+            ) from error
+        if key is not None:
+            codec.check_name("breaker's key", key)
+        return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +147,7 @@ class Call:
     definition: Definition
     options: Options
     arguments: bytes
+    breaker: str | None = None
 
     def new_job(self, job_id: UUID, keys_kept_seconds: float, trace: str | None = None) -> NewJob:
         chosen = self.options
@@ -149,6 +172,7 @@ class Call:
             body_hash=codec.body_hash(name, self.arguments) if keyed else None,
             key_kept_seconds=keys_kept_seconds,
             trace=trace,
+            breaker=self.breaker,
         )
 
 
@@ -221,7 +245,8 @@ class JobFunction(Generic[P]):
         arguments = self.definition.signature.bind(
             args, kwargs, bytes_max=self.app.settings.payload_bytes_max
         )
-        return Call(self.definition, self.defaults, arguments)
+        breaker = self.definition.breaker_key(arguments)
+        return Call(self.definition, self.defaults, arguments, breaker)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Record the job; when this returns, it will not be lost."""
@@ -273,6 +298,7 @@ def define(
         memory_bytes_max=memory_bytes_max,
         permanent=_listed("permanent", given, str, type),
         transient=_listed("transient", given, str, type),
+        breaker=_make_breaker(given.pop("breaker", None), signature),
     )
     return definition, Options(**given)
 
@@ -293,6 +319,31 @@ def _executor(given: dict[str, Any], signature: Signature) -> tuple[str | None, 
             raise ConfigurationError('memory_bytes_max needs executor="process"')
         _check_range("memory_bytes_max", memory_bytes_max, 1, INTEGER_MAX, int)
     return executor, memory_bytes_max
+
+
+def _make_breaker(given: object, signature: Signature) -> Breaker | None:
+    """Accept a key, or a function that answers one, as well as a Breaker."""
+    if given is None:
+        return None
+    if isinstance(given, Breaker):
+        breaker = given
+    elif isinstance(given, str) or callable(given):
+        breaker = Breaker(given)
+    else:
+        raise ConfigurationError(f"breaker must be a key or a Breaker, not {given!r}")
+    if not isinstance(breaker.key, str):
+        _check_takes_arguments(breaker.key, signature)
+    return breaker
+
+
+def _check_takes_arguments(key: Callable[..., str | None], signature: Signature) -> None:
+    try:
+        inspect.signature(key).bind(**dict.fromkeys(signature.parameters))
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{signature.name}: the function for the breaker's key is called with the handler's"
+            f" arguments by name ({', '.join(signature.parameters)}), and can't be: {error}"
+        ) from None
 
 
 def _listed(name: str, given: dict[str, Any], *kinds: type) -> tuple[Any, ...]:

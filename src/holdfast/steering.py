@@ -124,8 +124,8 @@ class Steering(ABC):
         """Enqueue an ended job anew: a new job that names the old one, without its key.
 
         Its attempts begin at 0. `arguments` replace the old ones as a whole; they are checked
-        against the handler if this object has it. With `again=False` a job that was requeued
-        before is left alone, with AlreadyRequeued.
+        against the handler if this object has it, and the job keeps the key of its breaker. With
+        `again=False` a job that was requeued before is left alone, with AlreadyRequeued.
         """
         check_id(job_id)
         data = None

@@ -10,6 +10,7 @@ from typing import NamedTuple
 POSTGRES_SQL = "stores/sql/postgres/jobs.sql"
 POSTGRES_SCHEMA = "stores/sql/postgres/migrations/0001_jobs.sql"
 POSTGRES_HISTORY = "stores/sql/postgres/migrations/0002_history.sql"
+POSTGRES_HOLDS = "stores/sql/postgres/holds.sql"
 SQLITE_SQL = "stores/sql/sqlite/writes.sql"
 SQLITE_SCHEMA = "stores/sql/sqlite/migrations/0001_jobs.sql"
 SQLITE_HISTORY = "stores/sql/sqlite/migrations/0002_history.sql"
@@ -35,6 +36,8 @@ THIRTEEN_BLOCKED = "test_13_blocked.py"
 FOURTEEN = "test_14_a_signal_ends_a_worker_cleanly.py"
 FIFTEEN = "test_15_both_stores_behave_the_same.py"
 CANCEL = "test_cancel_reaches_a_running_handler.py"
+DEPENDENCY = "test_a_dependency_that_is_down.py"
+HOLDS = "../test_postgres_holds.py"
 
 
 class Mutant(NamedTuple):
@@ -84,17 +87,19 @@ MUTANTS = [
         "02 a claim does not lock what it takes",
         POSTGRES_SQL,
         """\
-        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-        ORDER BY run_at, id
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
+                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
+                    AND {unheld}
+                ORDER BY run_at, id
+                LIMIT least(:limit, turn.room)
+                FOR UPDATE SKIP LOCKED
 """,
         """\
-        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-        ORDER BY run_at, id
-        LIMIT :limit
+                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
+                    AND {unheld}
+                ORDER BY run_at, id
+                LIMIT least(:limit, turn.room)
 """,
         TWO,
         "test_claims_at_the_same_time_never_lease_a_job_twice[pg15]",
@@ -102,8 +107,8 @@ MUTANTS = [
     Mutant(
         "02 a cancel resets the fence",
         SQLITE_SQL,
-        "crashes + json_extract(value, '$[9]'), fence + 1, run_at",
-        "crashes + json_extract(value, '$[9]'), 0, run_at",
+        "crashes + json_extract(value, '$[9]'), fence + 1,",
+        "crashes + json_extract(value, '$[9]'), 0,",
         TWO,
         "test_no_retry_snooze_release_crash_cancel_or_requeue_resets_a_fence[sqlite]",
     ),
@@ -313,8 +318,8 @@ MUTANTS = [
     Mutant(
         "07 a requeue does not name the old job",
         POSTGRES_SQL,
-        "correlation_id, tags, id\n    FROM old",
-        "correlation_id, tags, NULL\n    FROM old",
+        "correlation_id, tags, breaker, id\n    FROM old",
+        "correlation_id, tags, breaker, NULL\n    FROM old",
         SEVEN,
         "test_a_requeue_is_a_new_job_that_names_the_old_one_and_has_no_key[pg15]",
     ),
@@ -330,11 +335,11 @@ MUTANTS = [
         "08 PostgreSQL takes what is not due along",
         POSTGRES_SQL,
         """\
-        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-            AND run_at <= now() AND name""",
+                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+                    AND run_at <= now() AND name""",
         """\
-        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-            AND name""",
+                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+                    AND name""",
         EIGHT,
         "test_a_worker_that_is_woken_all_the_time_starts_nothing_early[pg15]",
     ),
@@ -540,5 +545,68 @@ MUTANTS = [
         "",
         CANCEL,
         "test_a_cancel_stops_a_running_handler_within_2_seconds[gated-sqlite]",
+    ),
+    Mutant(
+        "a failure costs its attempt although the breaker is open",
+        "worker/settler.py",
+        "each.held if each is not None and next(answers) else settlement",
+        "settlement",
+        DEPENDENCY,
+        "test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_many_workers"
+        "[sqlite]",
+        wait_seconds=8,
+    ),
+    Mutant(
+        "a dependency that works again is not noticed",
+        "worker/runner.py",
+        "            self._works(key)\n",
+        "            pass\n",
+        DEPENDENCY,
+        "test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_many_workers"
+        "[sqlite]",
+        wait_seconds=8,
+    ),
+    Mutant(
+        "who was sent ahead is waited for without end",
+        "stores/sql/sqlite/holds.sql",
+        "next_probe_at = :now + CAST(probe_seconds * 1e6 AS INTEGER), probed_id",
+        "next_probe_at = NULL, probed_id",
+        DEPENDENCY,
+        "test_a_worker_that_dies_with_the_job_that_was_sent_ahead_stops_nothing[sqlite]",
+        wait_seconds=10,
+    ),
+    Mutant(
+        "two claims count the same room of a capped queue",
+        POSTGRES_HOLDS,
+        "ORDER BY name\nFOR UPDATE SKIP LOCKED",
+        "ORDER BY name",
+        HOLDS,
+        "test_a_cap_is_never_exceeded_however_many_claim_at_once[pg15]",
+    ),
+    Mutant(
+        "a job is held by a breaker that closes meanwhile",
+        POSTGRES_HOLDS,
+        "    FOR SHARE SKIP LOCKED\n",
+        "",
+        HOLDS,
+        "test_a_breaker_closes_when_those_who_hold_its_jobs_are_done[pg15]",
+    ),
+    Mutant(
+        "failures at the same moment do not know of each other",
+        "stores/postgres/breakers.py",
+        """\
+        async with connection.transaction():
+            rows = await self._fetch(
+                connection,
+                "lock_struck",
+""",
+        """\
+        if True:
+            rows = await self._fetch(
+                connection,
+                "lock_struck",
+""",
+        HOLDS,
+        "test_of_failures_at_the_same_moment_exactly_so_many_cost_an_attempt[pg15]",
     ),
 ]

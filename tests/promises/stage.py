@@ -79,6 +79,9 @@ class Stage:
     def open_gate(self, name: str) -> None:
         (self.folder / name).touch()
 
+    def close_gate(self, name: str) -> None:
+        (self.folder / name).unlink()
+
     def ledger(self, what: str | None = None, job: UUID | None = None) -> list[Entry]:
         """What the handlers wrote down, in order."""
         path = self.folder / "ledger"

@@ -37,6 +37,7 @@ class Change:
     many: Callable[..., AsyncIterator[Progress]]
     told: Callable[[UUID, Job], str]
     unless_requeued: bool = False
+    of: str = ""  # which, if that is not for the filters to say
 
 
 async def change(
@@ -48,7 +49,7 @@ async def change(
     if choice["every"]:
         if job_ids:
             raise click.UsageError("give ids or --all, not both")
-        return await _change_all(app, how, make_filter(choice, states), choice)
+        return await change_all(app, how, make_filter(choice, states), choice)
     if filtered and job_ids:
         raise click.UsageError("give ids or filters with --all, not both")
     if not job_ids:
@@ -86,7 +87,7 @@ async def _change_ids(
     return code
 
 
-async def _change_all(app: Holdfast, change: Change, filter: Filter, choice: dict[str, Any]) -> int:
+async def change_all(app: Holdfast, change: Change, filter: Filter, choice: dict[str, Any]) -> int:
     """Change all that match now, in steps; those that moved on meanwhile are left alone."""
     async with app:
         chosen = await app.choose(filter, unless_requeued=change.unless_requeued)
@@ -94,10 +95,12 @@ async def _change_all(app: Holdfast, change: Change, filter: Filter, choice: dic
             _tell_choice(app, change, chosen, as_json=choice["as_json"])
             return 0
         if not chosen.ids:
-            say(f"there are no jobs to {change.verb}{_left_out(chosen.requeued_already)}")
+            say(
+                f"there are no jobs{change.of} to {change.verb}{_left_out(chosen.requeued_already)}"
+            )
             return 0
-        _confirm(
-            f"{change.verb} {_jobs(len(chosen.ids))} in {app.url_shown}"
+        confirm(
+            f"{change.verb} {count_jobs(len(chosen.ids))}{change.of} in {app.url_shown}"
             f"{_left_out(chosen.requeued_already)}?",
             choice["sure"],
         )
@@ -111,7 +114,7 @@ async def _follow(
 ) -> Progress:
     """Do it, and show how far it has come; if it is interrupted, say what was done."""
     progress = Progress(len(chosen.ids))
-    with _Bar(change.verb, len(chosen.ids)) as bar:
+    with Bar(change.verb, len(chosen.ids)) as bar:
         try:
             async for progress in change.many(chosen.ids, jobs_per_second=jobs_per_second):
                 if as_json:
@@ -119,8 +122,8 @@ async def _follow(
                 bar.show(progress.done)
         except asyncio.CancelledError:
             say(
-                f"{change.done} {_jobs(progress.changed)} of {progress.total:,}, or a few more;"
-                " the same command goes on from there"
+                f"{change.done} {count_jobs(progress.changed)} of {progress.total:,},"
+                " or a few more; the same command goes on from there"
             )
             raise
     return progress
@@ -139,23 +142,24 @@ def _tell_choice(app: Holdfast, change: Change, chosen: Choice, *, as_json: bool
     if chosen.sample:
         display.print_jobs(chosen.sample, dead=True)
     say(
-        f"would {change.verb} {_jobs(len(chosen.ids))} in {app.url_shown}"
+        f"would {change.verb} {count_jobs(len(chosen.ids))}{change.of} in {app.url_shown}"
         f"{_left_out(chosen.requeued_already)}; nothing was changed"
     )
 
 
 def _told_end(change: Change, progress: Progress, requeued_already: int) -> str:
     moved_on = f"; {progress.moved_on:,} had moved on" if progress.moved_on else ""
-    return f"{change.done} {_jobs(progress.changed)}{moved_on}{_left_out(requeued_already)}"
+    changed = f"{change.done} {count_jobs(progress.changed)}{change.of}"
+    return f"{changed}{moved_on}{_left_out(requeued_already)}"
 
 
 def _left_out(requeued_already: int) -> str:
     if not requeued_already:
         return ""
-    return f"; {_jobs(requeued_already)} left out, requeued already (--again takes them, too)"
+    return f"; {count_jobs(requeued_already)} left out, requeued already (--again takes them, too)"
 
 
-def _confirm(question: str, sure: bool) -> None:
+def confirm(question: str, sure: bool) -> None:
     if sure:
         return
     if not interactive():
@@ -170,11 +174,11 @@ def _confirm(question: str, sure: bool) -> None:
         raise click.ClickException("nothing was changed")
 
 
-def _jobs(count: int) -> str:
+def count_jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count:,} jobs"
 
 
-class _Bar:
+class Bar:
     """A progress bar that appears only when the work takes longer than a moment."""
 
     def __init__(self, title: str, total: int) -> None:
@@ -191,15 +195,15 @@ class _Bar:
         self._began = self._seam.monotonic()
         self._shown = False
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_: Any) -> None:
         if self._shown:
             self._progress.stop()
 
-    def show(self, done: int) -> None:
-        self._progress.update(self._task, completed=done)
+    def show(self, done: int, total: int | None = None) -> None:
+        self._progress.update(self._task, completed=done, total=total)
         waited = self._seam.monotonic() - self._began
         if not self._shown and waited > PROGRESS_AFTER_SECONDS and interactive():
             self._progress.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -20,9 +20,12 @@ from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.domain.breakers import BreakerSeen
 from holdfast.domain.endings import why_it_ended
 from holdfast.domain.groups import ErrorGroup, fingerprint_of
 from holdfast.domain.job import Attempt, Job
+from holdfast.domain.limits import HELD_COUNTED_MAX
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.states import State
 from holdfast.domain.times import distance, exact, relative
 from holdfast.domain.workers import ALL_QUEUES, WorkerSeen
@@ -54,19 +57,24 @@ def print_json_lines(jobs: Sequence[Job]) -> None:
         click.echo(msgspec.json.encode(job, enc_hook=str))
 
 
-def print_json_object(job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None) -> None:
+def print_json_object(
+    job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None, held_by: BreakerSeen | None
+) -> None:
     whole = msgspec.to_builtins(job, enc_hook=str)
     why = why_it_ended(job)
     whole |= {
         "why": why,
         "fingerprint": fingerprint_of(job) if why else None,
         "requeued_as": None if requeued_as is None else str(requeued_as),
+        "held_by": None if held_by is None else held_by.key,
         "history": msgspec.to_builtins(attempts),
     }
     click.echo(json.dumps(whole, indent=2))
 
 
-def print_jobs(jobs: Sequence[Job], *, dead: bool) -> None:
+def print_jobs(
+    jobs: Sequence[Job], *, dead: bool, held_by: Mapping[UUID, BreakerSeen] | None = None
+) -> None:
     out = console()
     now = Seam().now()
     wide = out.width >= WIDE_COLUMNS
@@ -84,8 +92,11 @@ def print_jobs(jobs: Sequence[Job], *, dead: bool) -> None:
             "TRIES": _plain(f"{job.attempts}/{job.max_attempts}"),
             "ERROR": Text(one_line(job.error_code or ""), "red"),
         }
-        rows.append([*(cells[header] for header in headers), _plain(relative(_when(job), now))])
-    out.print(_table(out, [*headers, "WHEN"], rows, flexible=("NAME", "QUEUE", "ERROR")))
+        holder = held_by.get(job.id) if held_by else None
+        when = f"held: {holder.key}" if holder else relative(_when(job), now)
+        rows.append([*(cells[header] for header in headers), _plain(when)])
+    flexible = ("NAME", "QUEUE", "ERROR", *(["WHEN"] if held_by else []))
+    out.print(_table(out, [*headers, "WHEN"], rows, flexible=flexible))
 
 
 def print_groups(groups: Sequence[ErrorGroup]) -> None:
@@ -140,17 +151,82 @@ def served(worker: WorkerSeen) -> str:
     return f"{told} (suspects)" if worker.suspects_only else told
 
 
+def print_queues(queues: Sequence[QueueSeen]) -> None:
+    out = console()
+    now = Seam().now()
+    headers = ["QUEUE", "READY", "SCHEDULED", "HELD", "RUNNING", "OLDEST", "PAUSED"]
+    rows = []
+    for queue in queues:
+        oldest = queue.oldest_ready_seconds
+        cap = "" if queue.running_max is None else f"/{queue.running_max:,}"
+        full = queue.running_max is not None and queue.running >= queue.running_max
+        rows.append(
+            [
+                _plain(queue.name),
+                _plain(f"{queue.ready:,}"),
+                _plain(f"{queue.scheduled:,}"),
+                Text(f"{queue.held:,}", "yellow" if queue.held else ""),
+                Text(f"{queue.running:,}{cap}", "yellow" if full else ""),
+                _plain("" if oldest is None else distance(oldest)),
+                Text(_paused(queue, now), "red"),
+            ]
+        )
+    out.print(_table(out, headers, rows, flexible=("QUEUE", "PAUSED")))
+
+
+def _paused(queue: QueueSeen, now: datetime) -> str:
+    if queue.paused_at is None:
+        return ""
+    by = f"by {queue.paused_by}, " if queue.paused_by else ""
+    because = f": {queue.paused_because}" if queue.paused_because else ""
+    return one_line(f"{by}{relative(queue.paused_at, now)}{because}")
+
+
+def print_breakers(breakers: Sequence[BreakerSeen]) -> None:
+    out = console()
+    now = Seam().now()
+    headers = ["KEY", "STATE", "SINCE", "HELD", "FAILURES", "NEXT PROBE", "BECAUSE"]
+    rows = []
+    for breaker in breakers:
+        opened, probe = breaker.opened_at, breaker.next_probe_at
+        more = "+" if breaker.held >= HELD_COUNTED_MAX else ""
+        rows.append(
+            [
+                _plain(breaker.key),
+                _breaker_state(breaker),
+                _plain("" if opened is None else relative(opened, now)),
+                _plain(f"{breaker.held:,}{more}"),
+                _plain(f"{breaker.failures:,}"),
+                _plain("" if probe is None else relative(probe, now)),
+                _plain(_because(breaker)),
+            ]
+        )
+    out.print(_table(out, headers, rows, flexible=("KEY", "BECAUSE")))
+
+
+def _breaker_state(breaker: BreakerSeen) -> Text:
+    if breaker.is_open:
+        return Text("open", "bold red")
+    return Text("letting go", "yellow") if breaker.letting_go else Text("closed", "green")
+
+
+def _because(breaker: BreakerSeen) -> str:
+    by = f"by {breaker.opened_by}" if breaker.opened_by else ""
+    return ": ".join(filter(None, (by, breaker.opened_because)))
+
+
 def print_job(
     job: Job,
     attempts: Sequence[Attempt],
     requeued_as: UUID | None,
+    held_by: BreakerSeen | None,
     out: Console | None = None,
 ) -> None:
     out = out or console()
     out.print(Text.assemble((one_line(job.name), "bold"), "  ", _state(job.state)))
     if why := why_it_ended(job):
         out.print(Text.assemble((f"{'why':<15}", "dim"), one_line(why)))
-    for label, value in [*_facts(job), ("requeued as", requeued_as)]:
+    for label, value in [*_facts(job), ("requeued as", requeued_as), ("held by", _holder(held_by))]:
         if value not in (None, ""):
             out.print(Text.assemble((f"{label:<15}", "dim"), one_line(str(value))))
     _print_value(out, "arguments", job.arguments)
@@ -162,6 +238,15 @@ def print_job(
         _print_error(out, job)
     if attempts:
         _print_attempts(out, attempts)
+
+
+def _holder(breaker: BreakerSeen | None) -> str | None:
+    if breaker is None or breaker.opened_at is None:
+        return None
+    because = _because(breaker)
+    return f"breaker {breaker.key}, open since {exact(breaker.opened_at)}" + (
+        f": {because}" if because else ""
+    )
 
 
 def duration(seconds: float) -> str:
@@ -191,6 +276,7 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("correlation", job.correlation_id),
         ("tags", ", ".join(job.tags)),
         ("key", job.idempotency_key),
+        ("breaker", job.breaker),
         ("attempts", f"{job.attempts} of {job.max_attempts}"),
         ("snoozes", job.snoozes or None),
         ("releases", job.releases or None),

@@ -11,9 +11,12 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.cli.selection import job_id, pages
+from holdfast.domain.breakers import BreakerSeen
 from holdfast.domain.job import Filter, Job
 from holdfast.domain.limits import PAGE_LOOK_MAX, PAGE_STEPS_MAX
+from holdfast.domain.states import State
 from holdfast.observability.logs import one_line
+from holdfast.seam import Seam
 
 
 async def list_jobs(
@@ -28,6 +31,7 @@ async def list_jobs(
     looked_at = 0
     # Rich shows this in a terminal only.
     status = Console(stderr=True).status("")
+    held_by: dict[UUID, BreakerSeen] = {}
     async with app:
         async for page in pages(app, filter, limit, after):
             more = page.after
@@ -39,20 +43,26 @@ async def list_jobs(
             if more and len(shown) < limit:
                 status.update(f"looked at {looked_at:,} jobs, found {len(shown):,}; Ctrl-C ends it")
                 status.start()
+        held_by = await _holders(app, shown)
     status.stop()
-    if not as_json:
-        _print_list(shown, more, dead)
-
-
-def _print_list(jobs: Sequence[Job], more: UUID | None, dead: bool) -> None:
-    from holdfast.cli import display
-
-    if not jobs:
+    if as_json:
+        return
+    if not shown:
         click.echo("no jobs", err=True)
         return
-    display.print_jobs(jobs, dead=dead)
+    display.print_jobs(shown, dead=dead, held_by=held_by)
     if more:
         click.echo(f"there are more: --after {more}", err=True)
+
+
+async def _holders(app: Holdfast, jobs: Sequence[Job]) -> dict[UUID, BreakerSeen]:
+    """The breakers that hold some of these jobs."""
+    now = Seam().now()
+    due = [job for job in jobs if job.breaker and job.state is State.QUEUED and job.run_at <= now]
+    if not due:
+        return {}
+    holding = {each.key: each for each in await app.breakers() if each.is_open}
+    return {job.id: holding[job.breaker] for job in due if job.breaker in holding}
 
 
 async def show_job(app: Holdfast, job_id: UUID, *, as_json: bool) -> None:
@@ -62,10 +72,11 @@ async def show_job(app: Holdfast, job_id: UUID, *, as_json: bool) -> None:
         job = await app.get(job_id)
         attempts = await app.attempts(job_id)
         requeued_as = await app.requeued_as(job_id)
+        held_by = (await _holders(app, [job])).get(job_id)
     if as_json:
-        display.print_json_object(job, attempts, requeued_as)
+        display.print_json_object(job, attempts, requeued_as, held_by)
     else:
-        display.print_job(job, attempts, requeued_as)
+        display.print_job(job, attempts, requeued_as, held_by)
 
 
 async def explain_job(app: Holdfast, job_id: UUID, *, as_json: bool) -> None:

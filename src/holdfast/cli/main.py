@@ -12,12 +12,14 @@ from collections.abc import Sequence
 import click
 
 from holdfast.cli import session as sessions
+from holdfast.cli.breakers import breakers
 from holdfast.cli.dead import dead
 from holdfast.cli.demo import demo
 from holdfast.cli.dev import dev
 from holdfast.cli.doctor import doctor
 from holdfast.cli.jobs import jobs
 from holdfast.cli.migrate import migrate
+from holdfast.cli.queues import queues
 from holdfast.cli.session import Group, Session, say
 from holdfast.cli.top.command import top
 from holdfast.cli.worker import worker
@@ -39,7 +41,7 @@ def holdfast() -> None:
     """
 
 
-for command in (worker, workers, top, doctor, dev, migrate, jobs, dead, demo):
+for command in (worker, workers, top, doctor, dev, migrate, jobs, dead, queues, breakers, demo):
     holdfast.add_command(command)
 
 

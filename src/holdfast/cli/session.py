@@ -57,6 +57,16 @@ class Group(click.Group):
         self.params.append(_debug_option())
 
 
+class ListingGroup(Group):
+    """A group whose command `list` is meant if none is named."""
+
+    def parse_args(self, context: click.Context, words: list[str]) -> list[str]:
+        first = next((word for word in words if word != "--debug"), "--json")
+        if first.startswith("-") and first not in context.help_option_names:
+            words = ["list", *words]
+        return super().parse_args(context, words)
+
+
 def say(message: str) -> None:
     """Print one line for people, like `holdfast: there is no job ...`, to stderr."""
     flat = " ".join(line.strip() for line in message.splitlines() if line.strip())

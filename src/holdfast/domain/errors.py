@@ -8,7 +8,7 @@ HoldfastError
 ├── DuplicateJob                a job with the id that the caller chose exists already
 ├── IdempotencyConflict         the key was used before, with a different body
 ├── JobNotFound
-├── WrongState                  the job's state does not allow what was asked
+├── WrongState                  the state of the job, queue or breaker does not allow it
 │   └── AlreadyRequeued         a requeue that should happen once has happened
 ├── JobFailed                   `hf.result` of a job that did not succeed
 ├── ResultTimeout               `hf.result` gave up waiting (a TimeoutError, too)

@@ -37,6 +37,7 @@ GROUPS_LOOK_MAX: Final = (
     10_000  # the newest jobs that `error_groups` looks at unless told otherwise
 )
 CHANGES_TOGETHER_MAX: Final = 50  # jobs that `requeue_many` and the like change at a time
+PURGE_ROWS_MAX: Final = 500  # jobs that `purge` cancels at a time
 HISTORY_RULES_MAX: Final = 100  # rules of the setting `history_kept_rules`
 HISTORY_KEY_DAYS_MAX: Final = 100  # days of partitions for jobs that are kept for their keys
 HISTORY_SECONDS_MAX: Final = 10 * 366 * 86400
@@ -51,6 +52,7 @@ CHILD_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # between a worker and a chil
 WORKER_LOST_LEASES: Final = 2  # a worker that is not seen for so many of its leases is lost
 WORKER_KEPT_LEASES: Final = 40  # and after so many it is forgotten
 WORKERS_LISTED_MAX: Final = 1000
+QUEUE_RUNNING_MAX: Final = 1_000_000  # the highest cap of a queue
 HELD_COUNTED_MAX: Final = 10_000  # jobs that one breaker holds, where they are counted
 HOLD_ROWS_MAX: Final = 1000  # jobs that are held or let go in one step
 PROBES_MAX: Final = 100  # jobs that one claim sends ahead

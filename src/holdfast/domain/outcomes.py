@@ -19,10 +19,14 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
+    """`dependency_failed` says whether the error counts against the job's breaker; None if nothing
+    is known of what the job depends on, because the handler may not have come to ask it."""
+
     code: str
     text: str
     permanent: bool = False
     retry_after_seconds: float | None = None
+    dependency_failed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,35 @@ def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) ->
         error_text=failed.text,
         outcome="failed",
     )
+
+
+def decide_held(job: Claimed, failed: Failed, retry: Retry, chance: float) -> Settlement:
+    """Say how a failure is settled whose breaker was open already: the job waits for that, with its
+    attempt, unless that happened too often already. It comes back no sooner than it was told to."""
+    if job.snoozes >= SNOOZES_MAX:
+        return _decide_failed(job, failed, retry, chance)
+    return Settlement(
+        job_id=job.id,
+        fence=job.fence,
+        state=State.QUEUED,
+        delay_seconds=min(max(0.0, failed.retry_after_seconds or 0.0), DELAY_SECONDS_MAX),
+        error_code=failed.code,
+        error_text=failed.text,
+        attempt_back=True,
+        snoozed=True,
+        outcome="released",
+    )
+
+
+def found_at_work(outcome: Outcome) -> bool:
+    """Has a job that was sent ahead found what it depends on at work?"""
+    match outcome:
+        case Succeeded():
+            return True
+        case Failed(dependency_failed=found):
+            return found is False
+        case _:
+            return False
 
 
 def _decide_crashed(job: Claimed, crashed: Crashed, retry: Retry, chance: float) -> Settlement:

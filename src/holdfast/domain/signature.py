@@ -40,6 +40,7 @@ class Signature:
     parameters: tuple[str, ...]
     positional: tuple[str, ...]
     required: tuple[str, ...]
+    defaults: Mapping[str, Any]
     decoder: msgspec.json.Decoder[Any]
 
     @classmethod
@@ -63,6 +64,9 @@ class Signature:
                 each.name for each in parameters if each.kind is not each.KEYWORD_ONLY
             ),
             required=tuple(each.name for each in parameters if each.default is each.empty),
+            defaults={
+                each.name: each.default for each in parameters if each.default is not each.empty
+            },
             decoder=_build_decoder(job, parameters, hints),
         )
 

@@ -3,6 +3,7 @@ output."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -11,8 +12,10 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.domain.breakers import BreakerSeen
 from holdfast.domain.job import Attempt, Job
-from holdfast.domain.limits import AHEAD_COUNTED_MAX
+from holdfast.domain.limits import AHEAD_COUNTED_MAX, HELD_COUNTED_MAX
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.states import State
 from holdfast.domain.times import exact, relative
 from holdfast.domain.workers import WorkerSeen
@@ -25,8 +28,12 @@ class Reason(StrEnum):
     LEASE_RAN_OUT = "lease_ran_out"
     WAITS_FOR_RETRY = "waits_for_retry"
     NOT_DUE = "not_due"
+    QUEUE_PAUSED = "queue_paused"
+    BREAKER_OPEN = "breaker_open"
+    BREAKER_LETTING_GO = "breaker_letting_go"
     NO_WORKER = "no_worker"
     UNKNOWN_NAME = "unknown_name"
+    QUEUE_FULL = "queue_full"
     SUSPECT = "suspect"
     BUSY = "busy"
     JOBS_AHEAD = "jobs_ahead"
@@ -44,7 +51,9 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     """What a store reads of a job and its surroundings, all at one moment of its clock.
 
     `ahead` counts the due jobs of its queue that are claimed before it, up to one more than
-    AHEAD_COUNTED_MAX; `last_attempt` is the last one that did not succeed.
+    AHEAD_COUNTED_MAX; `last_attempt` is the last one that did not succeed. `queue` is None if no
+    operator has said anything of it, `breaker` if the job has none, or nothing is known of it; a
+    job that is `held` waits for its breaker, be it open or letting go.
     """
 
     job: Job
@@ -53,6 +62,9 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int
     last_attempt: Attempt | None
     workers: Sequence[WorkerSeen]
+    held: bool = False
+    queue: QueueSeen | None = None
+    breaker: BreakerSeen | None = None
 
     @property
     def live(self) -> list[WorkerSeen]:
@@ -79,7 +91,7 @@ class _Answer(NamedTuple):
 
 def explain(seen: Circumstances) -> Why:
     """Ask one after the other what may stand in the way; the first that does is the answer."""
-    for ask in (_ended, _held, _expired, _not_due, _no_worker, _unknown_name, _suspect, _busy):
+    for ask in _QUESTIONS:
         if (answer := ask(seen)) is not None:
             break
     else:
@@ -182,6 +194,69 @@ def _not_due(seen: Circumstances) -> _Answer | None:
     return _Answer(Reason.WAITS_FOR_RETRY, sentence, facts)
 
 
+def _queue_paused(seen: Circumstances) -> _Answer | None:
+    queue = seen.queue
+    if queue is None or queue.paused_at is None:
+        return None
+    sentence = (
+        f"queue {queue.name} is paused{_by(queue.paused_by)} since {seen.at(queue.paused_at)}"
+    )
+    sentence += _told(queue.paused_because)
+    sentence += f"; to go on: holdfast queues resume {shlex.quote(queue.name)}"
+    facts = {
+        "paused_at": queue.paused_at,
+        "paused_by": queue.paused_by,
+        "paused_because": queue.paused_because,
+    }
+    return _Answer(Reason.QUEUE_PAUSED, sentence, facts)
+
+
+def _breaker(seen: Circumstances) -> _Answer | None:
+    breaker = seen.breaker
+    if breaker is None or seen.suspect:  # suspects are not held
+        return None
+    # What opened by itself closes by itself, if there is a worker that can send a job ahead.
+    if not breaker.by_hand and not seen.able:
+        return None
+    facts = {
+        "breaker": breaker.key,
+        "opened_at": breaker.opened_at,
+        "opened_by": breaker.opened_by,
+        "opened_because": breaker.opened_because,
+        "next_probe_at": breaker.next_probe_at,
+        "held": breaker.held,
+    }
+    if breaker.opened_at is not None:
+        since = seen.at(breaker.opened_at)
+        return _Answer(Reason.BREAKER_OPEN, _told_open(seen, breaker, since), facts)
+    if seen.held:
+        return _Answer(Reason.BREAKER_LETTING_GO, _told_letting_go(breaker), facts)
+    return None
+
+
+def _told_open(seen: Circumstances, breaker: BreakerSeen, since: str) -> str:
+    because = _told(breaker.opened_because)
+    close = f"holdfast breakers close {shlex.quote(breaker.key)}"
+    if breaker.next_probe_at is None:
+        return (
+            f"breaker {breaker.key} was opened by hand{_by(breaker.opened_by)} at {since}{because};"
+            f" it holds its jobs until it is closed: {close}"
+        )
+    return (
+        f"breaker {breaker.key} is open since {since}{because}; it holds its jobs, and sends one"
+        f" ahead at {seen.at(breaker.next_probe_at)}: when that succeeds the others follow; to"
+        f" close it now: {close}"
+    )
+
+
+def _told_letting_go(breaker: BreakerSeen) -> str:
+    many = "or more " if breaker.held >= HELD_COUNTED_MAX else ""
+    return (
+        f"breaker {breaker.key} has closed, and the jobs that it held are let go step by step;"
+        f" {breaker.held:,} {many}are still held"
+    )
+
+
 def _no_worker(seen: Circumstances) -> _Answer | None:
     if seen.serving:
         return None
@@ -211,6 +286,22 @@ def _unknown_name(seen: Circumstances) -> _Answer | None:
     )
     facts = {"workers": [each.id for each in seen.serving], "versions": versions}
     return _Answer(Reason.UNKNOWN_NAME, sentence, facts)
+
+
+def _queue_full(seen: Circumstances) -> _Answer | None:
+    queue = seen.queue
+    if queue is None or queue.running_max is None or queue.running < queue.running_max:
+        return None
+    if queue.running_max == 0:
+        sentence = f"queue {queue.name} may run no job: its cap is 0"
+    else:
+        sentence = (
+            f"queue {queue.name} has reached its cap: {queue.running:,} of at most"
+            f" {queue.running_max:,} jobs run, on all workers together, and {_ahead(seen)}"
+        )
+    sentence += f"; to raise it: holdfast queues cap {shlex.quote(queue.name)} N"
+    facts = {"queue_running": queue.running, "running_max": queue.running_max}
+    return _Answer(Reason.QUEUE_FULL, sentence, {**_load(seen), **facts})
 
 
 def _suspect(seen: Circumstances) -> _Answer | None:
@@ -247,6 +338,23 @@ def _in_line(seen: Circumstances) -> _Answer:
     return _Answer(Reason.NEXT, f"{sentence} start at any moment", load)
 
 
+# Each is asked only if what stands above is not in the way: what a person has to undo comes before
+# what workers do, and what keeps a job from being claimed before the line that it stands in.
+_QUESTIONS = (
+    _ended,
+    _held,
+    _expired,
+    _not_due,
+    _queue_paused,
+    _breaker,
+    _no_worker,
+    _unknown_name,
+    _queue_full,
+    _suspect,
+    _busy,
+)
+
+
 def _load(seen: Circumstances) -> dict[str, Any]:
     return {
         "ahead": min(seen.ahead, AHEAD_COUNTED_MAX),
@@ -275,6 +383,14 @@ def _last_told(seen: Circumstances) -> str:
     """Workers tell their load at every renewal only."""
     latest = max(each.seen_at for each in seen.able)
     return f" (as told {relative(latest, seen.now)})"
+
+
+def _by(who: str | None) -> str:
+    return f" by {who}" if who else ""
+
+
+def _told(because: str | None) -> str:
+    return f": {because}" if because else ""
 
 
 def _count(number: int, noun: str) -> str:

@@ -4,14 +4,14 @@ and say which jobs nobody here can run. Each step is bounded and idempotent: the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from logging import ERROR, WARNING
+from collections.abc import Callable, Sequence
+from logging import WARNING
 
-from holdfast.domain.errors import StoreRefused, StoreUnavailable
+from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Reclaimed
 from holdfast.domain.limits import RECLAIM_BATCH_MAX, TIDY_ROWS_MAX
 from holdfast.maintenance.reclaiming import take_back_some
+from holdfast.maintenance.refusals import telling_refusals
 from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
@@ -98,14 +98,14 @@ class Sweeper:
             logs.event(WARNING, "sweep_failed", str(error))
 
     async def _look_for_suspects(self) -> None:
-        with _telling_refusals():
+        with telling_refusals():
             if waiting := await self._store.suspects(self._names, self._queues):
                 self._suspects(waiting)
 
     async def _tidy(self) -> bool:
         """Do what fits between two sweeps; False if more is left."""
         until = self._seam.monotonic() + self._settings.reclaim_seconds / 4
-        with _telling_refusals():
+        with telling_refusals():
             while True:
                 asked_at = self._seam.monotonic()
                 done = await self._store.tidy(TIDY_ROWS_MAX)
@@ -117,7 +117,7 @@ class Sweeper:
         return True
 
     async def _tell_unknown_names(self) -> None:
-        with _telling_refusals():
+        with telling_refusals():
             for name in await self._store.unknown_names(self._names, self._queues):
                 if name not in self._unknown:
                     self._unknown.add(name)
@@ -127,12 +127,3 @@ class Sweeper:
                         "jobs of this name wait, but this worker has no handler for it",
                         name=name,
                     )
-
-
-@contextmanager
-def _telling_refusals() -> Iterator[None]:
-    """What stands in the way of upkeep keeps nobody from working."""
-    try:
-        yield
-    except StoreRefused as error:
-        logs.event(ERROR, "tidy_refused", str(error))

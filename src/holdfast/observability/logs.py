@@ -48,6 +48,7 @@ class Fields(TypedDict, total=False):
     queues: str | None
     database: str | None
     process_id: int | None
+    breaker: str | None
 
 
 ALLOWED: Final = tuple(Fields.__annotations__)

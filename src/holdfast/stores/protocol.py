@@ -161,8 +161,11 @@ class Store(Protocol):
         An ended job that the database does not let move is passed over; StoreRefused says that
         such jobs are all that is left."""
 
-    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
-        """End these jobs if they are queued or running; tell the workers that hold them."""
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+    ) -> Sequence[Canceled]:
+        """End these jobs if they are queued, or running unless `waiting_only`; tell the workers
+        that hold them."""
 
     async def retry(self, job_id: UUID) -> bool:
         """Make a waiting job due now; False if it is not queued."""
@@ -212,9 +215,10 @@ class Store(Protocol):
     async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
         """Open it by hand: its jobs are held, and none is sent ahead, until it is closed."""
 
-    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
+    async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
         """Close it and begin to count anew; False if it was not open. What it holds is let go by
-        `hold`. With `forget`, nothing is known of it afterwards, and False if nothing was."""
+        `hold`. With `forget`, nothing is known of it afterwards, and False if nothing was. Unless
+        it is closed `by_hand`, one that was opened by hand stays open."""
 
     async def hold(self, limit: int) -> Holding:
         """Do one bounded step: hold due jobs whose breaker is open, let go those whose breaker has
@@ -254,7 +258,8 @@ class Store(Protocol):
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
     ) -> bool:
-        """Is any such job running, or queued and due within so many seconds?"""
+        """Is any such job running, or queued and due within so many seconds? Not if its queue is
+        paused, or its cap is 0: nobody knows when that ends."""
 
     async def unknown_names(
         self, names: Sequence[str], queues: Sequence[str] | None

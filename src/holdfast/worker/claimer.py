@@ -50,6 +50,8 @@ class Claimer:
         self._stopping = False
         self._suspects_wait = False
         self._suspects_run = 0
+        self._probes_are_due = False
+        self._probe_timer: asyncio.TimerHandle | None = None
         self._trouble = Backoff(seam, 0.1, 5.0)
         self._turn = 0
         self._poll = Backoff(seam, settings.poll_seconds / 8, settings.poll_seconds)
@@ -60,6 +62,19 @@ class Claimer:
     def run_suspects(self) -> None:
         """Suspects wait that this process has to run."""
         self._suspects_wait = True
+        self._awake.set()
+
+    def probe_in(self, seconds: float | None) -> None:
+        """A job is to be sent ahead in so many seconds, to see whether its breaker can close."""
+        if self._probe_timer is not None:
+            self._probe_timer.cancel()
+            self._probe_timer = None
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._probe_timer = loop.call_later(max(0.0, seconds), self._send_probes)
+
+    def _send_probes(self) -> None:
+        self._probes_are_due = True
         self._awake.set()
 
     def stop(self) -> None:
@@ -129,18 +144,29 @@ class Claimer:
         return True
 
     async def _claim(self) -> tuple[int, bool]:
-        """Claim once for all queues."""
+        """Claim once for all queues; first what is sent ahead, for which no slot may be left."""
         claimed = 0
         more = False
+        self._turn += 1
+        if self._probes_are_due:
+            self._probes_are_due = False
+            for claim in self._claims():
+                claimed += await self._claim_and_start(self._store.claim_probes, claim)
         for claim in self._claims():
-            asked_at = self._seam.monotonic()
-            jobs = await self._in_time(asked_at, await self._store.claim(claim))
-            claimed += len(jobs)
-            more = more or len(jobs) == claim.limit
-            if jobs:
-                self._poll.reset()
-                self._start(jobs)
+            count = await self._claim_and_start(self._store.claim, claim)
+            claimed += count
+            more = more or count == claim.limit
         return claimed, more
+
+    async def _claim_and_start(
+        self, ask: Callable[[Claim], Awaitable[Sequence[Claimed]]], claim: Claim
+    ) -> int:
+        asked_at = self._seam.monotonic()
+        jobs = await self._in_time(asked_at, await ask(claim))
+        if jobs:
+            self._poll.reset()
+            self._start(jobs)
+        return len(jobs)
 
     def _claims(self) -> Iterator[Claim]:
         """One claim for all queues without a limit of their own, one for each with a limit.
@@ -153,8 +179,8 @@ class Claimer:
             groups.append(None)
         elif open_queues := [queue for queue in slots.queues if queue not in slots.caps]:
             groups.append(open_queues)
-        self._turn = (self._turn + 1) % len(groups)
-        for queues in groups[self._turn :] + groups[: self._turn]:
+        first = self._turn % len(groups)
+        for queues in groups[first:] + groups[:first]:
             yield from self._claim_of(queues, slots.free_for(queues))
 
     def _claim_of(self, queues: Sequence[str] | None, limit: int) -> Iterator[Claim]:

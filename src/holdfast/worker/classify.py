@@ -32,11 +32,11 @@ def classify(definition: Definition, run: Run, error: BaseException) -> Outcome 
         case Snooze(seconds=seconds):
             return Snoozed(seconds, _cut(codec.error_text(error)))
         case RetryAfter(seconds=seconds):
-            return _failed(error, permanent=False, retry_after_seconds=seconds)
+            return _failed(definition, error, permanent=False, retry_after_seconds=seconds)
         case BadArguments():
-            return _failed(error, permanent=True)
+            return Failed(_code(error), _cut(codec.error_text(error)), permanent=True)
         case JobError():
-            return _failed(error, permanent=_is_permanent(definition, error))
+            return _failed(definition, error, permanent=_is_permanent(definition, error))
         case _ if run.stop is Stop.SHUTDOWN:
             # Whatever a handler makes of being told to stop: a deploy is no failure.
             return Released()
@@ -45,12 +45,12 @@ def classify(definition: Definition, run: Run, error: BaseException) -> Outcome 
         case _ if run.stop is Stop.TIMEOUT:
             return timed_out(definition, f"; told to stop, it raised {codec.error_text(error)}")
         case _:
-            return _failed(error, permanent=_is_permanent(definition, error))
+            return _failed(definition, error, permanent=_is_permanent(definition, error))
 
 
 def timed_out(definition: Definition, what_followed: str = "") -> Failed:
     error = JobTimeout(f"took longer than {definition.timeout_seconds:g} s{what_followed}")
-    return _failed(error, permanent=_listed(definition, error) is True)
+    return _failed(definition, error, permanent=_listed(definition, error) is True)
 
 
 def _only_one(error: BaseException) -> BaseException:
@@ -78,13 +78,22 @@ def _listed(definition: Definition, error: BaseException) -> bool | None:
 
 
 def _failed(
-    error: BaseException, *, permanent: bool, retry_after_seconds: float | None = None
+    definition: Definition,
+    error: BaseException,
+    *,
+    permanent: bool,
+    retry_after_seconds: float | None = None,
 ) -> Failed:
+    code = _code(error)
+    breaker = definition.breaker
     return Failed(
-        code=_code(error),
+        code=code,
         text=_cut(codec.error_text(error)),
         permanent=permanent,
         retry_after_seconds=retry_after_seconds,
+        dependency_failed=None
+        if breaker is None
+        else not permanent and breaker.counts(error, code),
     )
 
 

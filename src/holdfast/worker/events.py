@@ -105,6 +105,7 @@ class Events:
         logs.event(
             INFO,
             "start",
+            "sent ahead while its breaker is open" if job.probe else "",
             job_id=job.id,
             name=job.name,
             queue=job.queue,
@@ -114,16 +115,18 @@ class Events:
             fence=job.fence,
             worker_id=self._worker_id,
             correlation_id=job.correlation_id,
+            breaker=job.breaker,
         )
 
     def _log_settle(self, level: int, run: Run, settlement: Settlement, outcome: str) -> None:
-        """A retry has a name of its own, because it is what people look for at night."""
+        """A retry has a name of its own, because it is what people look for at night; and so has an
+        attempt that was given back because the breaker of its job is open."""
         job = run.job
         delayed = outcome in ("retried", "snoozed")
         logs.event(
             level,
-            "retry" if outcome == "retried" else "settle",
-            "" if outcome == "retried" else outcome,
+            {"retried": "retry", "held": "held"}.get(outcome, "settle"),
+            "" if outcome in ("retried", "held") else outcome,
             job_id=job.id,
             name=job.name,
             queue=job.queue,
@@ -137,6 +140,7 @@ class Events:
             delay_seconds=round(settlement.delay_seconds, 3) if delayed else None,
             error_code=settlement.error_code,
             correlation_id=job.correlation_id,
+            breaker=job.breaker,
         )
 
     def _log_lost(self, job: Claimed, state: State | None, canceled: bool) -> None:

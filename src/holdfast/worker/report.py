@@ -16,6 +16,7 @@ class WorkerReport:
     canceled: int = 0
     retried: int = 0
     snoozed: int = 0
+    held: int = 0
     released: int = 0
     lost: int = 0
 
@@ -38,5 +39,5 @@ def verb(settlement: Settlement) -> str:
     if settlement.state is not State.QUEUED:
         return str(settlement.state)
     if settlement.snoozed:
-        return "snoozed"
+        return "snoozed" if settlement.error_code is None else "held"
     return "released" if settlement.released else "retried"

@@ -12,7 +12,14 @@ from holdfast.context import Context
 from holdfast.definition import Definition
 from holdfast.domain.errors import JobTimeout, StoreError, WorkerHung
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
-from holdfast.domain.outcomes import Failed, Outcome, Released, decide
+from holdfast.domain.outcomes import (
+    Failed,
+    Outcome,
+    Released,
+    decide,
+    decide_held,
+    found_at_work,
+)
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
 from holdfast.seam import Seam
@@ -26,7 +33,7 @@ from holdfast.worker.keeper import LeaseKeeper
 from holdfast.worker.presence import Presence
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.run import Run, Stop
-from holdfast.worker.settler import Settler
+from holdfast.worker.settler import Counted, Settler
 from holdfast.worker.slots import Slots
 from holdfast.worker.watchdog import Watchdog
 
@@ -36,8 +43,9 @@ _NO_RETRY = Retry.none()
 class Runner:
     """Starts what was claimed, hands its end to the settler, and keeps its lease until then.
 
-    `ended` is called when a slot is free again, `died` when a part fails that nothing works
-    without.
+    `ended` is called when a slot is free again, `settled` when that is recorded, `died` when a part
+    fails that nothing works without; `struck` with the keys of breakers against which failures were
+    counted, `works` with that of one whose job was sent ahead and found it at work.
     """
 
     def __init__(
@@ -54,6 +62,9 @@ class Runner:
         children: Children | None,
         presence: Presence,
         ended: Callable[[str], None],
+        settled: Callable[[Claimed], None],
+        struck: Callable[[Sequence[str]], None],
+        works: Callable[[str], None],
         died: Callable[[BaseException], None],
     ) -> None:
         self.report = WorkerReport()
@@ -61,7 +72,7 @@ class Runner:
         self.keeper = LeaseKeeper(
             make_keepers_store, seam, settings, self.lost, died, watchdog.run, presence
         )
-        self.settler = Settler(store, Backoff(seam, 0.1, 5.0), self._settled)
+        self.settler = Settler(store, Backoff(seam, 0.1, 5.0), self._settled, struck)
         self._events = events
         self._store = store
         self._definitions = definitions
@@ -70,6 +81,8 @@ class Runner:
         self._seam = seam
         self._slots = slots
         self._ended = ended
+        self._tell_settled = settled
+        self._works = works
         self._died = died
         self._threads = seam.threads("holdfast-handler", slots.concurrency)
         self._children = children
@@ -228,6 +241,8 @@ class Runner:
 
     def _settle(self, run: Run, outcome: Outcome | None) -> None:
         run.ended_monotonic = self._seam.monotonic()
+        if run.job.probe:
+            self._learn_from_probe(run, outcome)
         if run.context.completed is not None:
             self._settle_completed(run, run.context.completed, outcome)
             return
@@ -237,12 +252,32 @@ class Runner:
             self.keeper.drop(run.lease)
             return
         run.settlement = self._decide(run, outcome)
-        self.settler.put(run, run.settlement)
+        self.settler.put(run, run.settlement, self._counted(run, outcome))
 
     def _decide(self, run: Run, outcome: Outcome) -> Settlement:
         definition = self._definitions.get(run.job.name)
         retry = definition.retry if definition is not None else _NO_RETRY
         return decide(run.job, outcome, retry, self._seam.random.random())
+
+    def _counted(self, run: Run, outcome: Outcome) -> Counted | None:
+        """What to make of a failure if the job's breaker counts it."""
+        key = run.job.breaker
+        if key is None or not isinstance(outcome, Failed) or not outcome.dependency_failed:
+            return None
+        definition = self._definitions[run.job.name]
+        if definition.breaker is None:
+            return None
+        chance = self._seam.random.random()
+        return Counted(
+            definition.breaker.strike(key, outcome.code, outcome.text),
+            decide_held(run.job, outcome, definition.retry, chance),
+        )
+
+    def _learn_from_probe(self, run: Run, outcome: Outcome | None) -> None:
+        key = run.job.breaker
+        completed = run.context.completed is not None
+        if key is not None and (completed or (outcome is not None and found_at_work(outcome))):
+            self._works(key)
 
     def _settle_completed(self, run: Run, settlement: Settlement, outcome: Outcome | None) -> None:
         """The handler's own transaction has settled the job; what came after can't change that."""
@@ -265,6 +300,7 @@ class Runner:
             self._tell_lost(run, lost.state)
             return
         self.report.count(settlement)
+        self._tell_settled(run.job)
         self._events.settled(run, settlement)
 
     def _tell_lost(self, run: Run, state: State | None) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from logging import ERROR, WARNING
+from typing import NamedTuple
 from uuid import UUID
 
 from holdfast.backoff import Backoff
+from holdfast.domain.breakers import Strike
 from holdfast.domain.errors import StoreError, StoreRefused, StoreUnavailable
 from holdfast.domain.job import Lost, Settlement
 from holdfast.domain.limits import SETTLE_BATCH_MAX
@@ -21,22 +23,37 @@ BACKLOG_MAX = 2 * SETTLE_BATCH_MAX
 Settled = Callable[[Run, Settlement, Lost | None], None]
 
 
-class Settler:
-    """`settled` is called once for each run, with None, or with what was found instead."""
+class Counted(NamedTuple):
+    """A failure that counts against a breaker, and how it ends if that is open already."""
 
-    def __init__(self, store: Store, backoff: Backoff, settled: Settled) -> None:
+    strike: Strike
+    held: Settlement
+
+
+class Settler:
+    """`settled` is called once for each run, with None, or with what was found instead; `struck`
+    with the keys of breakers against which failures were counted."""
+
+    def __init__(
+        self,
+        store: Store,
+        backoff: Backoff,
+        settled: Settled,
+        struck: Callable[[Sequence[str]], None],
+    ) -> None:
         self._store = store
         self._backoff = backoff
         self._settled = settled
-        self._waiting: list[tuple[Run, Settlement]] = []
+        self._struck = struck
+        self._waiting: list[tuple[Run, Settlement, Counted | None]] = []
         self._ready = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._room = asyncio.Event()
         self._room.set()
 
-    def put(self, run: Run, settlement: Settlement) -> None:
-        self._waiting.append((run, settlement))
+    def put(self, run: Run, settlement: Settlement, counted: Counted | None = None) -> None:
+        self._waiting.append((run, settlement, counted))
         self._idle.clear()
         self._ready.set()
         if len(self._waiting) > BACKLOG_MAX:
@@ -44,7 +61,7 @@ class Settler:
 
     def under_way(self) -> list[Settlement]:
         """What was put and has not been acknowledged; may be asked from any thread."""
-        return [settlement for _, settlement in self._waiting.copy()]
+        return [settlement for _, settlement, _ in self._waiting.copy()]
 
     async def wait_idle(self) -> None:
         """Wait until everything that was put has been acknowledged."""
@@ -60,13 +77,39 @@ class Settler:
             # One more turn, so that every handler which ends in this one is in the batch.
             await asyncio.sleep(0)
             batch = self._waiting[:SETTLE_BATCH_MAX]
-            await self._settle(batch)
+            await self._settle(await self._count_failures(batch))
             del self._waiting[: len(batch)]
             if len(self._waiting) <= BACKLOG_MAX:
                 self._room.set()
             if not self._waiting:
                 self._ready.clear()
                 self._idle.set()
+
+    async def _count_failures(
+        self, batch: Sequence[tuple[Run, Settlement, Counted | None]]
+    ) -> list[tuple[Run, Settlement]]:
+        """Choose how each ends: a failure that finds its breaker open costs no attempt."""
+        counted = [each for _, _, each in batch if each is not None]
+        answers = iter(await self._strike([each.strike for each in counted]) if counted else ())
+        return [
+            (run, each.held if each is not None and next(answers) else settlement)
+            for run, settlement, each in batch
+        ]
+
+    async def _strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
+        while True:
+            try:
+                found_open = await self._store.strike(strikes)
+            except StoreUnavailable as error:
+                # If only the answer was lost these failures count twice; nothing worse follows.
+                logs.event(WARNING, "settle_failed", str(error), count=len(strikes))
+                await self._backoff.wait()
+                continue
+            except StoreRefused as error:
+                logs.event(ERROR, "strike_refused", str(error), count=len(strikes))
+                return [False] * len(strikes)
+            self._struck([strike.key for strike in strikes])
+            return found_open
 
     async def _settle(self, batch: Sequence[tuple[Run, Settlement]]) -> None:
         try:

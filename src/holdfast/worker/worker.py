@@ -1,20 +1,22 @@
 """The worker: claim -> run -> settle, from its start to a clean stop.
 
-Boot, in order: keeper, wake-ups, then settler, sweeper and claimer side by side. The stop goes the
-other way round, and the keeper ends last, when nothing is held any more.
+Boot, in order: keeper, wake-ups, then settler, sweeper, holder and claimer side by side. The stop
+goes the other way round, and the keeper ends last, when nothing is held any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any
 
 from holdfast.definition import Definition
+from holdfast.domain.job import Claimed
 from holdfast.domain.limits import STOP_SECONDS_MAX
+from holdfast.maintenance.holding import Holder
 from holdfast.maintenance.reclaiming import take_back
 from holdfast.maintenance.sweeper import Sweeper
 from holdfast.observability.metrics import POOL, POOL_IN_USE, SLOTS, SLOTS_IN_USE, Metrics
@@ -90,6 +92,9 @@ class Worker:
             children=children,
             presence=self._make_presence(),
             ended=self._ended,
+            settled=self._settled,
+            struck=self._struck,
+            works=self._works,
             died=self._die,
         )
         self._claimer = self._make_claimer()
@@ -103,6 +108,7 @@ class Worker:
             self._suspects_found,
             self._events.reclaimed,
         )
+        self._holder = Holder(store, seam, settings, self.id, self._claimer.probe_in)
         self._suspects = self._make_suspects()
         self._metrics = metrics
 
@@ -204,23 +210,24 @@ class Worker:
 
     async def _work(self) -> None:
         settling = asyncio.create_task(self._runner.settler.run())
-        sweeping = asyncio.create_task(self._sweep())
+        sweeping = asyncio.create_task(self._keep_up(self._sweeper.run))
+        holding = asyncio.create_task(self._keep_up(self._holder.run))
         claiming = asyncio.create_task(self._claimer.run())
         stopping = asyncio.create_task(self._stopping.wait())
+        parts = (settling, sweeping, holding, claiming)
         try:
-            parts = {settling, sweeping, claiming}
             done, _ = await asyncio.wait({*parts, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            for part in done & parts:
+            for part in done & {*parts}:
                 self._fatal = self._fatal or part.exception()
             await self._finish_all(claiming, settling)
         finally:
-            for part in (settling, sweeping, claiming, stopping):
+            for part in (*parts, stopping):
                 part.cancel()
-            await asyncio.gather(settling, sweeping, claiming, stopping, return_exceptions=True)
+            await asyncio.gather(*parts, stopping, return_exceptions=True)
 
-    async def _sweep(self) -> None:
-        # A process for suspects is a short-lived helper of a worker, which sweeps for it.
-        await (asyncio.Event().wait() if self._suspects_only else self._sweeper.run())
+    async def _keep_up(self, upkeep: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # A process for suspects is a short-lived helper of a worker, which does that for it.
+        await (asyncio.Event().wait() if self._suspects_only else upkeep())
 
     async def _finish_all(self, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
         """Let the handlers end within the grace time, then stop and release the others."""
@@ -327,6 +334,16 @@ class Worker:
         if queue in self._slots.caps or is_last:
             self._claimer.wake()
 
+    def _settled(self, job: Claimed) -> None:
+        if job.capped:
+            self._claimer.wake()
+
+    def _struck(self, keys: Sequence[str]) -> None:
+        self._holder.struck(keys)
+
+    def _works(self, key: str) -> None:
+        self._holder.close(key)
+
     def _die(self, error: BaseException) -> None:
         """A part that nothing works without has failed: stop, and end with its error."""
         self._fatal = self._fatal or error
@@ -339,6 +356,7 @@ class Worker:
         if self._horizon_seconds is None or self._runner.running:
             return False
         await self._runner.settler.wait_idle()
+        await self._holder.wait_idle()
         if await self._store.awaited(self._names, self._slots.queues, self._horizon_seconds):
             await self._sweeper.look_for_suspects()
             return False

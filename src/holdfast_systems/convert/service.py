@@ -23,7 +23,7 @@ from holdfast_systems.convert.limits import (
     MIB,
     PDF_BYTES_MAX,
 )
-from holdfast_systems.convert.settings import ConvertSettings
+from holdfast_systems.convert.settings import GATEWAY, ConvertSettings
 from holdfast_systems.convert.steps import Steps
 
 
@@ -58,6 +58,7 @@ class Convert:
             name="convert",
             queue="convert",
             retry=self._retry,
+            breaker=GATEWAY,
             timeout_seconds=settings.gateway_timeout_seconds + FILES_SECONDS_MAX,
         )(self._run)
 

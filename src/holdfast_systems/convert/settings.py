@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from holdfast import ConfigurationError, Holdfast, Retry
+from holdfast import Breaker, ConfigurationError, Holdfast, Retry
+from holdfast_systems.convert.failures import GW_5XX, GW_TIMEOUT
 
 T = TypeVar("T")
 
@@ -17,6 +18,13 @@ MAPPINGS = ("text", "layout", "invoice")
 FIRST_DELAY_SECONDS = 10.0
 DELAY_JITTER_SECONDS = 5.0
 IO_ATTEMPTS_MAX = 2
+GATEWAY = Breaker(
+    "convert-gateway",
+    failures=5,
+    window_seconds=30,
+    probe_seconds=10,
+    errors=(GW_5XX, GW_TIMEOUT),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -109,6 +110,41 @@ async def test_a_gateway_that_was_down_and_is_back_completes_the_job(
     complete = await bench.conversion(job_id)
     assert (complete.status, complete.attempts, complete.error_code) == ("complete", 3, None)
     assert list(bench.results.values()) == ["<document>3</document>"]
+
+
+@one_store
+async def test_while_the_gateway_is_down_conversions_wait_and_lose_no_attempt(
+    bench: Bench, gateway: ScriptedGateway, store_url: str
+) -> None:
+    gateway.gate.clear()
+    ids = [await bench.submit({"status": 503}, {}) for _ in range(12)]
+    async with working(bench.hf, concurrency=12):
+        await gateway.arrivals(12)
+        gateway.gate.set()
+        await wait_until(partial(holds, bench, 7), "held: all but those that opened the breaker")
+        waiting = [await bench.conversion(job_id) for job_id in ids]
+        assert {each.status for each in waiting} == {"queued"}
+        assert sorted(each.attempts or 0 for each in waiting) == [0] * 7 + [1] * 5
+        assert len(gateway.received) == 12
+        # The time of the next probe comes, and then nobody does anything.
+        await execute(store_url, "UPDATE breakers SET next_probe_at = 0")
+        for each in waiting:
+            if not each.attempts:
+                await bench.reaches(each.id, "complete")
+    assert [breaker.is_open for breaker in await bench.hf.breakers()] == [False]
+
+
+async def holds(bench: Bench, count: int) -> bool:
+    return any(breaker.held == count for breaker in await bench.hf.breakers())
+
+
+@one_store
+async def test_a_gateway_that_is_at_work_but_refuses_holds_no_conversion(bench: Bench) -> None:
+    for _ in range(6):
+        await bench.submit({"status": 429})
+        await bench.submit({"status": 404})
+    await bench.hf.run_due()
+    assert await bench.hf.breakers() == []
 
 
 @one_store

@@ -107,7 +107,7 @@ class Watch:
             highlight=False,
         )
         with paper.capture() as captured:
-            display.print_job(job, attempts, requeued_as, paper)
+            display.print_job(job, attempts, requeued_as, None, paper)
         return captured.get().splitlines()
 
     def _bound(self) -> None:

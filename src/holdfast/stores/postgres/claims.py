@@ -4,10 +4,10 @@ A lane is a (queue, priority). A claim steps through the lanes that have due job
 best; queues of equal priority take turns. That walk starts at the front of the index, where every
 job that was claimed before leaves a dead entry. Usually vacuum clears them; while an old
 transaction is open it can't, and the walk gets slower with every job. So when claims keep coming
-back full, or slow, the claimer remembers how far it got in each lane and goes on from there. What
-came in behind it (a late commit, an earlier due time, a new lane) is found by a sweep: a look at
-the front of every lane, at most every twentieth of the time, and whenever a claim comes back short
-and the last sweep was quick.
+back full, or keep being slow, the claimer remembers how far it got in each lane and goes on from
+there. What came in behind it (a late commit, an earlier due time, a new lane, a job that a breaker
+held) is found by a sweep: a look at the front of every lane, at most every twentieth of the time,
+and whenever a claim comes back short and the last sweep was quick.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from uuid import UUID
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Claimed
 from holdfast.seam import Seam
+from holdfast.stores.postgres.caps import Caps
 from holdfast.stores.postgres.records import Fetch, to_claimed
 from holdfast.stores.protocol import Claim
 
 FULL_CLAIMS_BEFORE_REMEMBERING = 5
+SLOW_CLAIMS_BEFORE_REMEMBERING = 5  # one may be slow because the machine is busy
 SLOW_CLAIM_SECONDS = 0.05
 QUICK_SWEEP_SECONDS = 0.005
 SWEEP_SHARE = 20  # a sweep may take one of so many parts of the time
@@ -44,6 +46,7 @@ class Track:
 
     def __init__(self) -> None:
         self.full_claims = 0
+        self.slow_claims = 0
         self.last_queue = ""
         self.lanes: dict[tuple[str, int], Position] | None = None
         self.swept_at = 0.0
@@ -67,14 +70,26 @@ class Track:
     def sweep_is_due(self, now: float) -> bool:
         return now - self.swept_at >= SWEEP_SHARE * self.sweep_seconds
 
+    def count(self, is_full: bool, is_slow: bool) -> None:
+        """Count the claims that were full, and those that were slow, in a row."""
+        self.full_claims = self.full_claims + 1 if is_full else 0
+        self.slow_claims = self.slow_claims + 1 if is_slow else 0
+
+    def should_remember(self) -> bool:
+        return (
+            self.full_claims >= FULL_CLAIMS_BEFORE_REMEMBERING
+            or self.slow_claims >= SLOW_CLAIMS_BEFORE_REMEMBERING
+        )
+
     def forget(self) -> None:
         self.lanes = None
-        self.full_claims = 0
+        self.full_claims = self.slow_claims = 0
 
 
 class Claimer:
-    def __init__(self, fetch: Fetch, seam: Seam) -> None:
+    def __init__(self, fetch: Fetch, caps: Caps, seam: Seam) -> None:
         self._fetch = fetch
+        self._caps = caps
         self._seam = seam
         self._tracks: dict[tuple[object, ...], Track] = {}
 
@@ -97,8 +112,8 @@ class Claimer:
         started = self._seam.monotonic()
         rows = await self._take("claim", claim, track, claim.limit, last_queue=track.last_queue)
         seconds = self._seam.monotonic() - started
-        track.full_claims = track.full_claims + 1 if len(rows) == claim.limit else 0
-        if track.full_claims >= FULL_CLAIMS_BEFORE_REMEMBERING or seconds > SLOW_CLAIM_SECONDS:
+        track.count(is_full=len(rows) == claim.limit, is_slow=seconds > SLOW_CLAIM_SECONDS)
+        if track.should_remember():
             # The jobs are leased already: what fails from here on must not strand them.
             with suppress(StoreUnavailable):
                 await self._sweep(claim, track)
@@ -141,17 +156,7 @@ class Claimer:
     async def _take(
         self, statement: str, claim: Claim, track: Track, limit: int, **lanes: object
     ) -> list[Any]:
-        rows = await self._fetch(
-            statement,
-            worker=claim.worker,
-            lease_seconds=claim.lease_seconds,
-            alone=claim.alone,
-            names=claim.names,
-            queues=claim.queues,
-            except_queues=claim.except_queues,
-            limit=limit,
-            **lanes,
-        )
+        rows = await self._caps.claim(statement, claim, limit=limit, **lanes)
         ordered = sorted(rows, key=itemgetter("priority", "run_at", "id"))
         track.advance(ordered)
         return ordered

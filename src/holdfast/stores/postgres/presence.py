@@ -9,10 +9,13 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.domain.limits import AHEAD_COUNTED_MAX, WORKERS_LISTED_MAX
+from holdfast.domain.breakers import BreakerSeen
+from holdfast.domain.job import Job
+from holdfast.domain.limits import AHEAD_COUNTED_MAX, HELD_COUNTED_MAX, WORKERS_LISTED_MAX
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerSeen, is_lost
-from holdfast.stores.postgres.records import to_attempt, to_job
+from holdfast.stores.postgres.records import fetch, to_attempt, to_job
 from holdfast.stores.statements import Statement
 
 _QUEUES = msgspec.json.Decoder(dict[str, int | None])
@@ -67,19 +70,29 @@ class Surroundings:
                 queues=[job.queue],
                 limit=AHEAD_COUNTED_MAX + 1,
             )
+            queues = await self._fetch(connection, "queue", queue=job.queue)
+            breakers = await self._breakers(connection, job)
         return Circumstances(
             job=job,
             now=around["now"],
             suspect=around["suspect"],
+            held=around["held"],
             ahead=around["ahead"],
             last_attempt=to_attempt(attempts[-1]) if attempts else None,
             workers=[to_worker(row) for row in workers],
+            queue=QueueSeen(**dict(queues[0])) if queues else None,
+            breaker=BreakerSeen(**dict(breakers[0])) if breakers else None,
+        )
+
+    async def _breakers(self, connection: Any, job: Job) -> Sequence[Any]:
+        if job.breaker is None:
+            return []
+        return await self._fetch(
+            connection, "breakers", key=job.breaker, limit=1, held_max=HELD_COUNTED_MAX
         )
 
     async def _fetch(self, connection: Any, name: str, **values: object) -> Sequence[Any]:
-        statement = self._statements[name]
-        rows: Sequence[Any] = await connection.fetch(statement.sql, *statement.arguments(values))
-        return rows
+        return await fetch(connection, self._statements[name], **values)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL as the domain's shapes, and who fetches them by a statement's name."""
+"""Rows of PostgreSQL as the domain's shapes, and how they are fetched."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from typing import Any
 from holdfast.domain import codec
 from holdfast.domain.job import Attempt, Claimed, Job, Reclaimed
 from holdfast.domain.states import State
+from holdfast.stores.statements import Statement
 
-Fetch = Callable[..., Awaitable[Sequence[Any]]]
+Fetch = Callable[..., Awaitable[Sequence[Any]]]  # by a statement's name, on any connection
 
 
-def to_claimed(row: Any) -> Claimed:
+async def fetch(connection: Any, statement: Statement, /, **values: object) -> Sequence[Any]:
+    rows: Sequence[Any] = await connection.fetch(statement.sql, *statement.arguments(values))
+    return rows
+
+
+def to_claimed(row: Any, *, probe: bool = False) -> Claimed:
     return Claimed(
         id=row[0],
         name=row[1],
@@ -29,6 +35,8 @@ def to_claimed(row: Any) -> Claimed:
         expired=row[12],
         breaker=row[14],
         trace=row[15],
+        probe=probe,
+        capped=row[16],
     )
 
 

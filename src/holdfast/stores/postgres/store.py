@@ -40,6 +40,8 @@ from holdfast.domain.workers import Load, NewWorker, WorkerSeen
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver
 from holdfast.stores.postgres import schema
+from holdfast.stores.postgres.breakers import Breakers
+from holdfast.stores.postgres.caps import Caps
 from holdfast.stores.postgres.claims import Claimer
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.enqueues import Enqueuer
@@ -48,7 +50,7 @@ from holdfast.stores.postgres.health import Examiner
 from holdfast.stores.postgres.pages import PLANNED, fetch_page
 from holdfast.stores.postgres.presence import Surroundings, greeting, to_worker
 from holdfast.stores.postgres.reclaims import reclaim
-from holdfast.stores.postgres.records import to_attempt, to_claimed, to_job
+from holdfast.stores.postgres.records import fetch, to_attempt, to_claimed, to_job
 from holdfast.stores.postgres.settles import Settler, retention_values
 from holdfast.stores.postgres.tidying import keep_days, tidy
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
@@ -60,7 +62,7 @@ from holdfast.wakeups.protocol import Heard
 def _load_statements() -> dict[str, Statement]:
     files = ("jobs", "reads", "upkeep", "workers", "holds", "health", "pulse")
     text = "\n".join(read_sql("postgres", f"{name}.sql") for name in files)
-    for part in ("lanes", "reclaiming", "ending", "every_job"):
+    for part in ("lanes", "shut", "unheld", "reclaiming", "ending", "every_job"):
         text = text.replace(f"{{{part}}}", read_sql("postgres", f"{part}.sql").strip())
     return load(text, numbered=True)
 
@@ -80,7 +82,9 @@ class PostgresStore:
         self._seam = seam
         self._retention = retention
         self._connections = Connections(url, seam, pool_size)
-        self._claimer = Claimer(self._fetch, seam)
+        self._caps = Caps(self._connections, STATEMENTS, seam)
+        self._claimer = Claimer(self._fetch, self._caps, seam)
+        self._breakers = Breakers(self._connections, STATEMENTS, self._caps)
         self._enqueuer = Enqueuer(STATEMENTS)
         self._foreign_enqueuer = ForeignEnqueuer(STATEMENTS)
         self._settler = Settler(STATEMENTS, retention)
@@ -117,14 +121,7 @@ class PostgresStore:
         return await self._claimer.claim(claim)
 
     async def claim_suspect(self, claim: Claim) -> Claimed | None:
-        rows = await self._fetch(
-            "claim_suspect",
-            worker=claim.worker,
-            lease_seconds=claim.lease_seconds,
-            names=claim.names,
-            queues=claim.queues,
-            except_queues=claim.except_queues,
-        )
+        rows = await self._caps.claim("claim_suspect", claim)
         return to_claimed(rows[0]) if rows else None
 
     async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
@@ -132,9 +129,8 @@ class PostgresStore:
         return int(rows[0][0])
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
-        rows = await self._fetch(
-            "claim_by_id", job_id=job_id, worker=worker, lease_seconds=lease_seconds
-        )
+        anywhere = Claim(worker, 1, lease_seconds, names=())
+        rows = await self._caps.claim("claim_by_id", anywhere, job_id=job_id)
         return to_claimed(rows[0]) if rows else None
 
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
@@ -177,9 +173,14 @@ class PostgresStore:
     async def tidy(self, limit: int) -> int:
         return await tidy(self._fetch, self._retention, limit)
 
-    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+    ) -> Sequence[Canceled]:
         rows = await self._fetch(
-            "cancel", ids=sorted(set(job_ids)), **retention_values(self._retention)
+            "cancel",
+            ids=sorted(set(job_ids)),
+            waiting_only=waiting_only,
+            **retention_values(self._retention),
         )
         return [Canceled(row["id"], row["was_running"]) for row in rows]
 
@@ -226,31 +227,36 @@ class PostgresStore:
         return [QueueSeen(**dict(row)) for row in await self._fetch("queues")]
 
     async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
-        raise NotImplementedError
+        return bool(await self._fetch("pause", queue=queue, by=by, because=because))
 
     async def resume(self, queue: str) -> bool:
-        raise NotImplementedError
+        return bool(await self._fetch("resume", queue=queue))
 
     async def cap(self, queue: str, running_max: int | None) -> None:
-        raise NotImplementedError
+        await self._fetch("cap", queue=queue, running_max=running_max)
+        self._caps.look_again()
 
     async def strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
-        raise NotImplementedError
+        return await self._breakers.strike(strikes)
 
     async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
-        raise NotImplementedError
+        await self._breakers.open(key, by, because)
 
-    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
-        raise NotImplementedError
+    async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
+        if forget:
+            return await self._breakers.forget(key)
+        return await self._breakers.close(key, by_hand=by_hand)
 
     async def hold(self, limit: int) -> Holding:
-        return Holding(0, None)
+        return await self._breakers.hold(limit)
 
     async def claim_probes(self, claim: Claim) -> Sequence[Claimed]:
-        return []
+        return await self._breakers.claim_probes(claim)
 
     async def breakers(self) -> Sequence[BreakerSeen]:
-        rows = await self._fetch("breakers", limit=BREAKERS_LISTED_MAX, held_max=HELD_COUNTED_MAX)
+        rows = await self._fetch(
+            "breakers", key=None, limit=BREAKERS_LISTED_MAX, held_max=HELD_COUNTED_MAX
+        )
         return [BreakerSeen(**dict(row)) for row in rows]
 
     async def pulse(self, newest_max: int) -> Pulse:
@@ -316,25 +322,16 @@ class PostgresStore:
         await self._fetch("notify", payload=payload)
 
     async def _fetch(self, name: str, /, **values: Any) -> Sequence[Any]:
-        statement = STATEMENTS[name]
-        arguments = statement.arguments(values)
-
-        async def work(connection: Any) -> Sequence[Any]:
-            rows: Sequence[Any] = await connection.fetch(statement.sql, *arguments)
-            return rows
-
-        return await self._connections.run(work)
+        return await self._connections.run(
+            lambda connection: fetch(connection, STATEMENTS[name], **values)
+        )
 
     async def _fetch_planned(
         self, name: str, /, settings: str = PLANNED, **values: Any
     ) -> Sequence[Any]:
-        statement = STATEMENTS[name]
-        arguments = statement.arguments(values)
-
         async def work(connection: Any) -> Sequence[Any]:
             async with connection.transaction(readonly=True):
                 await connection.execute(settings)
-                rows: Sequence[Any] = await connection.fetch(statement.sql, *arguments)
-                return rows
+                return await fetch(connection, STATEMENTS[name], **values)
 
         return await self._connections.run(work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from holdfast.domain.errors import StoreRefused
 from holdfast.domain.limits import (
+    BREAKER_KEPT_SECONDS,
     HISTORY_COUNTS_FOLDED_MAX,
     HISTORY_DAYS_AHEAD,
     HISTORY_REST_BYTES_MAX,
@@ -28,6 +29,7 @@ async def tidy(fetch: Fetch, retention: Retention, limit: int) -> int:
         ("forget_keys", {}),
         ("forget_requeues", {}),
         ("forget_workers", {"leases": WORKER_KEPT_LEASES}),
+        ("forget_breakers", {"kept_seconds": BREAKER_KEPT_SECONDS}),
     ):
         if done < limit:
             rows = await fetch(step, limit=limit - done, **values)

@@ -43,9 +43,11 @@ async def reclaim(
     return [job for job, refusal in zip(taken, refusals, strict=True) if refusal is None]
 
 
-async def cancel(records: Records, job_ids: Sequence[UUID]) -> list[Canceled]:
+async def cancel(records: Records, job_ids: Sequence[UUID], waiting_only: bool) -> list[Canceled]:
+    stopped = {State.QUEUED} if waiting_only else LIVE
+
     def decide(record: Record) -> Fields | None:
-        if record.state not in LIVE:
+        if record.state not in stopped:
             return None
         doing = "ran" if record.state is State.RUNNING else "waited"
         text = f"the job was canceled while it {doing}"

@@ -134,8 +134,10 @@ class SalesforceStore:
     async def tidy(self, limit: int) -> int:
         return 0
 
-    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
-        return await interventions.cancel(self._records, job_ids)
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+    ) -> Sequence[Canceled]:
+        return await interventions.cancel(self._records, job_ids, waiting_only)
 
     async def retry(self, job_id: UUID) -> bool:
         return await interventions.retry(self._records, job_id)
@@ -182,7 +184,7 @@ class SalesforceStore:
     async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
         raise _missing("breakers", _NO_HOLDS)
 
-    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
+    async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
         raise _missing("breakers", _NO_HOLDS)
 
     async def hold(self, limit: int) -> Holding:

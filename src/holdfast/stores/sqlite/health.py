@@ -37,7 +37,7 @@ from holdfast.domain.limits import (
 from holdfast.domain.retention import DAY_SECONDS
 from holdfast.seam import Seam
 from holdfast.stores import migrations
-from holdfast.stores.sqlite import holds, presence
+from holdfast.stores.sqlite import breakers, presence
 from holdfast.stores.sqlite.database import Database, version_of
 from holdfast.stores.sqlite.values import after, to_time
 from holdfast.stores.statements import load, read_sql
@@ -151,7 +151,7 @@ class Examiner:
                 Paused(queue=queue, since=to_time(since), by=by, because=because)
                 for queue, since, by, because in paused
             ],
-            breakers=holds.breakers(connection, now),
+            breakers=breakers.breakers(connection, now),
         )
 
     def _history(self, connection: sqlite3.Connection) -> LeftHistory:

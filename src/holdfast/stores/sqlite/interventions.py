@@ -76,8 +76,10 @@ def reclaim_from(
     return _reclaim(transaction, held, moves)
 
 
-def cancel(transaction: Transaction, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
-    ids = {"ids": ids_to_json(job_ids)}
+def cancel(
+    transaction: Transaction, job_ids: Sequence[UUID], waiting_only: bool
+) -> Sequence[Canceled]:
+    ids = {"ids": ids_to_json(job_ids), "waiting_only": int(waiting_only)}
     found = _CANCELABLE.decode(
         transaction.connection.execute(_SQL["cancelable"].sql, ids).fetchone()[0]
     )

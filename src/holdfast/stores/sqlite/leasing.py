@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from operator import itemgetter
 from uuid import UUID
@@ -10,19 +10,21 @@ from uuid import UUID
 import msgspec
 
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement, Standing
+from holdfast.domain.limits import PROBES_MAX
 from holdfast.domain.states import State
 from holdfast.stores.protocol import Claim
-from holdfast.stores.sqlite import moving
+from holdfast.stores.sqlite import breakers, moving, queues
 from holdfast.stores.sqlite.lanes import Transaction
 from holdfast.stores.sqlite.moving import Move, Place
 from holdfast.stores.sqlite.values import after, document, ids_to_json, text, to_json
-from holdfast.stores.statements import load, read_sql
+from holdfast.stores.statements import Statement, load, read_sql
 
 _SQL = load(read_sql("sqlite", "writes.sql"), numbered=False)
+_HOLDS = load(read_sql("sqlite", "holds.sql"), numbered=False)
 
 
 class _Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A job that may be claimed, as the statements `due_jobs` and `due_job` tell it."""
+    """A job that may be claimed, as the statements `due_jobs`, `due_job` and the like tell it."""
 
     number: int
     id: UUID
@@ -55,6 +57,7 @@ _FOUND = msgspec.json.Decoder(list[tuple[UUID, State, int]])
 
 def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed]:
     names = to_json(list(claim.names))
+    rooms = queues.rooms(transaction)
     due: list[_Due] = []
     for queue, priority in _lanes(transaction, claim, turn):
         if len(due) >= claim.limit:
@@ -64,31 +67,45 @@ def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed
             "priority": priority,
             "now": transaction.now,
             "names": names,
-            "limit": claim.limit - len(due),
+            "limit": rooms.bound(queue, claim.limit - len(due)),
         }
-        due += _DUE.decode(transaction.connection.execute(_SQL["due_jobs"].sql, lane).fetchone()[0])
+        if lane["limit"]:
+            found = _due(transaction, _SQL["due_jobs"], lane)
+            rooms.take(queue, len(found))
+            due += found
     due.sort(key=lambda job: (job.priority, job.run_at, job.id.int))
-    return _lease(transaction, due, claim)
+    return _lease(transaction, due, claim, rooms.capped)
 
 
 def claim_suspect(transaction: Transaction, claim: Claim) -> Claimed | None:
-    bounds = {
-        "now": transaction.now,
-        "names": to_json(list(claim.names)),
-        "queues": None if claim.queues is None else to_json(list(claim.queues)),
-        "except_queues": to_json(list(claim.except_queues)),
-    }
-    due = _DUE.decode(transaction.connection.execute(_SQL["due_suspect"].sql, bounds).fetchone()[0])
-    return next(iter(_lease(transaction, due, claim._replace(alone=True))), None)
+    rooms = queues.rooms(transaction)
+    due = _due(transaction, _SQL["due_suspect"], _bounds(transaction, claim, rooms))
+    leased = _lease(transaction, due, claim._replace(alone=True), rooms.capped)
+    return next(iter(leased), None)
 
 
 def claim_by_id(
     transaction: Transaction, job_id: UUID, worker: str, lease_seconds: float
 ) -> Claimed | None:
-    job = {"id": str(job_id), "now": transaction.now}
-    due = _DUE.decode(transaction.connection.execute(_SQL["due_job"].sql, job).fetchone()[0])
+    due = _due(transaction, _SQL["due_job"], {"id": str(job_id), "now": transaction.now})
     claim = Claim(worker=worker, limit=1, lease_seconds=lease_seconds, names=())
     return next(iter(_lease(transaction, due, claim)), None)
+
+
+def claim_probes(transaction: Transaction, claim: Claim) -> Sequence[Claimed]:
+    rooms = queues.rooms(transaction)
+    bounds = _bounds(transaction, claim, rooms)
+    bounds["limit"] = min(claim.limit, PROBES_MAX)
+    probes = []
+    for job in _due(transaction, _HOLDS["due_probes"], bounds):
+        if rooms.bound(job.queue, 1):
+            rooms.take(job.queue, 1)
+            probes.append(job)
+    if probes:
+        sent = [(job.breaker, job.id, job.number) for job in probes]
+        breakers.sent_ahead(transaction, sent)
+    leased = _lease(transaction, probes, claim, rooms.capped)
+    return [msgspec.structs.replace(job, probe=True) for job in leased]
 
 
 def renew(
@@ -158,7 +175,27 @@ def _lanes(transaction: Transaction, claim: Claim, turn: int) -> Iterator[tuple[
         yield from lane_list[:first]
 
 
-def _lease(transaction: Transaction, due: Sequence[_Due], claim: Claim) -> Sequence[Claimed]:
+def _bounds(transaction: Transaction, claim: Claim, rooms: queues.Rooms) -> dict[str, object]:
+    return {
+        "now": transaction.now,
+        "names": to_json(list(claim.names)),
+        "queues": None if claim.queues is None else to_json(list(claim.queues)),
+        "except_queues": to_json([*claim.except_queues, *rooms.shut]),
+    }
+
+
+def _due(
+    transaction: Transaction, statement: Statement, bounds: Mapping[str, object]
+) -> list[_Due]:
+    return _DUE.decode(transaction.connection.execute(statement.sql, bounds).fetchone()[0])
+
+
+def _lease(
+    transaction: Transaction,
+    due: Sequence[_Due],
+    claim: Claim,
+    capped: Set[str] = frozenset(),
+) -> Sequence[Claimed]:
     if not due:
         return []
     lease = {
@@ -169,10 +206,10 @@ def _lease(transaction: Transaction, due: Sequence[_Due], claim: Claim) -> Seque
         "numbers": to_json([job.number for job in due]),
     }
     transaction.connection.execute(_SQL["lease"].sql, lease)
-    return [_claimed(job, transaction.now) for job in due]
+    return [_claimed(job, transaction.now, job.queue in capped) for job in due]
 
 
-def _claimed(job: _Due, now: int) -> Claimed:
+def _claimed(job: _Due, now: int, capped: bool) -> Claimed:
     return Claimed(
         id=job.id,
         name=job.name,
@@ -189,6 +226,7 @@ def _claimed(job: _Due, now: int) -> Claimed:
         expired=job.expires_at is not None and job.expires_at <= now,
         breaker=job.breaker,
         trace=job.trace,
+        capped=capped,
     )
 
 

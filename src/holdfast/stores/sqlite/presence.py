@@ -9,10 +9,12 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.domain.breakers import BreakerSeen
+from holdfast.domain.job import Job
 from holdfast.domain.limits import AHEAD_COUNTED_MAX, WORKERS_LISTED_MAX
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerSeen, is_lost
-from holdfast.stores.sqlite import reading
+from holdfast.stores.sqlite import breakers, queues, reading
 from holdfast.stores.sqlite.lanes import Transaction
 from holdfast.stores.sqlite.values import after, text, to_json, to_time
 from holdfast.stores.statements import load as load_sql
@@ -67,16 +69,24 @@ def _circumstances(connection: sqlite3.Connection, job_id: UUID, now: int) -> Ci
     if job is None:
         return None
     bounds = {"id": str(job_id), "now": now, "limit": AHEAD_COUNTED_MAX + 1}
-    suspect = connection.execute(_SQL["suspect"].sql, bounds).fetchone()
+    suspect, held = connection.execute(_SQL["suspect"].sql, bounds).fetchone() or (0, 0)
     attempts = reading.attempts(connection, job_id)
     return Circumstances(
         job=job,
         now=to_time(now),
-        suspect=suspect is not None and bool(suspect[0]),
+        suspect=bool(suspect),
+        held=bool(held),
         ahead=connection.execute(_SQL["ahead"].sql, bounds).fetchone()[0],
         last_attempt=attempts[-1] if attempts else None,
         workers=workers(connection, now),
+        queue=queues.said_of(connection, job.queue),
+        breaker=_breaker(connection, job, now),
     )
+
+
+def _breaker(connection: sqlite3.Connection, job: Job, now: int) -> BreakerSeen | None:
+    found = [] if job.breaker is None else breakers.breakers(connection, now, job.breaker)
+    return next(iter(found), None)
 
 
 def _sight(transaction: Transaction, worker_id: str, load: Load) -> dict[str, object]:

@@ -38,12 +38,13 @@ from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
 from holdfast.stores.sqlite import (
+    breakers,
     enqueueing,
     health,
-    holds,
     interventions,
     leasing,
     presence,
+    queues,
     reading,
     tidying,
 )
@@ -172,8 +173,12 @@ class SqliteStore:
             raise self._database.translated(refused) from refused
         return done
 
-    async def cancel(self, job_ids: Sequence[UUID]) -> Sequence[Canceled]:
-        return await self._write(lambda transaction: interventions.cancel(transaction, job_ids))
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+    ) -> Sequence[Canceled]:
+        return await self._write(
+            lambda transaction: interventions.cancel(transaction, job_ids, waiting_only)
+        )
 
     async def retry(self, job_id: UUID) -> bool:
         return await self._write(lambda transaction: interventions.retry(transaction, job_id))
@@ -202,35 +207,37 @@ class SqliteStore:
 
     async def queues(self) -> Sequence[QueueSeen]:
         now = self._database.now()
-        return await self._read(lambda connection: holds.queues(connection, now))
+        return await self._read(lambda connection: queues.queues(connection, now))
 
     async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
-        raise NotImplementedError
+        return await self._write(lambda transaction: queues.pause(transaction, queue, by, because))
 
     async def resume(self, queue: str) -> bool:
-        raise NotImplementedError
+        return await self._write(lambda transaction: queues.resume(transaction, queue))
 
     async def cap(self, queue: str, running_max: int | None) -> None:
-        raise NotImplementedError
+        await self._write(lambda transaction: queues.cap(transaction, queue, running_max))
 
     async def strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
-        raise NotImplementedError
+        return await self._write(lambda transaction: breakers.strike(transaction, strikes))
 
     async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
-        raise NotImplementedError
+        await self._write(lambda transaction: breakers.open_breaker(transaction, key, by, because))
 
-    async def close_breaker(self, key: str, *, forget: bool = False) -> bool:
-        raise NotImplementedError
+    async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
+        return await self._write(
+            lambda transaction: breakers.close_breaker(transaction, key, forget, by_hand)
+        )
 
     async def hold(self, limit: int) -> Holding:
-        return Holding(0, None)
+        return await self._write(lambda transaction: breakers.hold(transaction, limit))
 
     async def claim_probes(self, claim: Claim) -> Sequence[Claimed]:
-        return []
+        return await self._write(lambda transaction: leasing.claim_probes(transaction, claim))
 
     async def breakers(self) -> Sequence[BreakerSeen]:
         now = self._database.now()
-        return await self._read(lambda connection: holds.breakers(connection, now))
+        return await self._read(lambda connection: breakers.breakers(connection, now))
 
     async def pulse(self, newest_max: int) -> Pulse:
         now = self._database.now()

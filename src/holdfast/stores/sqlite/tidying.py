@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.domain.limits import WORKER_KEPT_LEASES
+from holdfast.domain.limits import BREAKER_KEPT_SECONDS, WORKER_KEPT_LEASES
 from holdfast.domain.states import State
 from holdfast.stores.sqlite import moving
 from holdfast.stores.sqlite.lanes import Transaction
@@ -45,6 +45,7 @@ def tidy(transaction: Transaction, limit: int) -> tuple[int, sqlite3.IntegrityEr
         _forget_keys,
         _forget_requeues,
         _forget_workers,
+        _forget_breakers,
     ):
         if done < limit:
             done += step(transaction, limit - done)
@@ -114,6 +115,11 @@ def _forget_requeues(transaction: Transaction, limit: int) -> int:
 def _forget_workers(transaction: Transaction, limit: int) -> int:
     bounds = {"now": transaction.now, "leases": WORKER_KEPT_LEASES, "limit": limit}
     return transaction.connection.execute(_SQL["forget_workers"].sql, bounds).rowcount
+
+
+def _forget_breakers(transaction: Transaction, limit: int) -> int:
+    bounds = {"changed_by": after(transaction.now, -BREAKER_KEPT_SECONDS), "limit": limit}
+    return transaction.connection.execute(_SQL["forget_breakers"].sql, bounds).rowcount
 
 
 def _fetch(transaction: Transaction, statement: str, limit: int) -> str:

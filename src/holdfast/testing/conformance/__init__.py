@@ -15,7 +15,9 @@ pytest.register_assert_rewrite(
     *(
         f"holdfast.testing.conformance.{module}"
         for module in (
+            "breaking",
             "canceling",
+            "capping",
             "claiming",
             "constraints",
             "crashing",
@@ -23,6 +25,8 @@ pytest.register_assert_rewrite(
             "history",
             "holding",
             "keys",
+            "pausing",
+            "probing",
             "races",
             "reading",
             "reclaiming",
@@ -33,7 +37,9 @@ pytest.register_assert_rewrite(
     )
 )
 
+from holdfast.testing.conformance.breaking import Breaking  # noqa: E402
 from holdfast.testing.conformance.canceling import Canceling  # noqa: E402
+from holdfast.testing.conformance.capping import Capping  # noqa: E402
 from holdfast.testing.conformance.claiming import Claiming  # noqa: E402
 from holdfast.testing.conformance.constraints import Constraints  # noqa: E402
 from holdfast.testing.conformance.crashing import Crashing  # noqa: E402
@@ -42,6 +48,8 @@ from holdfast.testing.conformance.harness import Harness  # noqa: E402
 from holdfast.testing.conformance.history import History  # noqa: E402
 from holdfast.testing.conformance.holding import Holding  # noqa: E402
 from holdfast.testing.conformance.keys import Keys  # noqa: E402
+from holdfast.testing.conformance.pausing import Pausing  # noqa: E402
+from holdfast.testing.conformance.probing import Probing  # noqa: E402
 from holdfast.testing.conformance.races import Races  # noqa: E402
 from holdfast.testing.conformance.reading import Reading  # noqa: E402
 from holdfast.testing.conformance.reclaiming import Reclaiming  # noqa: E402
@@ -63,6 +71,10 @@ class PollingConformance(
     Canceling,
     Reading,
     Seeing,
+    Pausing,
+    Capping,
+    Breaking,
+    Probing,
     History,
     Races,
     Constraints,

@@ -51,6 +51,15 @@ class Canceling(Suite):
         assert await store.renew([job.lease], LEASE_SECONDS) == lost
         assert await store.settle([success(job)]) == lost
 
+    async def test_a_running_job_is_left_alone_if_only_waiting_ones_are_meant(
+        self, store: Store
+    ) -> None:
+        waiting, running = await enqueue(store, delay_seconds=60.0), await claim_one(store)
+        ids = [waiting, running.id]
+        assert await store.cancel(ids, waiting_only=True) == [Canceled(waiting, False)]
+        assert await store.settle([success(running)]) == []
+        assert (await recorded(store, waiting)).state is State.CANCELED
+
     async def test_what_has_ended_or_never_was_is_left_out(self, store: Store) -> None:
         ended = [await job_in(store, state) for state in ENDED]
         waiting, running = await enqueue(store), (await claim_one(store)).id

@@ -12,6 +12,8 @@ import pytest_asyncio
 
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Claimed, Job, NewJob, Settlement
+from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
+from holdfast.domain.queues import QueueSeen
 from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.states import State
 from holdfast.seam import Seam
@@ -118,6 +120,20 @@ async def claim_one(store: Store, **changes: Any) -> Claimed:
     claimed = await store.claim_by_id(job_id, "worker", LEASE_SECONDS)
     assert claimed is not None
     return claimed
+
+
+async def new_suspect(store: Store, **changes: Any) -> UUID:
+    """Enqueue a job and let its process die until it is a suspect."""
+    job_id = await enqueue(store, **changes)
+    for _ in range(CRASHES_IN_COMPANY_MAX):
+        assert await store.claim_by_id(job_id, "doomed", LEASE_SECONDS) is not None
+        assert len(await store.reclaim(1, "doomed", "died")) == 1
+    return job_id
+
+
+async def queue_seen(store: Store, name: str) -> QueueSeen:
+    (found,) = [queue for queue in await store.queues() if queue.name == name]
+    return found
 
 
 def settlement(job: Claimed, state: State, **changes: Any) -> Settlement:

@@ -108,6 +108,23 @@ class Waking(Suite):
         assert len(await store.reclaim(10)) == 2
         assert await self.heard(store, ear) == [Wakeup(queue="again")]
 
+    async def test_a_resumed_queue_is_woken(self, store: Store, ear: Ear) -> None:
+        await store.pause("q", None, None)
+        assert await self.heard(store, ear) == []
+        await store.resume("q")
+        assert await self.heard(store, ear) == [Wakeup(queue="q")]
+
+    async def test_jobs_that_are_let_go_wake_their_queues(self, store: Store, ear: Ear) -> None:
+        jobs = [new_job(queue=queue, breaker="gateway") for queue in ("a", "b", "a")]
+        await store.enqueue(jobs)
+        await store.open_breaker("gateway", None, None)
+        await self.heard(store, ear)
+        assert (await store.hold(10)).moved == 3
+        assert await self.heard(store, ear) == []
+        await store.close_breaker("gateway")
+        assert (await store.hold(10)).moved == 3
+        assert sorted(await self.heard(store, ear)) == [Wakeup(queue="a"), Wakeup(queue="b")]
+
     async def test_a_listener_that_was_closed_hears_nothing(
         self, store: Store, other: Store
     ) -> None:

@@ -20,10 +20,22 @@ FROM (
     WHERE finished_at IS NULL
     GROUP BY queue
 ) AS live
-FULL JOIN holdfast.queues AS said ON said.name = live.queue
+FULL JOIN (
+    SELECT *
+    FROM holdfast.queues
+    WHERE paused_at IS NOT NULL OR running_max IS NOT NULL
+) AS said ON said.name = live.queue
 ORDER BY 1
 
+-- name: queue
+SELECT
+    name, paused_at, paused_by, paused_because, running_max,
+    (SELECT count(*) FROM holdfast.jobs WHERE state = 'running' AND queue = said.name) AS running
+FROM holdfast.queues AS said
+WHERE name = :queue AND (paused_at IS NOT NULL OR running_max IS NOT NULL)
+
 -- name: breakers
+-- With a key, that one only.
 SELECT
     key,
     (
@@ -42,5 +54,327 @@ SELECT
         ) AS counted
     ) AS held
 FROM holdfast.breakers AS known
+WHERE :key::text IS NULL OR key = :key
 ORDER BY opened_at IS NULL, key
 LIMIT :limit
+
+-- name: pause
+INSERT INTO holdfast.queues AS known (name, paused_at, paused_by, paused_because)
+VALUES (:queue, now(), :by, :because)
+ON CONFLICT (name) DO UPDATE
+SET paused_at = excluded.paused_at, paused_by = excluded.paused_by,
+    paused_because = excluded.paused_because
+WHERE known.paused_at IS NULL
+RETURNING name
+
+-- name: resume
+WITH resumed AS (
+    UPDATE holdfast.queues
+    SET paused_at = NULL, paused_by = NULL, paused_because = NULL
+    WHERE name = :queue AND paused_at IS NOT NULL
+    RETURNING name
+)
+SELECT pg_notify('holdfast', 'q:' || name) FROM resumed
+
+-- name: cap
+WITH capped AS (
+    INSERT INTO holdfast.queues (name, running_max)
+    VALUES (:queue, :running_max)
+    ON CONFLICT (name) DO UPDATE SET running_max = excluded.running_max
+    RETURNING name
+)
+SELECT pg_notify('holdfast', 'q:' || name) FROM capped
+
+-- name: caps
+SELECT EXISTS (SELECT FROM holdfast.queues WHERE running_max IS NOT NULL)
+
+-- name: lock_capped
+-- One that another claim has locked is left to it.
+SELECT name, running_max
+FROM holdfast.queues
+WHERE running_max > 0 AND paused_at IS NULL
+    AND (:queues::text[] IS NULL OR name = ANY (:queues)) AND name <> ALL (:except_queues::text[])
+ORDER BY name
+FOR UPDATE SKIP LOCKED
+
+-- name: running
+SELECT queue, count(*) AS jobs
+FROM holdfast.jobs
+WHERE state = 'running' AND queue = ANY (:queues::text[])
+GROUP BY queue
+
+-- name: lock_struck
+-- Whoever strikes the same breakers waits here, so that each failure knows those before it.
+INSERT INTO holdfast.breakers AS known (key, window_seconds, probe_seconds)
+SELECT key, window_seconds, probe_seconds
+FROM unnest(
+    :keys::text[], :window_seconds::float8[], :probe_seconds::float8[]
+) AS given (key, window_seconds, probe_seconds)
+ON CONFLICT (key) DO UPDATE
+SET window_seconds = excluded.window_seconds, probe_seconds = excluded.probe_seconds
+-- The time when it had the lock; now() is the time when it began to wait.
+RETURNING key, failures, opened_at IS NOT NULL AS is_open, clock_timestamp() AS now
+
+-- name: note_failures
+UPDATE holdfast.breakers
+SET failures = :failures::timestamptz[],
+    changed_at = now(),
+    opened_at = :opened_at::timestamptz,
+    opened_by = CASE WHEN :opened_at IS NULL THEN opened_by END,
+    opened_because = CASE WHEN :opened_at IS NULL THEN opened_because ELSE :because::text END,
+    next_probe_at = :opened_at + make_interval(secs => probe_seconds),
+    letting_go = letting_go AND :opened_at IS NULL,
+    times_opened = times_opened + (:opened_at IS NOT NULL)::integer
+WHERE key = :key
+
+-- name: open_breaker
+INSERT INTO holdfast.breakers AS known (
+    key, window_seconds, probe_seconds, opened_at, opened_by, opened_because, times_opened
+)
+VALUES (:key, :window_seconds, :probe_seconds, now(), :by, :because, 1)
+ON CONFLICT (key) DO UPDATE
+SET opened_at = coalesce(known.opened_at, now()),
+    opened_by = excluded.opened_by,
+    opened_because = excluded.opened_because,
+    next_probe_at = NULL,
+    letting_go = false,
+    times_opened = known.times_opened + (known.opened_at IS NULL)::integer,
+    changed_at = now()
+
+-- name: close_breaker
+UPDATE holdfast.breakers
+SET opened_at = NULL, opened_by = NULL, next_probe_at = NULL, probed_id = NULL, failures = '{}',
+    letting_go = true, changed_at = now()
+-- One that was opened by hand has no probes.
+WHERE key = :key AND opened_at IS NOT NULL AND (:by_hand OR next_probe_at IS NOT NULL)
+RETURNING key
+
+-- name: lock_breaker
+SELECT key FROM holdfast.breakers WHERE key = :key FOR UPDATE
+
+-- name: forget_breaker
+-- One that holds jobs is needed until they are let go; `end_letting_go` forgets it then.
+WITH held AS MATERIALIZED (
+    SELECT EXISTS (
+        SELECT
+        FROM holdfast.jobs
+        WHERE breaker = :key AND state = 'queued' AND run_at = 'infinity'
+            AND held_run_at IS NOT NULL
+    ) AS any
+),
+forgotten AS (
+    DELETE FROM holdfast.breakers WHERE key = :key AND NOT (SELECT held.any FROM held)
+)
+UPDATE holdfast.breakers
+SET opened_at = NULL, opened_by = NULL, opened_because = NULL, next_probe_at = NULL,
+    probed_id = NULL, failures = '{}', letting_go = true, times_opened = 0, changed_at = now()
+WHERE key = :key AND (SELECT held.any FROM held)
+
+-- name: lock_letting_go
+SELECT key FROM holdfast.breakers WHERE letting_go ORDER BY key LIMIT :limit FOR UPDATE SKIP LOCKED
+
+-- name: let_go
+WITH gone AS (
+    UPDATE holdfast.jobs
+    SET run_at = held_run_at, held_run_at = NULL
+    WHERE id = ANY (ARRAY(
+        SELECT job.id
+        FROM unnest(:keys::text[]) AS closed (key)
+        CROSS JOIN LATERAL (
+            SELECT id
+            FROM holdfast.jobs
+            WHERE state = 'queued' AND breaker = closed.key AND run_at = 'infinity'
+                AND held_run_at IS NOT NULL
+            ORDER BY run_at, id
+            LIMIT :limit
+            FOR UPDATE SKIP LOCKED
+        ) AS job
+        LIMIT :limit
+    ))
+    RETURNING queue, run_at
+)
+SELECT
+    count(*) AS moved,
+    (
+        SELECT count(pg_notify('holdfast', 'q:' || queue))
+        FROM (SELECT DISTINCT queue FROM gone WHERE run_at <= now()) AS woken
+    ) AS woken
+FROM gone
+
+-- name: end_letting_go
+WITH empty AS MATERIALIZED (
+    SELECT key, times_opened = 0 AND failures = '{}' AS is_forgotten
+    FROM holdfast.breakers
+    WHERE key = ANY (:keys::text[]) AND (
+        SELECT id
+        FROM holdfast.jobs
+        WHERE state = 'queued' AND jobs.breaker = breakers.key AND run_at = 'infinity'
+            AND held_run_at IS NOT NULL
+        ORDER BY run_at, id
+        LIMIT 1
+    ) IS NULL
+),
+forgotten AS (
+    DELETE FROM holdfast.breakers
+    WHERE key = ANY (ARRAY(SELECT key FROM empty WHERE is_forgotten))
+)
+UPDATE holdfast.breakers
+SET letting_go = false
+WHERE key = ANY (ARRAY(SELECT key FROM empty WHERE NOT is_forgotten))
+
+-- name: park
+-- The breakers are locked after the look, and asked again: none of them closes before its jobs are
+-- seen by whoever lets them go.
+WITH due AS MATERIALIZED (
+    SELECT known.key, job.id
+    FROM holdfast.breakers AS known
+    CROSS JOIN LATERAL (
+        SELECT id
+        FROM holdfast.jobs
+        WHERE state = 'queued' AND breaker = known.key AND run_at <= now() AND NOT suspect
+        ORDER BY run_at, id
+        LIMIT :limit
+    ) AS job
+    WHERE known.opened_at IS NOT NULL
+    LIMIT :limit
+),
+locked AS MATERIALIZED (
+    SELECT key
+    FROM holdfast.breakers
+    WHERE key = ANY (ARRAY(SELECT DISTINCT key FROM due)) AND opened_at IS NOT NULL
+    ORDER BY key
+    FOR SHARE SKIP LOCKED
+),
+parked AS (
+    UPDATE holdfast.jobs
+    SET held_run_at = run_at, run_at = 'infinity'
+    WHERE id = ANY (ARRAY(
+        SELECT id
+        FROM holdfast.jobs
+        WHERE id = ANY (ARRAY(SELECT id FROM due WHERE key IN (SELECT key FROM locked)))
+            AND lease_owner IS NULL AND finished_at IS NULL AND run_at <= now() AND NOT suspect
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING id
+)
+SELECT
+    (SELECT count(*) FROM parked) AS moved,
+    (
+        SELECT extract(epoch FROM min(next_probe_at) - now())::float8
+        FROM holdfast.breakers
+        WHERE opened_at IS NOT NULL
+    ) AS probe_in_seconds
+
+-- name: claim_probes
+-- A look without locks finds for each breaker the job whose turn it is; then the breakers are
+-- locked and asked again, so that of two who found one only one has it.
+WITH found AS MATERIALIZED (
+    SELECT due.key, job.id, job.queue
+    FROM (
+        SELECT key, probed_id
+        FROM holdfast.breakers
+        WHERE opened_at IS NOT NULL AND next_probe_at <= now()
+        ORDER BY next_probe_at, key
+    ) AS due
+    CROSS JOIN LATERAL (
+        SELECT id, queue
+        FROM (
+            (
+                SELECT id, queue, name, held_run_at
+                FROM holdfast.jobs
+                WHERE state = 'queued' AND breaker = due.key AND run_at = 'infinity'
+                    AND id > due.probed_id
+                ORDER BY run_at, id
+                LIMIT :look_max
+            )
+            UNION ALL
+            (
+                SELECT id, queue, name, held_run_at
+                FROM holdfast.jobs
+                WHERE state = 'queued' AND breaker = due.key AND run_at = 'infinity'
+                ORDER BY run_at, id
+                LIMIT :look_max
+            )
+        ) AS held
+        WHERE held_run_at <= now() AND name = ANY (:names::text[])
+            AND (:queues::text[] IS NULL OR queue = ANY (:queues))
+            AND queue <> ALL (:except_queues::text[]) AND queue <> ALL ({shut})
+        LIMIT 1
+    ) AS job
+    LIMIT :limit
+),
+chosen AS MATERIALIZED (
+    SELECT key, id
+    FROM (
+        SELECT
+            key, id, (:rooms::bigint[])[array_position(:room_queues::text[], queue)] AS room,
+            row_number() OVER (PARTITION BY queue ORDER BY key) AS place
+        FROM found
+    ) AS placed
+    WHERE room IS NULL OR place <= room
+),
+turned AS (
+    UPDATE holdfast.breakers
+    SET next_probe_at = now() + make_interval(secs => probe_seconds),
+        probed_id = (SELECT id FROM chosen WHERE chosen.key = breakers.key)
+    WHERE key = ANY (ARRAY(
+        SELECT key
+        FROM holdfast.breakers
+        WHERE key = ANY (ARRAY(SELECT key FROM chosen)) AND opened_at IS NOT NULL
+            AND next_probe_at <= now()
+        ORDER BY key
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING probed_id
+)
+UPDATE holdfast.jobs
+SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
+    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
+    alone = :alone, run_at = held_run_at, held_run_at = NULL
+WHERE id = ANY (ARRAY(
+    SELECT id
+    FROM holdfast.jobs
+    WHERE id = ANY (ARRAY(SELECT probed_id FROM turned)) AND lease_owner IS NULL
+        AND finished_at IS NULL AND run_at = 'infinity'
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING
+    id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
+
+-- name: pass_over
+-- Who found none to send ahead among so many held jobs lets the next look begin behind them.
+UPDATE holdfast.breakers
+SET probed_id = coalesce(
+    (
+        SELECT id
+        FROM holdfast.jobs
+        WHERE state = 'queued' AND jobs.breaker = breakers.key AND run_at = 'infinity'
+            AND id > breakers.probed_id
+        ORDER BY run_at, id
+        OFFSET :look_max - 1
+        LIMIT 1
+    ),
+    (
+        SELECT id
+        FROM holdfast.jobs
+        WHERE state = 'queued' AND jobs.breaker = breakers.key AND run_at = 'infinity'
+        ORDER BY run_at, id
+        OFFSET :look_max - 1
+        LIMIT 1
+    )
+)
+WHERE key = ANY (ARRAY(
+    SELECT key
+    FROM holdfast.breakers AS known
+    WHERE opened_at IS NOT NULL AND next_probe_at <= now() AND (
+        SELECT id
+        FROM holdfast.jobs
+        WHERE state = 'queued' AND jobs.breaker = known.key AND run_at = 'infinity'
+        ORDER BY run_at, id
+        OFFSET :look_max
+        LIMIT 1
+    ) IS NOT NULL
+    FOR UPDATE SKIP LOCKED
+))

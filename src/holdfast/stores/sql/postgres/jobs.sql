@@ -83,27 +83,40 @@ SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :
     lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
     alone = :alone
 WHERE id = ANY (ARRAY(
-    SELECT job.id
+    SELECT id
     FROM (
-        SELECT queue, priority
-        FROM lane
-        WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
-        ORDER BY priority, queue <= :last_queue, queue
-    ) AS turn
-    CROSS JOIN LATERAL (
-        SELECT id
-        FROM holdfast.jobs
-        WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-        ORDER BY run_at, id
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ) AS job
-    LIMIT :limit
+        SELECT
+            id, room, row_number() OVER (PARTITION BY queue ORDER BY priority, run_at, id) AS place
+        FROM (
+            SELECT turn.queue, turn.priority, turn.room, job.run_at, job.id
+            FROM (
+                SELECT
+                    queue, priority,
+                    (:rooms::bigint[])[array_position(:room_queues::text[], queue)] AS room
+                FROM lane
+                WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
+                    AND queue <> ALL ({shut})
+                ORDER BY priority, queue <= :last_queue, queue
+            ) AS turn
+            CROSS JOIN LATERAL (
+                SELECT run_at, id
+                FROM holdfast.jobs
+                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
+                    AND {unheld}
+                ORDER BY run_at, id
+                LIMIT least(:limit, turn.room)
+                FOR UPDATE SKIP LOCKED
+            ) AS job
+            LIMIT :limit
+        ) AS found
+    ) AS placed
+    WHERE room IS NULL OR place <= room
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
 
 -- name: lanes
 WITH RECURSIVE {lanes}
@@ -117,26 +130,42 @@ SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :
     lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
     alone = :alone
 WHERE id = ANY (ARRAY(
-    SELECT job.id
-    FROM unnest(
-        :lane_queues::text[], :lane_priorities::smallint[], :lane_run_at::timestamptz[],
-        :lane_ids::uuid[]
-    ) AS lane (queue, priority, run_at, id)
-    CROSS JOIN LATERAL (
-        SELECT id
-        FROM holdfast.jobs
-        WHERE state = 'queued' AND queue = lane.queue AND priority = lane.priority
-            AND (jobs.run_at, jobs.id) >= (lane.run_at, lane.id)
-            AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-        ORDER BY run_at, id
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ) AS job
-    LIMIT :limit
+    SELECT id
+    FROM (
+        SELECT
+            id, room, row_number() OVER (PARTITION BY queue ORDER BY priority, run_at, id) AS place
+        FROM (
+            SELECT turn.queue, turn.priority, turn.room, job.run_at, job.id
+            FROM (
+                SELECT
+                    queue, priority, run_at, id,
+                    (:rooms::bigint[])[array_position(:room_queues::text[], queue)] AS room
+                FROM unnest(
+                    :lane_queues::text[], :lane_priorities::smallint[],
+                    :lane_run_at::timestamptz[], :lane_ids::uuid[]
+                ) AS lane (queue, priority, run_at, id)
+                WHERE queue <> ALL ({shut})
+            ) AS turn
+            CROSS JOIN LATERAL (
+                SELECT run_at, id
+                FROM holdfast.jobs
+                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
+                    AND (jobs.run_at, jobs.id) >= (turn.run_at, turn.id)
+                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
+                    AND {unheld}
+                ORDER BY run_at, id
+                LIMIT least(:limit, turn.room)
+                FOR UPDATE SKIP LOCKED
+            ) AS job
+            LIMIT :limit
+        ) AS found
+    ) AS placed
+    WHERE room IS NULL OR place <= room
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
 
 -- name: claim_suspect
 UPDATE holdfast.jobs
@@ -148,14 +177,15 @@ WHERE id = ANY (ARRAY(
     FROM holdfast.jobs
     WHERE suspect AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
         AND (:queues::text[] IS NULL OR queue = ANY (:queues))
-        AND queue <> ALL (:except_queues::text[])
+        AND queue <> ALL (:except_queues::text[]) AND queue <> ALL ({shut})
     ORDER BY priority, run_at, id
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
 
 -- name: suspects
 SELECT count(*)
@@ -164,6 +194,15 @@ FROM (
     FROM holdfast.jobs
     WHERE suspect AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
         AND (:queues::text[] IS NULL OR queue = ANY (:queues))
+        AND queue <> ALL (ARRAY(
+            SELECT name
+            FROM holdfast.queues
+            WHERE paused_at IS NOT NULL OR running_max <= (
+                SELECT count(*)
+                FROM holdfast.jobs AS runs
+                WHERE runs.state = 'running' AND runs.queue = queues.name
+            )
+        ))
     LIMIT :limit
 ) AS waiting
 
@@ -173,10 +212,11 @@ SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :
     lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
     alone = false
 WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL AND run_at <= now()
-    AND NOT suspect
+    AND NOT suspect AND {unheld} AND queue <> ALL ({shut})
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
+    queue = ANY (:room_queues::text[]) AS capped
 
 -- name: renew
 WITH renewed AS (
@@ -371,7 +411,9 @@ UNION ALL
 WITH held AS MATERIALIZED (
     SELECT id, fence, attempt, lease_owner, started_at
     FROM holdfast.jobs
-    WHERE id = ANY (:ids::uuid[]) AND finished_at IS NULL
+    WHERE
+        id = ANY (:ids::uuid[]) AND finished_at IS NULL
+        AND (lease_owner IS NULL OR NOT :waiting_only::boolean)
     ORDER BY id
     FOR UPDATE
 ),
@@ -408,7 +450,7 @@ ORDER BY id
 -- name: retry
 WITH due AS (
     UPDATE holdfast.jobs
-    SET run_at = now()
+    SET run_at = now(), held_run_at = NULL
     WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL
     RETURNING queue
 )

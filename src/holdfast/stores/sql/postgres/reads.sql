@@ -90,6 +90,10 @@ SELECT
             SELECT queue, priority
             FROM lane
             WHERE run_at <= now() + make_interval(secs => :within_seconds)
+                AND queue <> ALL (ARRAY(
+                    SELECT name FROM holdfast.queues
+                    WHERE paused_at IS NOT NULL OR running_max = 0
+                ))
         ) AS near
         CROSS JOIN LATERAL (
             SELECT
@@ -97,6 +101,41 @@ SELECT
             WHERE state = 'queued' AND queue = near.queue AND priority = near.priority
                 AND run_at <= now() + make_interval(secs => :within_seconds)
                 AND name = ANY (:names::text[])
+                AND (
+                    breaker IS NULL
+                    OR (
+                        SELECT
+                            opened_at IS NOT NULL AND coalesce(
+                                next_probe_at > now() + make_interval(secs => :within_seconds),
+                                true
+                            )
+                        FROM holdfast.breakers
+                        WHERE key = jobs.breaker
+                    ) IS NOT TRUE
+                )
+            ORDER BY run_at, id
+            LIMIT 1
+        ) AS job
+    )
+    OR EXISTS (
+        SELECT
+        FROM (
+            SELECT key
+            FROM holdfast.breakers
+            WHERE (opened_at IS NOT NULL OR letting_go) AND (
+                letting_go OR next_probe_at <= now() + make_interval(secs => :within_seconds)
+            )
+        ) AS near
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM holdfast.jobs
+            WHERE state = 'queued' AND breaker = near.key AND run_at = 'infinity'
+                AND held_run_at <= now() + make_interval(secs => :within_seconds)
+                AND name = ANY (:names) AND (:queues IS NULL OR queue = ANY (:queues))
+                AND queue <> ALL (ARRAY(
+                    SELECT name FROM holdfast.queues
+                    WHERE paused_at IS NOT NULL OR running_max = 0
+                ))
             ORDER BY run_at, id
             LIMIT 1
         ) AS job

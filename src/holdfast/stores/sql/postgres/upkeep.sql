@@ -157,3 +157,20 @@ WITH forgotten AS (
     RETURNING id
 )
 SELECT count(*) FROM forgotten
+
+-- name: forget_breakers
+-- One that is closed and lets nothing go holds no jobs.
+WITH forgotten AS (
+    DELETE FROM holdfast.breakers
+    WHERE key = ANY (ARRAY(
+        SELECT key
+        FROM holdfast.breakers
+        WHERE opened_at IS NULL AND NOT letting_go
+            AND changed_at <= now() - make_interval(secs => :kept_seconds)
+        ORDER BY changed_at
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING key
+)
+SELECT count(*) FROM forgotten

@@ -37,6 +37,7 @@ mine AS (
 SELECT
     now() AS now,
     coalesce((SELECT suspect FROM holdfast.jobs WHERE id = :job_id), false) AS suspect,
+    EXISTS (SELECT FROM mine WHERE run_at = 'infinity') AS held,
     (
         SELECT count(*)
         FROM (
@@ -47,7 +48,7 @@ SELECT
                 SELECT
                 FROM holdfast.jobs
                 WHERE state = 'queued' AND queue = lane.queue AND priority = lane.priority
-                    AND run_at <= now() AND NOT suspect
+                    AND run_at <= now() AND NOT suspect AND {unheld}
                     AND (lane.priority < mine.priority OR (run_at, id) < (mine.run_at, mine.id))
                 ORDER BY run_at, id
                 LIMIT :limit

@@ -7,7 +7,9 @@ SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN jobs ON id = wanted
 UNION ALL
 SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
-    attempt, max_attempts, snoozes, releases, crashes, fence, NULL, NULL, run_at,
+    attempt, max_attempts, snoozes, releases, crashes, fence, NULL, NULL,
+    -- What ended on a worker of an older version, which knows nothing of held jobs.
+    CASE run_at WHEN 9223372036854775807 THEN created_at ELSE run_at END,
     expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
     requeued_from, breaker, trace
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
@@ -85,6 +87,13 @@ SELECT count(*) FROM (
     WHERE suspect = 1 AND state = 'queued' AND run_at <= :now
         AND name IN (SELECT value FROM json_each(:names))
         AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+        AND queue NOT IN (
+            SELECT queues.name FROM queues
+            WHERE paused_at IS NOT NULL OR running_max <= (
+                SELECT count(*) FROM jobs AS runs INDEXED BY jobs_leased
+                WHERE runs.state = 'running' AND runs.queue = queues.name
+            )
+        )
     LIMIT :limit
 )
 
@@ -99,6 +108,19 @@ SELECT EXISTS (
     WHERE lanes.run_at <= :until AND jobs.run_at <= :until
         AND jobs.name IN (SELECT value FROM json_each(:names))
         AND (:queues IS NULL OR lanes.queue IN (SELECT value FROM json_each(:queues)))
+        AND lanes.queue NOT IN (
+            SELECT name FROM queues WHERE paused_at IS NOT NULL OR running_max = 0
+        )
+) OR EXISTS (
+    SELECT 1 FROM breakers INDEXED BY breakers_holding CROSS JOIN jobs INDEXED BY jobs_breaker
+        ON jobs.breaker = breakers.key AND jobs.run_at = 9223372036854775807
+    WHERE (opened_at IS NOT NULL OR letting_go) AND (letting_go OR next_probe_at <= :until)
+        AND jobs.name IN (SELECT value FROM json_each(:names))
+        AND (:queues IS NULL OR jobs.queue IN (SELECT value FROM json_each(:queues)))
+        AND jobs.queue NOT IN (
+            SELECT name FROM queues WHERE paused_at IS NOT NULL OR running_max = 0
+        )
+        AND jobs.state = 'queued'
 )
 
 -- name: due_names

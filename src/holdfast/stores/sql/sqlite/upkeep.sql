@@ -24,9 +24,10 @@ SELECT
         )
     ),
     state, queue, name, tenant, correlation_id, tags, priority,
-    attempt, max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at,
-    started_at, finished_at, requeued_from, idempotency_key, error_code, error_text, arguments,
-    progress, result, breaker, trace
+    attempt, max_attempts, snoozes, releases, crashes, fence,
+    CASE run_at WHEN 9223372036854775807 THEN coalesce(held_run_at, created_at) ELSE run_at END,
+    expires_at, created_at, started_at, finished_at, requeued_from, idempotency_key, error_code,
+    error_text, arguments, progress, result, breaker, trace
 FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:leftovers))
     CROSS JOIN jobs ON jobs.rowid = number
 
@@ -64,4 +65,10 @@ DELETE FROM requeues WHERE job_id IN (
 -- name: forget_workers
 DELETE FROM workers WHERE id IN (
     SELECT id FROM workers WHERE seen_at <= :now - lease_seconds * :leases * 1000000 LIMIT :limit
+)
+
+-- name: forget_breakers
+DELETE FROM breakers WHERE key IN (
+    SELECT key FROM breakers INDEXED BY breakers_changed
+    WHERE changed_at <= :changed_by AND opened_at IS NULL AND NOT letting_go LIMIT :limit
 )

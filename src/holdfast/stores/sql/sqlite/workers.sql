@@ -23,7 +23,7 @@ SELECT
 FROM workers ORDER BY seen_at DESC, id LIMIT :limit
 
 -- name: suspect
-SELECT suspect FROM jobs WHERE id = :id
+SELECT suspect, state = 'queued' AND run_at = 9223372036854775807 FROM jobs WHERE id = :id
 
 -- name: ahead
 -- With a plus, so that SQLite takes nothing from a condition on lanes for one on jobs: it would
@@ -35,6 +35,10 @@ SELECT count(*) FROM (
             AND first.priority = lanes.priority AND first.run_at <= :now
     WHERE mine.id = :id AND mine.state = 'queued' AND +lanes.queue = mine.queue
         AND +lanes.priority <= mine.priority AND lanes.run_at <= :now AND first.suspect = 0
+        AND (
+            first.breaker IS NULL
+            OR (SELECT opened_at FROM breakers WHERE key = first.breaker) IS NULL
+        )
         AND (
             +lanes.priority < mine.priority OR first.run_at < mine.run_at
             OR (first.run_at = mine.run_at AND first.id < mine.id)

@@ -34,6 +34,10 @@ FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_due
     WHERE state = 'queued' AND queue = :queue AND priority = :priority AND run_at <= :now
         AND name IN (SELECT value FROM json_each(:names)) AND suspect = 0
+        AND (
+            breaker IS NULL
+            OR (SELECT opened_at FROM breakers WHERE key = jobs.breaker) IS NULL
+        )
     ORDER BY run_at, id LIMIT :limit
 )
 
@@ -56,7 +60,15 @@ SELECT json_group_array(json_array(
     rowid, id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts,
     fence, snoozes, releases, expires_at, run_at, breaker, trace
 ))
-FROM jobs WHERE id = :id AND state = 'queued' AND run_at <= :now
+FROM jobs
+WHERE id = :id AND state = 'queued' AND run_at <= :now
+    AND (
+        breaker IS NULL
+        OR (SELECT opened_at FROM breakers WHERE key = jobs.breaker) IS NULL
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM queues WHERE queues.name = jobs.queue AND paused_at IS NOT NULL
+    )
 
 -- name: lease
 UPDATE jobs SET
@@ -230,10 +242,10 @@ FROM (
 -- name: cancelable
 SELECT json_group_array(json_array(jobs.rowid, jobs.queue, jobs.tenant, jobs.id, jobs.state))
 FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value
-WHERE jobs.state IN ('queued', 'running')
+WHERE jobs.state = 'queued' OR jobs.state = 'running' AND NOT :waiting_only
 
 -- name: retry
-UPDATE jobs SET run_at = :now WHERE id = :id AND state = 'queued'
+UPDATE jobs SET run_at = :now, held_run_at = NULL WHERE id = :id AND state = 'queued'
 
 -- name: requeue
 INSERT INTO jobs (

@@ -7,8 +7,9 @@ ALTER TABLE jobs ADD COLUMN held_run_at INTEGER;
 ALTER TABLE history ADD COLUMN breaker TEXT;
 ALTER TABLE history ADD COLUMN trace TEXT;
 
--- A condition on the state would be evaluated at every claim.
-CREATE INDEX jobs_breaker ON jobs (breaker, run_at, id) WHERE breaker IS NOT NULL;
+-- A condition on the state would be evaluated at every claim. With queue and name, so that held jobs
+-- that nobody here runs are passed over without a look at the table.
+CREATE INDEX jobs_breaker ON jobs (breaker, run_at, id, queue, name) WHERE breaker IS NOT NULL;
 
 -- What operators said about queues; others have no row.
 CREATE TABLE queues (

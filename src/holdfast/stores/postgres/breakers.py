@@ -1,0 +1,151 @@
+"""Breakers: failures that are counted, jobs that are held and let go, and those sent ahead.
+
+A job is only held under a lock of its breaker's row, while that is open. Whoever closes or forgets
+the breaker locks the row and looks for held jobs in a later statement, so that none is overlooked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from holdfast.domain.breakers import Breaker, Holding, Strike
+from holdfast.domain.job import Claimed
+from holdfast.domain.limits import PROBES_MAX
+from holdfast.stores.postgres.caps import Caps
+from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.postgres.records import fetch, to_claimed
+from holdfast.stores.protocol import Claim
+from holdfast.stores.statements import Statement
+
+PROBE_LOOK_MAX: Final = 10_000  # held jobs of a breaker that one look for a probe reads
+
+
+class Breakers:
+    def __init__(
+        self, connections: Connections, statements: Mapping[str, Statement], caps: Caps
+    ) -> None:
+        self._connections = connections
+        self._statements = statements
+        self._caps = caps
+
+    async def strike(self, strikes: Sequence[Strike]) -> list[bool]:
+        if not strikes:
+            return []
+        return await self._connections.run(lambda connection: self._strike(connection, strikes))
+
+    async def _strike(self, connection: Any, strikes: Sequence[Strike]) -> list[bool]:
+        by_key = {strike.key: strike for strike in strikes}
+        given = [by_key[key] for key in sorted(by_key)]  # in order, as all who lock them
+        async with connection.transaction():
+            rows = await self._fetch(
+                connection,
+                "lock_struck",
+                keys=[strike.key for strike in given],
+                window_seconds=[strike.window_seconds for strike in given],
+                probe_seconds=[strike.probe_seconds for strike in given],
+            )
+            struck = {row["key"]: _Struck(row) for row in rows}
+            held = [struck[strike.key].strike(strike) for strike in strikes]
+            note = self._statements["note_failures"]
+            await connection.executemany(
+                note.sql, [note.arguments(each.values()) for each in struck.values() if each.failed]
+            )
+        return held
+
+    async def open(self, key: str, by: str | None, because: str | None) -> None:
+        usual = Breaker(key)
+        await self._run(
+            "open_breaker",
+            key=key,
+            by=by,
+            because=because,
+            window_seconds=usual.window_seconds,
+            probe_seconds=usual.probe_seconds,
+        )
+
+    async def close(self, key: str, *, by_hand: bool) -> bool:
+        return bool(await self._run("close_breaker", key=key, by_hand=by_hand))
+
+    async def forget(self, key: str) -> bool:
+        return await self._connections.run(lambda connection: self._forget(connection, key))
+
+    async def _forget(self, connection: Any, key: str) -> bool:
+        async with connection.transaction():
+            known = await self._fetch(connection, "lock_breaker", key=key)
+            if known:
+                await self._fetch(connection, "forget_breaker", key=key)
+        return bool(known)
+
+    async def hold(self, limit: int) -> Holding:
+        return await self._connections.run(lambda connection: self._hold(connection, limit))
+
+    async def _hold(self, connection: Any, limit: int) -> Holding:
+        # First those that can run again.
+        async with connection.transaction():
+            let_go = await self._let_go(connection, limit)
+        ((parked, probe_in_seconds),) = await self._fetch(connection, "park", limit=limit - let_go)
+        if probe_in_seconds is not None:
+            probe_in_seconds = max(0.0, probe_in_seconds)
+        return Holding(let_go + parked, probe_in_seconds)
+
+    async def _let_go(self, connection: Any, limit: int) -> int:
+        locked = await self._fetch(connection, "lock_letting_go", limit=limit)
+        if not locked:
+            return 0
+        keys = [row["key"] for row in locked]
+        ((moved, _),) = await self._fetch(connection, "let_go", keys=keys, limit=limit)
+        await self._fetch(connection, "end_letting_go", keys=keys)
+        return int(moved)
+
+    async def claim_probes(self, claim: Claim) -> list[Claimed]:
+        rows = await self._caps.claim(
+            "claim_probes",
+            claim,
+            limit=min(claim.limit, PROBES_MAX),
+            look_max=PROBE_LOOK_MAX,
+        )
+        if not rows:
+            await self._run("pass_over", look_max=PROBE_LOOK_MAX)
+        return [to_claimed(row, probe=True) for row in rows]
+
+    async def _run(self, name: str, **values: object) -> Sequence[Any]:
+        return await self._connections.run(
+            lambda connection: self._fetch(connection, name, **values)
+        )
+
+    async def _fetch(self, connection: Any, name: str, **values: object) -> Sequence[Any]:
+        return await fetch(connection, self._statements[name], **values)
+
+
+class _Struck:
+    """A breaker whose row is locked, and what the failures of one batch make of it."""
+
+    def __init__(self, row: Any) -> None:
+        self._key: str = row["key"]
+        self._failures: list[datetime] = row["failures"]
+        self._was_open: bool = row["is_open"]
+        self._now: datetime = row["now"]
+        self._opened_because: str | None = None
+        self.failed = False
+
+    def strike(self, strike: Strike) -> bool:
+        """Was it open already?"""
+        if self._was_open or self._opened_because is not None:
+            return True
+        since = self._now - timedelta(seconds=strike.window_seconds)
+        recent = [*(at for at in self._failures if at > since), self._now]
+        self._failures = recent[-strike.failures_max :]
+        self.failed = True
+        if len(recent) >= strike.failures_max:
+            self._opened_because = strike.because
+        return False
+
+    def values(self) -> dict[str, object]:
+        return {
+            "key": self._key,
+            "failures": self._failures,
+            "opened_at": None if self._opened_because is None else self._now,
+            "because": self._opened_because,
+        }

@@ -1,0 +1,18 @@
+"""A real machine whose monotonic clock the test moves."""
+
+from __future__ import annotations
+
+from holdfast.seam import Seam
+
+
+class HandSeam(Seam):
+    """Its clock is moved by hand, and by `step_seconds` whenever somebody looks at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 1000.0
+        self.step_seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.seconds += self.step_seconds
+        return self.seconds
