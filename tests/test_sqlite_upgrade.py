@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -271,7 +272,7 @@ async def test_a_held_job_that_a_worker_of_version_1_ended_in_place_moves_with_i
 ) -> None:
     connection.execute("DELETE FROM jobs")
     store = await opened(tmp_path)
-    job_id = await enqueue(store, breaker="gateway")
+    job_id = await enqueue(store, breaker="gateway", run_at=datetime(2020, 1, 1, tzinfo=UTC))
     before = await recorded(store, job_id)
     await store.open_breaker("gateway", None, None)
     assert await hold_all(store) == 1

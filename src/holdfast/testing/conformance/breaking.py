@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from holdfast.domain.breakers import BreakerSeen, Strike
@@ -352,8 +352,8 @@ class Breaking(Suite):
         assert await hold_all(store) == 0
 
     async def test_a_held_job_can_be_canceled_and_leaves_as_it_was(self, store: Store) -> None:
-        job_id = await enqueue(store, breaker="gateway")
-        due_at = (await recorded(store, job_id)).run_at
+        due_at = datetime(2020, 1, 1, tzinfo=UTC)
+        job_id = await enqueue(store, breaker="gateway", run_at=due_at)
         await open_by_failures(store)
         await hold_all(store)
         assert len(await store.cancel([job_id])) == 1
@@ -377,6 +377,7 @@ class Breaking(Suite):
             found = await store.circumstances(known)
             assert found is not None
             assert (found.breaker, found.held) == (None, False)
+        await open_by_failures(store, "another")
         await open_by_failures(store)
         await hold_all(store)
         found = await store.circumstances(job_id)
