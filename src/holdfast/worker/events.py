@@ -125,7 +125,7 @@ class Events:
         delayed = outcome in ("retried", "snoozed")
         logs.event(
             level,
-            {"retried": "retry", "held": "held"}.get(outcome, "settle"),
+            "retry" if outcome == "retried" else "held" if outcome == "held" else "settle",
             "" if outcome in ("retried", "held") else outcome,
             job_id=job.id,
             name=job.name,

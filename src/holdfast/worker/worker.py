@@ -98,16 +98,7 @@ class Worker:
             died=self._die,
         )
         self._claimer = self._make_claimer()
-        self._sweeper = Sweeper(
-            store,
-            seam,
-            settings,
-            self._names,
-            slots.queues,
-            self._claimer.wake,
-            self._suspects_found,
-            self._events.reclaimed,
-        )
+        self._sweeper = self._make_sweeper()
         self._holder = Holder(store, seam, settings, self.id, self._claimer.probe_in)
         self._suspects = self._make_suspects()
         self._metrics = metrics
@@ -133,6 +124,18 @@ class Worker:
             self._runner.start,
             self._runner.room,
             self._is_done,
+        )
+
+    def _make_sweeper(self) -> Sweeper:
+        return Sweeper(
+            self._store,
+            self._seam,
+            self._settings,
+            self._names,
+            self._slots.queues,
+            self._claimer.wake,
+            self._suspects_found,
+            self._events.reclaimed,
         )
 
     def _make_suspects(self) -> Suspects:

@@ -87,9 +87,11 @@ def claim_suspect(transaction: Transaction, claim: Claim) -> Claimed | None:
 def claim_by_id(
     transaction: Transaction, job_id: UUID, worker: str, lease_seconds: float
 ) -> Claimed | None:
+    rooms = queues.rooms(transaction)
     due = _due(transaction, _SQL["due_job"], {"id": str(job_id), "now": transaction.now})
+    due = [job for job in due if rooms.bound(job.queue, 1)]
     claim = Claim(worker=worker, limit=1, lease_seconds=lease_seconds, names=())
-    return next(iter(_lease(transaction, due, claim)), None)
+    return next(iter(_lease(transaction, due, claim, rooms.capped)), None)
 
 
 def claim_probes(transaction: Transaction, claim: Claim) -> Sequence[Claimed]:

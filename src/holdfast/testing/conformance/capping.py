@@ -138,6 +138,14 @@ class Capping(Suite):
         told = {job.queue: job.capped for job in await claim(store)}
         assert told == {"q": True, "other": False}
 
+    async def test_a_job_that_is_claimed_by_its_id_waits_for_room(self, store: Store) -> None:
+        first, second = [await enqueue(store, queue="q") for _ in range(2)]
+        await store.cap("q", 1)
+        claimed = await store.claim_by_id(first, "worker", LEASE_SECONDS)
+        assert claimed is not None
+        assert claimed.capped
+        assert await store.claim_by_id(second, "worker", LEASE_SECONDS) is None
+
     async def test_a_suspect_waits_for_room_and_takes_some(self, store: Store) -> None:
         suspect = await new_suspect(store, queue="q")
         running = await claim_one(store, queue="q")
