@@ -258,6 +258,15 @@ def test_a_filter_takes_every_key_until_enter_and_escape_clears_it() -> None:
     assert [each.name for each in shown] == ["mail"]
 
 
+def test_a_queue_is_paused_only_after_a_yes() -> None:
+    assert View().press("p")[1] is Wish.ASK
+    assert View(tab=Tab.WORKERS).press("p")[1] is None
+    asked = View().asking("pause queue mail?")
+    assert "pause queue mail? y/n" in "".join(lines(asked))
+    assert asked.press("y") == (View(), Wish.CHANGE)
+    assert asked.press("q") == (View(), None)
+
+
 def test_queues_are_sorted_as_asked_for() -> None:
     def order(name: str) -> list[str]:
         return [each.name for each in View(order=name).queues(overview(), Meter())]
@@ -335,6 +344,25 @@ def test_a_signal_ends_top_and_leaves_the_terminal_as_it_was(
     terminal.send(number)
     assert "\x1b[?1049l" in terminal.read_all()
     assert terminal.modes() == terminal.modes_before
+    assert terminal.end() == 0
+
+
+async def test_top_pauses_and_resumes_the_chosen_queue(url: str, tmp_path: Path) -> None:
+    terminal = shown(url, tmp_path)
+    terminal.read_until("images")
+    terminal.write("jpy")
+    terminal.read_until("mail paused")
+    async with Holdfast(url) as hf:
+        (paused,) = [each for each in await hf.queues() if each.paused]
+        assert paused.name == "mail"
+        assert "@" in (paused.paused_by or "")
+        terminal.write("p")
+        terminal.read_until("resume queue mail?")
+        terminal.write("y")
+        while any(each.paused for each in await hf.queues()):
+            terminal.read_until("every 0.2 s")
+    terminal.write("q")
+    terminal.read_all()
     assert terminal.end() == 0
 
 

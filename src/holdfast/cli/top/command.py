@@ -36,8 +36,8 @@ def top(
 ) -> None:
     """Watch queues, workers, throughput, latency and failures, live.
 
-    It only reads. Keys: q quits, tab changes the view, ? tells all others. Where there is no
-    terminal, it prints one screen.
+    It changes nothing unless you pause a queue. Keys: q quits, tab changes the view, ? tells all
+    others. Where there is no terminal, it prints one screen.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ from holdfast.observability.logs import one_line
 BARS = "▁▂▃▄▅▆▇█"
 FIXED_LINES = 5
 KEYS = {
-    Tab.QUEUES: "s sort",
+    Tab.QUEUES: "s sort  p pause",
     Tab.WORKERS: "",
     Tab.FAILURES: "enter show",
 }
@@ -30,6 +30,7 @@ HELP = """\
 1 2 3, tab     queues, workers, failures
 up down, j k   move; page up and page down in larger steps, g to the top
 s              sort the queues by name, ready jobs, age, jobs done, failures
+p              pause the chosen queue, or resume it
 /              show only what has this text in it; escape shows all again
 enter          all about the chosen failure; escape goes back
 space          freeze the screen, and go on
@@ -193,6 +194,8 @@ def _trouble(place: Place, size: Size) -> Text:
 
 
 def _footer(view: View, size: Size) -> Text:
+    if view.question is not None:
+        return _cut(Text(f"{one_line(view.question)} y/n", "bold yellow"), size)
     if view.typing:
         words = "enter keep  escape show all"
     elif view.help:

@@ -24,6 +24,8 @@ class Wish(Enum):
 
     QUIT = "quit"
     SHOW_JOB = "show job"
+    ASK = "ask whether to pause or resume the chosen queue"
+    CHANGE = "do what was asked"
 
 
 TABS = tuple(Tab)
@@ -61,8 +63,8 @@ ORDERS: dict[str, Callable[[QueueSeen, Meter], Any]] = {
 
 @dataclass(frozen=True)
 class View:
-    """The state of the screen. `typing` is True while a filter is typed; `detail` holds the lines
-    about one job, which are scrolled by `row`."""
+    """The state of the screen. `typing` is True while a filter is typed; `question` waits for a y;
+    `detail` holds the lines about one job, which are scrolled by `row`."""
 
     tab: Tab = Tab.QUEUES
     row: int = 0
@@ -71,6 +73,7 @@ class View:
     typing: bool = False
     frozen: bool = False
     help: bool = False
+    question: str | None = None
     detail: Sequence[str] | None = None
     rows_before: int = field(default=0, repr=False)  # the row to go back to from a detail
 
@@ -104,6 +107,8 @@ class View:
     def press(self, key: str) -> tuple[View, Wish | None]:
         if self.typing:
             return self._type(key), None
+        if self.question is not None:
+            return replace(self, question=None), Wish.CHANGE if key in ("y", "Y") else None
         if self.help:
             return replace(self, help=False), None
         match key:
@@ -137,6 +142,8 @@ class View:
                 orders = list(ORDERS)
                 following = orders[(orders.index(self.order) + 1) % len(orders)]
                 return replace(self, order=following, row=0), None
+            case "p" if self.tab is Tab.QUEUES:
+                return self, Wish.ASK
             case "/":
                 return replace(self, typing=True, detail=None), None
             case "escape":
@@ -151,6 +158,9 @@ class View:
     def bounded(self, rows: int) -> View:
         """The same view, on a row that exists."""
         return replace(self, row=max(0, min(self.row, rows - 1)))
+
+    def asking(self, question: str) -> View:
+        return replace(self, question=question)
 
     def showing(self, lines: Sequence[str]) -> View:
         return replace(self, detail=lines, row=0, rows_before=self.row)

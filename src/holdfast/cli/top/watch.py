@@ -13,12 +13,14 @@ from rich.live import Live
 
 from holdfast.app import Holdfast
 from holdfast.cli import display
+from holdfast.cli.operator import operator
 from holdfast.cli.top.keys import pressed_at_once, read_keys
 from holdfast.cli.top.screen import Place, Size, draw
 from holdfast.cli.top.view import View, Wish
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.job import Job
 from holdfast.domain.overview import Meter, Overview
+from holdfast.domain.queues import QueueSeen
 from holdfast.observability.logs import masked, one_line
 
 
@@ -32,7 +34,8 @@ class Watch:
         self._seen: Overview | None = None
         self._trouble: str | None = None
         self._ended = asyncio.Event()
-        self._showing: asyncio.Task[None] | None = None
+        self._asked: QueueSeen | None = None
+        self._doing: asyncio.Task[None] | None = None
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
 
     async def run(self) -> None:
@@ -52,23 +55,26 @@ class Watch:
                     reading.result()  # which is an error that nobody foresaw
             finally:
                 loop.remove_reader(sys.stdin.fileno())
-                for task in (reading, ended, self._showing):
+                for task in (reading, ended, self._doing):
                     if task is not None:
                         task.cancel()
 
     async def _read(self) -> None:
         while True:
             try:
-                seen = await self._app.overview()
-                self._trouble = None
-                self._meter.read(seen.now, seen.ended)
-                if not self._view.frozen:
-                    self._seen = seen
+                await self._look()
             except HoldfastError as error:
                 self._trouble = masked(str(error))
             if not self._view.frozen:
                 self._draw()
             await asyncio.sleep(self._interval_seconds)
+
+    async def _look(self) -> None:
+        seen = await self._app.overview()
+        self._trouble = None
+        self._meter.read(seen.now, seen.ended)
+        if not self._view.frozen:
+            self._seen = seen
 
     def _on_keys(self) -> None:
         keys = read_keys()
@@ -80,10 +86,30 @@ class Watch:
             self._bound()
             if wish is Wish.QUIT:
                 self._ended.set()
-            elif wish is Wish.SHOW_JOB and self._seen is not None:
-                chosen = self._view.failures(self._seen)[self._view.row :][:1]
-                if chosen:
-                    self._showing = asyncio.create_task(self._show(chosen[0]))
+            elif wish is not None and self._seen is not None:
+                self._fulfil(wish, self._seen)
+        self._draw()
+
+    def _fulfil(self, wish: Wish, seen: Overview) -> None:
+        for chosen in self._view.rows(seen, self._meter)[self._view.row :][:1]:
+            if isinstance(chosen, Job) and wish is Wish.SHOW_JOB:
+                self._doing = asyncio.create_task(self._show(chosen))
+            elif isinstance(chosen, QueueSeen) and wish is Wish.ASK:
+                self._asked = chosen
+                what = "resume" if chosen.paused else "pause"
+                self._view = self._view.asking(f"{what} queue {chosen.name}?")
+        if wish is Wish.CHANGE and self._asked is not None:
+            self._doing = asyncio.create_task(self._change(self._asked))
+
+    async def _change(self, queue: QueueSeen) -> None:
+        try:
+            if queue.paused:
+                await self._app.resume(queue.name)
+            else:
+                await self._app.pause(queue.name, by=operator(), because="holdfast top")
+            await self._look()
+        except HoldfastError as error:
+            self._trouble = masked(str(error))
         self._draw()
 
     async def _show(self, job: Job) -> None:
