@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import Job, State
-from tests.promises.stage import LEASE_SECONDS, Stage
+from tests.promises.stage import Stage
 from tests.support.clocks import Clock
 from tests.support.processes import Process, wait_until
 
 # Far below the hour by which clocks are off, and far above what a busy machine can hold up.
 LONG_LEASE_SECONDS = 5.0
+SHORT_LEASE_SECONDS = 3.0  # for those that are killed
 on_postgres = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 an_hour_off = pytest.mark.parametrize("shift", ["+1h", "-1h"], ids=["fast", "slow"])
@@ -83,9 +84,10 @@ async def test_a_wrong_clock_delays_no_heir_of_a_dead_worker(
     stage: Stage, clock: Clock, shift: str
 ) -> None:
     clock.set(shift)
-    wrong = partial(stage.worker, environment=clock.environment)
+    right = partial(stage.worker, lease_seconds=SHORT_LEASE_SECONDS)
+    wrong = partial(right, environment=clock.environment)
     worker = wrong()
-    for gate, start_heir in (("first", stage.worker), ("second", wrong)):
+    for gate, start_heir in (("first", right), ("second", wrong)):
         job = await stage.jobs.gated.enqueue(f"{gate}.2")
         await stage.noted("start", job.id)
         heir = start_heir()
@@ -175,7 +177,7 @@ async def test_on_sqlite_a_clock_that_is_set_back_starts_nothing_twice_or_early(
 async def test_on_sqlite_a_dead_workers_job_waits_until_a_clock_that_was_set_back_is_there_again(
     stage: Stage, clock: Clock
 ) -> None:
-    killed = stage.worker(environment=clock.environment)
+    killed = stage.worker(environment=clock.environment, lease_seconds=SHORT_LEASE_SECONDS)
     job = await stage.jobs.gated.enqueue("gate.2")
     await stage.noted("start", job.id)
     killed.kill()
@@ -184,7 +186,7 @@ async def test_on_sqlite_a_dead_workers_job_waits_until_a_clock_that_was_set_bac
     await outlived(stage, job)
     assert starts(stage, job) == [killed.pid]
     clock.set("+0")
-    await stage.noted("start", job.id, times=2, seconds=LEASE_SECONDS + 6)
+    await stage.noted("start", job.id, times=2)
     assert starts(stage, job) == [killed.pid, heir.pid]
     stage.open_gate("gate.2")
     (ended,) = await stage.ended(job)

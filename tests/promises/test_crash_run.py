@@ -10,10 +10,12 @@ from random import Random
 import pytest
 
 from holdfast import Attempt, Job, State
-from tests.promises.stage import LEASE_SECONDS, Entry, Stage, both_stores, random_seed
+from tests.promises.stage import Entry, Stage, both_stores, random_seed
 from tests.support.processes import Process, pause, wait_until
 
 KILLS = 20
+LEASE_SECONDS = 1.5
+LONG_LEASE_SECONDS = 5.0  # of whoever must not lose one
 WORKERS = 3
 CONCURRENCY = 4
 MAX_ATTEMPTS = 8
@@ -26,7 +28,7 @@ async def test_20_kills_of_workers_lose_no_job_and_finish_none_twice(stage: Stag
     poison = stage.jobs.crash.options(max_attempts=2)
     jobs = await stage.hf.enqueue_many([poison.call() for _ in range(2)])
     killed_at = await kill_workers(stage, random, jobs)
-    while await (survivor := start(stage, concurrency=50)).ended() == -9:
+    while await (survivor := start(stage, 50, LONG_LEASE_SECONDS)).ended() == -9:
         killed_at[survivor.pid] = time.time()
     assert survivor.code == 0
     assert len(killed_at) >= KILLS
@@ -40,8 +42,10 @@ async def test_20_kills_of_workers_lose_no_job_and_finish_none_twice(stage: Stag
         check_losses(attempts, killed_at)
 
 
-def start(stage: Stage, concurrency: int = CONCURRENCY) -> Process:
-    return stage.worker("--until-empty", concurrency=concurrency)
+def start(
+    stage: Stage, concurrency: int = CONCURRENCY, lease_seconds: float = LEASE_SECONDS
+) -> Process:
+    return stage.worker("--until-empty", concurrency=concurrency, lease_seconds=lease_seconds)
 
 
 async def kill_workers(stage: Stage, random: Random, jobs: list[Job]) -> dict[int, float]:
