@@ -91,6 +91,7 @@ class Sweeper:
 
     async def reclaim(self) -> None:
         while reclaimed := await take_back_some(self._store):
+            self._look_at_delay()
             self._wake()
             if len(reclaimed) < RECLAIM_BATCH_MAX:
                 return
