@@ -84,7 +84,7 @@ async def test_outputs_that_break_the_contract_end_the_job(local_url: str) -> No
 async def test_an_attempt_has_as_long_as_the_settings_say(local_url: str) -> None:
     retry = Retry.schedule([0.0], max_attempts=1)
     async with staged(local_url, retry=retry, timeout_seconds=0.1) as stage:
-        stage.faults.delay_seconds = 5
+        stage.faults.delay_seconds = 1.5
         stage.faults.status = 500
         told = await stage.ended(await stage.run())
         assert (told["last_error"]["code"], told["attempts"]) == ("APP_TIMEOUT", 1)
