@@ -98,6 +98,31 @@ async def test_what_came_in_behind_a_claimer_is_found_by_its_next_looks(
     assert found == {*rest, late.id}
 
 
+class Busy(Seam):
+    """A machine on which everything takes a third of a second, by its own clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seconds = 0.0
+
+    def monotonic(self) -> float:
+        self._seconds += 1 / 3
+        return self._seconds
+
+
+async def test_a_busy_machine_keeps_no_claim_from_finding_what_has_just_come(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    """Nobody would look again before the next poll: it is the answer to a wake-up."""
+    busy = PostgresStore(postgres_url, Busy())
+    for _ in range(5):
+        assert await claim(busy, 10) == []
+        jobs = [job(), job()]
+        await store.enqueue(jobs)
+        assert [each.id for each in await claim(busy, 10)] == [each.id for each in jobs]
+    await busy.close()
+
+
 async def test_queues_of_equal_priority_take_turns(store: PostgresStore) -> None:
     queues = ["a", "b", "c"]
     await store.enqueue([job(queue) for queue in queues for _ in range(20)])
