@@ -17,9 +17,10 @@ from tests.promises.stage import Stage
 from tests.support.clocks import Clock
 from tests.support.processes import Process, wait_until
 
-# Far below the hour by which clocks are off, and far above what a busy machine can hold up.
+# All far below the hour by which clocks are off, and far above what a busy machine can hold up.
 LONG_LEASE_SECONDS = 5.0
 SHORT_LEASE_SECONDS = 3.0  # for those that are killed
+LATE_MAX = timedelta(seconds=60)
 on_postgres = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 an_hour_off = pytest.mark.parametrize("shift", ["+1h", "-1h"], ids=["fast", "slow"])
@@ -33,7 +34,7 @@ def clock(tmp_path: Path) -> Clock:
 async def held(stage: Stage, worker: Process) -> Job:
     """A job that this worker runs, which has room for no other."""
     job = await stage.jobs.gated.enqueue("go")
-    assert (await stage.noted("start", job.id))["pid"] == worker.pid
+    assert (await stage.noted("start", job.id))["pid"] == worker.pid, stage.logs()
     return job
 
 
@@ -113,6 +114,7 @@ async def test_a_worker_with_a_wrong_clock_starts_nothing_early_or_late(
 ) -> None:
     clock.set(shift)
     stage.worker(environment=clock.environment)
+    await stage.ended(await stage.jobs.quick.enqueue(0))  # it is at work
     far = await stage.jobs.quick.options(delay_seconds=1800).enqueue(1)
     soon = await stage.jobs.quick.options(delay_seconds=1).enqueue(2)
     dated = await stage.jobs.quick.options(run_at=soon.run_at).enqueue(3)
@@ -120,7 +122,7 @@ async def test_a_worker_with_a_wrong_clock_starts_nothing_early_or_late(
     ended = await stage.ended(soon, dated, retried)
     for job in ended[:2]:
         assert job.started_at is not None
-        assert job.run_at <= job.started_at <= job.run_at + timedelta(seconds=5)
+        assert job.run_at <= job.started_at <= job.run_at + LATE_MAX
     assert (await stage.hf.get(far.id)).attempts == 0
     assert await stage.fetch("SELECT id FROM history WHERE started_at < run_at") == []
 
@@ -140,7 +142,7 @@ async def test_a_clock_that_steps_under_a_worker_changes_nothing(
         await outlived(stage, job)
         (done,) = await stage.ended(soon)
         assert done.started_at is not None
-        assert done.run_at <= done.started_at <= done.run_at + timedelta(seconds=5)
+        assert done.run_at <= done.started_at <= done.run_at + LATE_MAX
     stage.open_gate("go")
     (ended,) = await stage.ended(job)
     assert (ended.attempts, starts(stage, job)) == (1, [stepping.pid])
