@@ -36,7 +36,7 @@ if IS_CHILD and BROKEN_SPEECH in os.environ:
 if IS_CHILD and TRACED in os.environ:
     trace.set_tracer_provider(TracerProvider())
 
-hf = Holdfast(**QUICK, timeout_grace_seconds=0.3, lease_seconds=5)
+hf = Holdfast(**QUICK, timeout_grace_seconds=1.5, renew_seconds=1)
 reused_twice = Holdfast(**QUICK, child_jobs_max=2)
 soon_too_large = Holdfast(**QUICK, child_bytes_max=1)
 
@@ -112,7 +112,7 @@ def tell_trace() -> dict[str, str | None]:
     return {"current": f"{span.trace_id:032x} {span.span_id:016x}", "enqueued": job.trace}
 
 
-@hf.job(executor="process", timeout_seconds=20)
+@hf.job(executor="process", timeout_seconds=200)
 def gated(ctx: Context, folder: str) -> str:
     """Report progress, then wait for the gate; stop when told to."""
     ctx.progress_sync({"pid": os.getpid()})
@@ -156,7 +156,7 @@ def leave_behind(ctx: Context, folder: str, what: str) -> None:
     threading.Thread(target=act, daemon=True).start()
 
 
-@hf.job(executor="process", retry=Retry.none, timeout_seconds=10)
+@hf.job(executor="process", retry=Retry.none, timeout_seconds=200)
 def come_next(ctx: Context, folder: str) -> int:
     (Path(folder) / "next").touch()
     if ctx.fence == 1:
@@ -164,7 +164,7 @@ def come_next(ctx: Context, folder: str) -> int:
     return os.getpid()
 
 
-@hf.job(executor="process", retry=Retry.none, timeout_seconds=10)
+@hf.job(executor="process", retry=Retry.none, timeout_seconds=200)
 def report_on_a_loop_of_its_own(ctx: Context) -> None:
     async def report() -> None:
         await asyncio.gather(*[ctx.progress(number) for number in range(5)])
@@ -172,7 +172,7 @@ def report_on_a_loop_of_its_own(ctx: Context) -> None:
     asyncio.run(report())
 
 
-@hf.job(executor="process", retry=Retry.none, timeout_seconds=10)
+@hf.job(executor="process", retry=Retry.none, timeout_seconds=200)
 def end_a_copy() -> int | None:
     copy = multiprocessing.get_context("fork").Process(target=threading.Event().wait)
     copy.start()

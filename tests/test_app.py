@@ -35,7 +35,8 @@ from holdfast import (
 )
 from holdfast.definition import JobFunction
 from holdfast.domain.limits import DELAY_SECONDS_MAX, ENQUEUE_BATCH_MAX, PAGE_ROWS_MAX
-from tests.support.running import QUICK, working
+from tests.support.processes import PROGRAM_SECONDS_MAX
+from tests.support.running import QUICK, WAIT_SECONDS_MAX, working
 
 Numbered = JobFunction[[int]]
 
@@ -142,14 +143,14 @@ async def test_result_waits_for_the_end_and_tells_what_went_wrong(hf: Holdfast) 
         raise Permanent("it can't be done", code="IMPOSSIBLE")
 
     doubled, failed = await double.enqueue(4), await fail.enqueue()
-    waiting = asyncio.create_task(hf.result(doubled.id, timeout_seconds=10))
+    waiting = asyncio.create_task(hf.result(doubled.id, timeout_seconds=WAIT_SECONDS_MAX))
     with pytest.raises(ResultTimeout, match=r"had not ended after 0\.05 s") as timed_out:
         await hf.result(doubled.id, timeout_seconds=0.05)
     assert isinstance(timed_out.value, TimeoutError)
     async with working(hf):
         assert await waiting == 8
         with pytest.raises(JobFailed, match=r"IMPOSSIBLE: .*it can't be done") as caught:
-            await hf.result(failed.id, timeout_seconds=10)
+            await hf.result(failed.id, timeout_seconds=WAIT_SECONDS_MAX)
     assert caught.value.job.state is State.FAILED
     assert caught.value.job.last_error is not None
     assert caught.value.job.last_error["code"] == "IMPOSSIBLE"
@@ -272,7 +273,9 @@ if child := os.fork():
 double.enqueue_sync(2)
 os._exit(0)
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], timeout=20, check=True)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], timeout=PROGRAM_SECONDS_MAX, check=True
+    )
 
     async def count() -> int:
         async with Holdfast(local_url) as hf:
@@ -299,7 +302,9 @@ if child := os.fork():
 asyncio.run(enqueue(2))
 os._exit(0)
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], timeout=20, check=True)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], timeout=PROGRAM_SECONDS_MAX, check=True
+    )
 
 
 def test_one_object_serves_event_loops_one_after_the_other(store_url: str) -> None:
@@ -347,7 +352,7 @@ def test_one_object_serves_event_loops_at_once(store_url: str) -> None:
         async with hf:
             job = await double.enqueue(number)
             await hf.run_worker(until_empty=True)
-            value: int = await hf.result(job.id, timeout_seconds=20)
+            value: int = await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
             return value
 
     with ThreadPoolExecutor(4) as threads:

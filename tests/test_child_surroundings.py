@@ -16,6 +16,7 @@ from holdfast.seam import Seam
 from tests import child_jobs
 from tests.support.children import all_gone, is_alive, progress_of, run_all
 from tests.support.processes import Process
+from tests.support.running import WAIT_SECONDS_MAX
 
 
 @pytest.fixture
@@ -217,5 +218,5 @@ async def test_signals_reach_a_child_through_its_worker_only(
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(child, number)
     (tmp_path / "gate").touch()
-    assert await hf.result(job.id, timeout_seconds=10) == "through"
+    assert await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX) == "through"
     assert (await hf.get(job.id)).attempts == 1

@@ -21,6 +21,7 @@ import pytest
 from holdfast import Context, Holdfast, Job
 from holdfast.cli.main import holdfast
 from holdfast.domain.times import relative
+from tests.support.processes import PROGRAM_SECONDS_MAX
 from tests.support.terminal import Terminal
 
 COMMAND = [sys.executable, "-m", "holdfast.cli.main"]
@@ -69,7 +70,7 @@ def run(folder: Path) -> Run:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=PROGRAM_SECONDS_MAX,
         )
 
     return run_command
@@ -454,7 +455,7 @@ def test_help_comes_without_loading_what_it_does_not_need(folder: Path) -> None:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PROGRAM_SECONDS_MAX,
     )
     assert ran.returncode == 0
     loaded = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}

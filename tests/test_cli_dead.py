@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import Holdfast, Permanent, Retry
 from holdfast.seam import Seam
+from tests.support.processes import PROGRAM_SECONDS_MAX
 from tests.support.terminal import Terminal
 from tests.test_cli import (
     COMMAND,
@@ -161,7 +162,7 @@ def test_arguments_are_edited_in_the_editor(
         env=environment(HOLDFAST_DATABASE_URL=sqlite_url, EDITOR=script, VISUAL=script),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PROGRAM_SECONDS_MAX,
     )
     assert ran.returncode == code, ran.stderr
     assert told in ran.stdout + ran.stderr

@@ -105,10 +105,10 @@ async def test_a_commit_that_outlasts_the_timeout_is_told_as_the_success_that_it
     with Proxy(parts.port) as proxy:
         await execute(store_url, "CREATE TABLE public.payments (job text PRIMARY KEY)")
         async with Holdfast(proxy.url(parts.path[1:]), **QUICK) as hf, seen_events() as seen:
-
-            @hf.job(timeout_seconds=1.0)
+            # Long enough to come to the commit, whatever else the machine has to do.
+            @hf.job(timeout_seconds=3.0)
             async def pay(ctx: Context) -> None:
-                loop.call_later(1.0, told.set)  # just after the handler is told to stop
+                loop.call_later(3.0, told.set)  # just after the handler is told to stop
                 await pay_own(ctx, "")
 
             held = proxy.hold_at_commit(b"payments", before=False)
@@ -143,7 +143,7 @@ async def from_engine(url: str, driver: str) -> AsyncIterator[AsyncEngine]:
         poolclass=AsyncAdaptedQueuePool,
         pool_size=1,
         max_overflow=0,
-        pool_timeout=5,
+        pool_timeout=WAIT_SECONDS,
     )
     yield engine
     assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from rich.console import Console
 from holdfast_systems.demos.frame import open_stage
 from holdfast_systems.demos.processes import ProcessFailed
 from holdfast_systems.demos.show import show
-from tests.support.processes import Process, wait_until
+from tests.support.processes import PROGRAM_SECONDS_MAX, Process, wait_until
 
 NOBODY = "postgresql://somebody:secret@127.0.0.1:1/jobs"
 COMMAND = ["-m", "holdfast.cli.main", "demo"]
@@ -41,7 +41,7 @@ def demo(tmp_path: Path, scratch: Path) -> Demo:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=PROGRAM_SECONDS_MAX,
         )
 
     return run

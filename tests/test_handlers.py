@@ -27,7 +27,7 @@ from holdfast import (
 )
 from holdfast.domain.limits import SNOOZES_MAX
 from tests.support.processes import pause
-from tests.support.running import QUICK, execute, seen_events, signal, working
+from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events, signal, working
 
 LOSE = """UPDATE jobs SET state = 'canceled', fence = fence + 1, lease_owner = NULL,
     lease_expires_at = NULL, finished_at = created_at WHERE state = 'running'"""
@@ -401,7 +401,7 @@ async def test_a_thread_that_sees_its_timeout_and_returns_has_timed_out(
         seen.extend([ctx.cancelled, ctx.wait_cancelled(20), ctx.cancelled])
         return "half of it"
 
-    job = await run_one(local_hf, listens, timeout_seconds=0.05)
+    job = await run_one(local_hf, listens, timeout_seconds=0.5)
     assert seen == [False, True, True]
     assert (job.state, job.error_code, job.result) == (State.DEAD, "TIMEOUT", None)
 
@@ -466,9 +466,11 @@ async def test_a_handler_that_ignores_its_timeout_keeps_its_slot_until_it_ends(
         try:
             async with seen_events() as seen, working(hf, concurrency=2):
                 with pytest.raises(JobFailed, match=r"TIMEOUT: .* within 0\.05 s more"):
-                    await hf.result(job.id, timeout_seconds=10)
+                    await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
                 behind = await quick.enqueue()
-                waiting = asyncio.create_task(hf.result(behind.id, timeout_seconds=10))
+                waiting = asyncio.create_task(
+                    hf.result(behind.id, timeout_seconds=WAIT_SECONDS_MAX)
+                )
                 assert not (await asyncio.wait({waiting}, timeout=0.2))[0]
                 assert len(seen.named("start")) == 2
                 assert len(seen.named("hung")) == 1
@@ -522,11 +524,12 @@ async def test_a_completed_job_stays_succeeded_though_its_handler_hangs(local_ur
         await deaf.in_a_task()
 
     async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
-        job = await hf.job(timeout_seconds=0.05)(complete).enqueue()
+        # Long enough to complete, whatever else the machine has to do.
+        job = await hf.job(timeout_seconds=2)(complete).enqueue()
         try:
             async with seen_events() as seen, working(hf, concurrency=2):
                 await seen.first("hung")
-                assert await hf.result(job.id, timeout_seconds=10) == "done"
+                assert await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX) == "done"
                 deaf.go.set()
         finally:
             deaf.go.set()
@@ -556,7 +559,7 @@ async def test_progress_is_recorded_while_the_job_runs(hf: Holdfast, kind: str) 
         now = await hf.get(job.id)
         assert (now.state, now.progress) == (State.RUNNING, {"done": 3, "of": 10})
         go.set()
-        await hf.result(job.id, timeout_seconds=10)
+        await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
 
 
 async def test_progress_sync_on_the_event_loop_is_refused_instead_of_hanging(
@@ -607,7 +610,7 @@ async def test_progress_of_a_lost_lease_raises_and_nothing_is_written(
 
 async def test_the_keeper_finds_a_lost_lease_and_the_handler_is_stopped(store_url: str) -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
-    async with Holdfast(store_url, **QUICK, lease_seconds=0.6) as hf:
+    async with Holdfast(store_url, **QUICK, renew_seconds=0.2) as hf:
 
         @hf.job
         async def forever() -> None:
@@ -737,13 +740,13 @@ async def test_what_follows_a_completed_block_is_not_cancelled_for_its_lost_leas
         async with ctx.completing():
             ctx.set_result("done")
         # Longer than a renewal, which then no longer finds the lease.
-        await asyncio.wait_for(asyncio.shield(loop_turns(renewed)), 5)
+        await asyncio.wait_for(asyncio.shield(loop_turns(renewed)), WAIT_SECONDS_MAX)
 
     async def loop_turns(event: asyncio.Event) -> None:
         asyncio.get_running_loop().call_later(1.0, event.set)
         await event.wait()
 
-    async with Holdfast(local_url, **{**QUICK, "lease_seconds": 0.9}) as hf:
+    async with Holdfast(local_url, **{**QUICK, "renew_seconds": 0.3}) as hf:
         job = await hf.job(complete).enqueue()
         report = await hf.run_worker(until_empty=True)
         ended = await hf.get(job.id)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.observability import logs
+from tests.support.processes import PROGRAM_SECONDS_MAX
 
 SECRET = "s3cr3t"
 
@@ -43,7 +44,7 @@ def run_script(script: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", "import logging\n" + textwrap.dedent(script)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PROGRAM_SECONDS_MAX,
         check=True,
     )
 

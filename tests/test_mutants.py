@@ -21,7 +21,7 @@ from tests.support.postgres import Databases
 
 ROOT = Path(__file__).parent.parent
 ENGINE = Path(holdfast.__file__).parent
-RUN_SECONDS_MAX = 50
+RUN_SECONDS_MAX = 200
 PLUGINS = (
     "pytest_asyncio.plugin",
     "pytest_timeout",

@@ -130,19 +130,45 @@ async def test_a_few_slow_claims_do_not_hide_a_job_that_becomes_due(
     assert [each.id for each in await claim(store, 1)] == [due.id]
 
 
-async def test_claims_that_keep_being_slow_look_at_all_lanes_only_now_and_then(
+async def test_claims_that_keep_being_slow_look_in_front_only_now_and_then(
     timed: tuple[PostgresStore, HandSeam],
 ) -> None:
     store, seam = timed
+    await store.enqueue([job() for _ in range(SLOW_CLAIMS_BEFORE_REMEMBERING)])
     seam.step_seconds = 2 * SLOW_CLAIM_SECONDS
     for _ in range(SLOW_CLAIMS_BEFORE_REMEMBERING):
-        assert await claim(store, 1) == []
+        assert len(await claim(store, 1)) == 1
     seam.step_seconds = 0.0
-    due = job()
-    await store.enqueue([due])
+    earlier = job(run_at=datetime(2020, 1, 1, tzinfo=UTC))
+    await store.enqueue([earlier])
     assert await claim(store, 1) == []
     seam.seconds += 1.0 + SWEEP_SHARE * 2 * SLOW_CLAIM_SECONDS
-    assert [each.id for each in await claim(store, 1)] == [due.id]
+    assert [each.id for each in await claim(store, 1)] == [earlier.id]
+
+
+class Busy(Seam):
+    """A machine on which everything takes a third of a second, by its own clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seconds = 0.0
+
+    def monotonic(self) -> float:
+        self._seconds += 1 / 3
+        return self._seconds
+
+
+async def test_a_busy_machine_keeps_no_claim_from_finding_what_has_just_come(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    """Nobody would look again before the next poll: it is the answer to a wake-up."""
+    busy = PostgresStore(postgres_url, Busy())
+    for _ in range(5):
+        assert await claim(busy, 10) == []
+        jobs = [job(), job()]
+        await store.enqueue(jobs)
+        assert [each.id for each in await claim(busy, 10)] == [each.id for each in jobs]
+    await busy.close()
 
 
 async def test_queues_of_equal_priority_take_turns(store: PostgresStore) -> None:

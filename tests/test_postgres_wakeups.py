@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from random import Random
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -16,11 +17,11 @@ import pytest
 from holdfast.domain.job import NewJob
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
-from holdfast.wakeups.postgres import PostgresListener, parse, start_listening
+from holdfast.wakeups.postgres import Connect, PostgresListener, parse, start_listening
 from holdfast.wakeups.protocol import Wakeup
 from tests.support.postgres import Databases, Server
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class Ear:
@@ -108,12 +109,13 @@ async def road(postgres_url: str) -> AsyncIterator[Road]:
 
 
 async def listen_by(
-    url: str, notify_url: str, heard: Ear, check_seconds: float = 10.0
+    url: str,
+    notify_url: str,
+    heard: Ear,
+    check_seconds: float = 10.0,
+    connect: Connect | None = None,
 ) -> PostgresListener | None:
     """Listen to one address and prove it from another."""
-
-    async def connect() -> asyncpg.Connection:
-        return await asyncpg.connect(url)
 
     async def notify(payload: str) -> None:
         connection = await asyncpg.connect(notify_url)
@@ -122,7 +124,7 @@ async def listen_by(
 
     return await start_listening(
         heard,
-        connect=connect,
+        connect=connect or partial(asyncpg.connect, url),
         notify=notify,
         random=Random(1),
         address="the server",
@@ -186,13 +188,37 @@ async def test_a_listener_whose_connection_was_ended_listens_again_and_looks_eve
     assert [getattr(record.msg, "name", "") for record in caplog.records].count("listen_lost") == 1
 
 
+async def test_a_listener_whose_connection_is_ended_while_it_begins_listens_again(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    """A worker that boots at that moment goes on, and hears of new jobs."""
+    administrator = await asyncpg.connect(postgres_url)
+    connections: list[asyncpg.Connection] = []
+
+    async def connect() -> asyncpg.Connection:
+        made = await asyncpg.connect(postgres_url)
+        if not connections:
+            await administrator.execute("SELECT pg_terminate_backend($1)", made.get_server_pid())
+        connections.append(made)
+        return made
+
+    ear = Ear()
+    listener = await listen_by(postgres_url, postgres_url, ear, connect=connect)
+    assert listener is not None
+    await ear.until(Wakeup())
+    await store.enqueue([job("after")])
+    await ear.until(Wakeup(queue="after"))
+    await listener.close()
+    await administrator.close()
+
+
 async def test_a_listener_notices_a_connection_that_is_silently_gone(
     store: PostgresStore, postgres_url: str, road: Road
 ) -> None:
     ear = Ear()
     database = urlsplit(postgres_url).path
     url = f"postgresql://postgres@127.0.0.1:{road.port}{database}"
-    listener = await listen_by(url, postgres_url, ear, check_seconds=0.2)
+    listener = await listen_by(url, postgres_url, ear, check_seconds=1)
     assert listener is not None
     road.swallow_all()
     await ear.until(Wakeup())
@@ -205,7 +231,9 @@ async def test_where_notifications_do_not_arrive_there_is_no_listener_but_a_warn
     postgres_url: str,
     postgres_databases: Callable[[str], Databases],
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("holdfast.wakeups.postgres.SELF_TEST_SECONDS_MAX", 0.5)
     # What is notified in another database never arrives, as behind a pooler in transaction mode.
     elsewhere = urlsplit(postgres_url)._replace(path="/postgres").geturl()
     with caplog.at_level(logging.WARNING, logger="holdfast"):

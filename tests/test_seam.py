@@ -11,6 +11,7 @@ from concurrent.futures import Future
 import pytest
 
 from holdfast.seam import Seam
+from tests.support.processes import PROGRAM_SECONDS_MAX
 
 
 def test_a_lane_works_off_everything_in_order_on_one_thread_before_it_closes() -> None:
@@ -122,7 +123,7 @@ pool.submit(lambda: (started.set(), threading.Event().wait()))
 started.wait(10)
 pool.close()
 """
-    subprocess.run([sys.executable, "-c", script], timeout=20, check=True)
+    subprocess.run([sys.executable, "-c", script], timeout=PROGRAM_SECONDS_MAX, check=True)
 
 
 def test_each_boot_has_an_identity_of_its_own() -> None:

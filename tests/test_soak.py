@@ -14,7 +14,7 @@ from tests.support.postgres import system_binaries
 from tests.support.services import missing
 
 ROOT = Path(__file__).parent.parent
-SECONDS_MAX = 50
+SECONDS_MAX = 200
 
 
 def run(module: str, *arguments: str) -> str:

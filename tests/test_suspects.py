@@ -169,7 +169,7 @@ async def test_a_worker_in_which_a_hung_handler_keeps_suspects_from_running_ends
         worker = asyncio.create_task(jobs.hf.run_worker(concurrency=3))
         await seen.first("hung")
         other = await jobs.quick.enqueue()
-        await jobs.hf.result(other.id, timeout_seconds=10)
+        await jobs.hf.result(other.id, timeout_seconds=WAIT_SECONDS_MAX)
         assert not worker.done()
         await jobs.hf.retry(suspect.id)
         with pytest.raises(WorkerHung, match="can't run beside 1 handlers that don't stop"):
@@ -232,7 +232,7 @@ class Claiming:
 
 
 async def test_a_suspect_runs_when_what_hung_has_ended_within_the_grace(local_url: str) -> None:
-    async with Hanging(local_url, timeout_grace_seconds=60) as jobs:
+    async with Hanging(local_url, timeout_grace_seconds=3600) as jobs:
         suspect = await jobs.quick.enqueue()
         await make_suspects(jobs.hf, [suspect])
         async with Claiming(jobs) as claiming:
@@ -271,7 +271,7 @@ async def test_suspects_run_in_processes_of_their_own_beside_the_others(stage: S
 async def test_a_worker_that_is_told_to_stop_stops_its_suspects_too(stage: Stage) -> None:
     suspect = await stage.jobs.gated.enqueue("never")
     await make_suspects(stage.hf, [suspect])
-    worker = stage.worker(grace_seconds=60)
+    worker = stage.worker(grace_seconds=3600)
     await stage.noted("start", suspect.id)
     worker.signal(signal.SIGTERM)
     await wait_until(lambda: len(worker.events("shutdown")) == 2, "told to both")

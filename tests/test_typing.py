@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.processes import PROGRAM_SECONDS_MAX
+
 ROOT = Path(__file__).parent.parent
 
 SAMPLE = """
@@ -64,7 +66,7 @@ def test_wrong_arguments_are_errors_and_right_ones_are_not(tmp_path: Path) -> No
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=PROGRAM_SECONDS_MAX,
         check=False,
     )
     told = {int(line) for line in re.findall(r"sample\.py:(\d+): error:", checked.stdout)}

@@ -32,7 +32,7 @@ from tests.promises.stage import both_stores
 from tests.support.command import command
 from tests.support.crashing import make_suspects
 from tests.support.processes import wait_until
-from tests.support.running import QUICK, signal, working
+from tests.support.running import QUICK, WAIT_SECONDS_MAX, signal, working
 
 pytestmark = both_stores
 
@@ -198,7 +198,7 @@ async def test_workers_that_do_not_know_the_name(hf: Holdfast, store_url: str) -
 
 
 async def test_all_slots_taken_and_jobs_ahead(store_url: str) -> None:
-    async with Holdfast(store_url, **QUICK, lease_seconds=1.5) as hf:
+    async with Holdfast(store_url, **QUICK, renew_seconds=0.3) as hf:
         hold = Hold(hf)
         await hf.enqueue_many([hold.job.call() for _ in range(2)])
         async with serving(hf, concurrency=2):
@@ -217,11 +217,11 @@ async def test_all_slots_taken_and_jobs_ahead(store_url: str) -> None:
             assert (last.facts["ahead"], last.facts["slots"], last.facts["running"]) == (2, 2, 2)
             hold.gate.set()
             for job in jobs:
-                await hf.result(job.id, timeout_seconds=20)
+                await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
 
 
 async def test_a_queue_that_has_reached_its_limit(store_url: str) -> None:
-    async with Holdfast(store_url, **QUICK, lease_seconds=1.5) as hf:
+    async with Holdfast(store_url, **QUICK, renew_seconds=0.3) as hf:
         hold = Hold(hf)
         jobs = [await hold.job.options(queue="images").enqueue() for _ in range(2)]
         async with serving(hf, concurrency=10, queues="images:1"):
@@ -230,7 +230,7 @@ async def test_a_queue_that_has_reached_its_limit(store_url: str) -> None:
                 why.sentence
             )
             hold.gate.set()
-            await hf.result(jobs[1].id, timeout_seconds=20)
+            await hf.result(jobs[1].id, timeout_seconds=WAIT_SECONDS_MAX)
 
 
 async def test_jobs_ahead_though_slots_are_free(hf: Holdfast, hold: Hold) -> None:
@@ -403,7 +403,7 @@ async def test_leased(hf: Holdfast, hold: Hold) -> None:
         assert re.search(r"\(in \d+ s\): attempt 1 of 5, since ", why.sentence)
         assert why.facts["worker"] == seen.id
         hold.gate.set()
-        await hf.result(job.id, timeout_seconds=20)
+        await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
 
 
 async def test_a_lease_that_ran_out(hf: Holdfast, hold: Hold) -> None:

@@ -31,14 +31,7 @@ from holdfast import (
 from holdfast.observability.logs import Event
 from holdfast.seam import Seam
 from holdfast.testing.simulation import Simulation
-from tests.support.running import (
-    QUICK,
-    WAIT_SECONDS_MAX,
-    execute,
-    seen_events,
-    signal,
-    working,
-)
+from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events, signal, working
 
 
 class Gate:
@@ -86,7 +79,7 @@ async def test_never_more_handlers_run_at_once_than_the_concurrency(hf: Holdfast
         assert await running(hf) == 3
         gate.open(12)
         for job in jobs:
-            await hf.result(job.id, timeout_seconds=10)
+            await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
     assert gate.most["all"] == 3
 
 
@@ -106,7 +99,7 @@ async def test_a_queue_runs_no_more_than_its_own_limit(hf: Holdfast, queues: Any
         gate.wanted = None
         gate.open(10)
         for job in (await hf.page()).jobs:
-            await hf.result(job.id, timeout_seconds=10)
+            await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
     assert gate.most == {"wide": 5, "narrow": 2}
 
 
@@ -182,20 +175,21 @@ async def test_a_delayed_job_starts_when_it_is_due(hf: Holdfast) -> None:
     assert ended.started_at >= ended.run_at >= ended.created_at + timedelta(seconds=0.3)
 
 
-async def test_an_expired_job_is_canceled_and_never_starts(hf: Holdfast) -> None:
+async def test_an_expired_job_is_canceled_and_never_starts(store_url: str) -> None:
     started: list[str] = []
+    async with Holdfast(store_url, **QUICK, reclaim_seconds=3600) as hf:
 
-    @hf.job
-    async def note(text: str) -> None:
-        started.append(text)
+        @hf.job
+        async def note(text: str) -> None:
+            started.append(text)
 
-    async with working(hf):
-        await hf.result((await note.enqueue("in time")).id, timeout_seconds=10)
-        # The sweep at the worker's start is over: it is the claim that finds this one.
-        job = await note.options(expires_in_seconds=0).enqueue("late")
-        with pytest.raises(JobFailed, match="EXPIRED"):
-            await hf.result(job.id, timeout_seconds=3)
-    ended = await hf.get(job.id)
+        async with working(hf):
+            await hf.result((await note.enqueue("in time")).id, timeout_seconds=WAIT_SECONDS_MAX)
+            # The sweep at the worker's start is over: it is the claim that finds this one.
+            job = await note.options(expires_in_seconds=0).enqueue("late")
+            with pytest.raises(JobFailed, match="EXPIRED"):
+                await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
+        ended = await hf.get(job.id)
     assert (ended.state, ended.attempts, started) == (State.CANCELED, 0, ["in time"])
 
 
@@ -206,7 +200,7 @@ async def test_a_job_that_expired_while_it_waited_is_canceled_by_the_sweep(hf: H
     job = await nothing.options(delay_seconds=3600, expires_in_seconds=0).enqueue()
     async with working(hf):
         with pytest.raises(JobFailed, match="EXPIRED"):
-            await hf.result(job.id, timeout_seconds=10)
+            await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
 
 
 async def test_jobs_of_unknown_names_are_left_alone_and_told_once(
@@ -224,7 +218,7 @@ async def test_jobs_of_unknown_names_are_left_alone_and_told_once(
     async with seen_events() as seen, working(hf):
         told = await seen.first("unknown_name")
         assert told.fields["name"] == "elsewhere"
-        await hf.result((await known.enqueue()).id, timeout_seconds=10)
+        await hf.result((await known.enqueue()).id, timeout_seconds=WAIT_SECONDS_MAX)
     assert len(seen.named("unknown_name")) == 1
     for job in jobs:
         left = await hf.get(job.id)
@@ -367,7 +361,7 @@ async def test_cancelling_a_worker_lets_its_jobs_finish_and_claims_no_more(local
 
 async def test_the_second_cancel_hurries_and_the_job_gets_its_attempt_back(store_url: str) -> None:
     gate = Gate()
-    async with Holdfast(store_url, **(QUICK | {"grace_seconds": 30})) as hf:
+    async with Holdfast(store_url, **(QUICK | {"grace_seconds": 3600})) as hf:
 
         @hf.job
         async def pass_gate() -> None:
@@ -380,7 +374,7 @@ async def test_the_second_cancel_hurries_and_the_job_gets_its_attempt_back(store
         done, _ = await asyncio.wait({worker}, timeout=0.05)
         assert not done
         worker.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
             with suppress(asyncio.CancelledError):
                 await worker
         released = await hf.get(job.id)
@@ -392,21 +386,24 @@ async def test_the_second_cancel_hurries_and_the_job_gets_its_attempt_back(store
         assert (await hf.get(job.id)).state is State.SUCCEEDED
 
 
-async def test_a_worker_without_a_free_slot_waits_its_grace_time_once(tmp_path: Path) -> None:
-    gate = Gate()
-    settings = QUICK | {"grace_seconds": 0.2}
-    async with Holdfast(f"sqlite:///{tmp_path / 'jobs.db'}", **settings) as hf:
+def test_a_worker_without_a_free_slot_waits_its_grace_time_once(local_url: str) -> None:
+    async def stop(simulation: Simulation) -> float:
+        """Answer how long it took, in virtual time."""
+        gate = Gate()
+        hf = Holdfast(local_url, seam=simulation.seam("worker"), grace_seconds=7)
 
         @hf.job
         async def pass_gate() -> None:
             await gate.passing()
 
         await hf.enqueue_many([pass_gate.call(), pass_gate.call()])
-        loop = asyncio.get_running_loop()
         async with working(hf, concurrency=1):
             await gate.fill(1)
-            told_at = loop.time()
-        assert 0.2 <= loop.time() - told_at < 1.0
+            told_at = simulation.loop.time()
+        return simulation.loop.time() - told_at
+
+    with Simulation(seed=1) as simulation:
+        assert 7 <= simulation.run(stop(simulation)) < 8
 
 
 async def test_a_signal_stops_the_worker_and_is_given_back_afterwards(local_hf: Holdfast) -> None:
@@ -439,10 +436,10 @@ async def test_the_signals_of_a_web_server_are_left_alone(local_hf: Holdfast) ->
     loop.add_signal_handler(signals.SIGTERM, heard.set)
     try:
         async with working(local_hf):
-            await local_hf.result((await nothing.enqueue()).id, timeout_seconds=10)
+            await local_hf.result((await nothing.enqueue()).id, timeout_seconds=WAIT_SECONDS_MAX)
             os.kill(os.getpid(), signals.SIGTERM)
             await signal(heard)
-            await local_hf.result((await nothing.enqueue()).id, timeout_seconds=10)
+            await local_hf.result((await nothing.enqueue()).id, timeout_seconds=WAIT_SECONDS_MAX)
     finally:
         loop.remove_signal_handler(signals.SIGTERM)
 
@@ -691,7 +688,7 @@ async def test_a_job_of_which_the_database_refuses_every_end_is_let_go(
         job = await cursed.enqueue()
         refused = await seen.first("settle_refused")
         assert refused.fields["job_id"] == job.id
-        await hf.result((await fine.enqueue()).id, timeout_seconds=10)
+        await hf.result((await fine.enqueue()).id, timeout_seconds=WAIT_SECONDS_MAX)
 
 
 class Outage(Seam):
@@ -710,7 +707,7 @@ class Outage(Seam):
 async def test_a_worker_goes_on_after_its_sqlite_file_could_not_be_used(tmp_path: Path) -> None:
     outage = Outage()
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
-    settings = QUICK | {"reclaim_seconds": 0.05, "lease_seconds": 0.9}
+    settings = QUICK | {"reclaim_seconds": 0.05, "renew_seconds": 0.3}
     hf = Holdfast(url, seam=outage, **settings)
     gate = Gate()
 
@@ -729,9 +726,11 @@ async def test_a_worker_goes_on_after_its_sqlite_file_could_not_be_used(tmp_path
         await seen.first("settle_failed")
         assert not worker.done()
         outage.is_on = False
-        assert await client.result(held.id, timeout_seconds=10) == "settled afterwards"
+        assert (
+            await client.result(held.id, timeout_seconds=WAIT_SECONDS_MAX) == "settled afterwards"
+        )
         next_job = await pass_gate.enqueue()
-        await client.result(next_job.id, timeout_seconds=10)
+        await client.result(next_job.id, timeout_seconds=WAIT_SECONDS_MAX)
 
 
 async def test_a_worker_goes_on_after_its_postgres_connections_were_cut(
@@ -756,9 +755,9 @@ async def test_a_worker_goes_on_after_its_postgres_connections_were_cut(
             )
         await server.close()
         gate.open(2)
-        await _patiently(lambda: hf.result(held.id, timeout_seconds=10))
+        await _patiently(lambda: hf.result(held.id, timeout_seconds=WAIT_SECONDS_MAX))
         next_job = await _patiently(pass_gate.enqueue)
-        await hf.result(next_job.id, timeout_seconds=10)
+        await hf.result(next_job.id, timeout_seconds=WAIT_SECONDS_MAX)
         assert not worker.done()
 
 
@@ -823,7 +822,7 @@ async def test_a_database_that_lost_its_schema_ends_the_worker_with_that_error(
 
     async with hf:
         worker = asyncio.create_task(hf.run_worker())
-        await hf.result((await nothing.enqueue()).id, timeout_seconds=10)
+        await hf.result((await nothing.enqueue()).id, timeout_seconds=WAIT_SECONDS_MAX)
         await execute(postgres_url, "DROP SCHEMA holdfast CASCADE")
         with pytest.raises(SchemaMismatch, match="holdfast migrate"):
             await worker

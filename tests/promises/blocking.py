@@ -16,9 +16,7 @@ class NoWayOut(Retry):
 class Blocking:
     def __init__(self, hf: Holdfast) -> None:
         self.wait = hf.job(name="wait", retry=SOON)(gated)
-        self.wait_briefly = hf.job(
-            name="wait_briefly", retry=SOON, timeout_seconds=TIMEOUT_SECONDS
-        )(gated)
+        self.wait_briefly = hf.job(name="wait_briefly", retry=SOON, timeout_seconds=1.0)(gated)
         self.block = hf.job(name="block_briefly", timeout_seconds=TIMEOUT_SECONDS)(block_for_ever)
         self.block_without_timeout = hf.job(name="block_without_timeout")(block_for_ever)
         self.block_without_a_way_out = hf.job(

@@ -10,7 +10,7 @@ from holdfast import Context, Holdfast
 from tests.promises.handlers import POISONS, SOON, is_open, note
 from tests.support.processes import LOOK_SECONDS, pause
 
-TIMEOUT_SECONDS = 0.3
+TIMEOUT_SECONDS = 1.0
 SECOND = "second"
 
 left_behind: list[threading.Event] = []

@@ -16,7 +16,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from holdfast import Holdfast, Job
+from holdfast import Holdfast, Job, State
 from tests.promises.handlers import FOLDER, Jobs
 from tests.support.processes import WAIT_SECONDS, Process, wait_until
 
@@ -28,9 +28,11 @@ every_way = pytest.mark.parametrize(
     ["sqlite", "pg15", pytest.param("bouncer", marks=pytest.mark.slow)],
     indirect=True,
 )
-# Short, but long enough for a busy machine; a worker renews at a third of it.
-LEASE_SECONDS = 1.5
+# No lease runs out by itself, however busy the machine is: see `let_run_out`.
+LEASE_SECONDS = 120.0
+RENEW_SECONDS = 0.5
 RECLAIM_SECONDS = 0.3
+LEASE = {"lease_seconds": LEASE_SECONDS, "renew_seconds": RENEW_SECONDS}
 Entry = dict[str, Any]
 
 
@@ -39,7 +41,7 @@ class Stage:
         self.url = url
         self.folder = folder
         self.is_sqlite = url.startswith("sqlite")
-        self.hf = Holdfast(url, lease_seconds=LEASE_SECONDS, reclaim_seconds=RECLAIM_SECONDS)
+        self.hf = Holdfast(url)
         self.jobs = Jobs(self.hf)
         self.processes: list[Process] = []
         self._entries: list[Entry] = []
@@ -53,8 +55,9 @@ class Stage:
         environment: Mapping[str, str] | None = None,
         **settings: float,
     ) -> Process:
-        """Start `holdfast worker`."""
-        chosen = {"lease_seconds": LEASE_SECONDS, "reclaim_seconds": RECLAIM_SECONDS} | settings
+        """Start `holdfast worker`. A lease that is given is renewed every third of its length."""
+        lease = {} if "lease_seconds" in settings else LEASE
+        chosen = {**lease, "reclaim_seconds": RECLAIM_SECONDS, **settings}
         variables = {f"HOLDFAST_{name.upper()}": str(value) for name, value in chosen.items()}
         command = ["-m", "holdfast.cli.main", "worker", f"tests.promises.{app}"]
         options = ["--log-format=json", "--log-level=debug", f"--concurrency={concurrency}"]
@@ -125,6 +128,23 @@ class Stage:
 
     async def _has_ended(self, job_id: UUID) -> bool:
         return (await self.hf.get(job_id)).state.ended
+
+    async def let_run_out(self, *jobs: Job) -> None:
+        """Let what workers that are gone hold run out, and wait until others took it back."""
+        held = [await self.hf.get(job.id) for job in jobs]
+        await wait_until(partial(self._are_taken_back, held), lambda: f"taken back: {self.logs()}")
+
+    async def _are_taken_back(self, held: list[Job]) -> bool:
+        found = [await self.hf.get(job.id) for job in held]
+        left = [now for now, job in zip(found, held, strict=True) if now.fence == job.fence]
+        for job in left:
+            # The last renewal of a worker that was killed may come after its death.
+            if job.lease_expires_at is not None and job.lease_expires_at > job.run_at:
+                await self.fetch(
+                    "UPDATE jobs SET lease_expires_at = run_at"
+                    f" WHERE id = '{job.id}' AND fence = {job.fence}"
+                )
+        return all(job.state is not State.RUNNING for job in left)
 
     def logs(self) -> str:
         return "\n".join(f"{each.name}: {each.text[-2000:]}" for each in self.processes)

@@ -22,7 +22,7 @@ from tests.support.processes import wait_until
 async def test_two_workers_run_each_of_500_jobs_exactly_once(stage: Stage) -> None:
     calls = [stage.jobs.gated.call("go") for _ in range(500)]
     jobs = await stage.hf.enqueue_many(calls)
-    workers = [stage.worker("--until-empty", concurrency=20, lease_seconds=5) for _ in range(2)]
+    workers = [stage.worker("--until-empty", concurrency=20) for _ in range(2)]
     both = {worker.pid for worker in workers}
     await wait_until(lambda: {entry["pid"] for entry in stage.ledger("start")} == both, "both run")
     stage.open_gate("go")
@@ -68,6 +68,7 @@ async def test_no_retry_snooze_release_crash_cancel_or_requeue_resets_a_fence(
     await stage.noted("start", crashed.id)
     first.kill()
     second = stage.worker(grace_seconds=0.1)
+    await stage.let_run_out(crashed)
     await stage.noted("start", crashed.id, times=2)
     second.signal(signal.SIGTERM)
     await second.ended()

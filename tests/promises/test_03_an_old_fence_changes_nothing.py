@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import time
 from contextlib import closing
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
@@ -47,6 +47,7 @@ async def become_ghost(stage: Stage, *jobs: Job) -> tuple[Process, Process]:
         await stage.noted("start", job.id)
     await freeze(stage, ghost)
     heir = stage.worker()
+    await stage.let_run_out(*jobs)
     for job in jobs:
         await stage.noted("start", job.id, times=2)
     return ghost, heir
@@ -149,10 +150,12 @@ async def test_renew_progress_and_settle_with_an_old_fence_change_nothing(stage:
 async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_job(
     stage: Stage,
 ) -> None:
-    job = await stage.jobs.block.enqueue(2.4)
-    blocked = stage.worker(lease_seconds=0.8)
+    job = await stage.jobs.gated_and_blocking.enqueue("gate")
+    blocked = stage.worker(lease_seconds=2, renew_seconds=0.2)
     await stage.noted("start", job.id)
-    other = stage.worker(lease_seconds=0.8)
+    other = stage.worker()
+    await wait_until(partial(held_for, stage, job, timedelta(seconds=3 * 2)), "held so long")
+    stage.open_gate("gate")
     (ended,) = await stage.ended(job)
     assert (ended.state, ended.attempts, ended.fence) == (State.SUCCEEDED, 1, 2)
     assert [entry["pid"] for entry in stage.ledger("start")] == [blocked.pid]
@@ -163,14 +166,14 @@ async def test_a_handler_that_blocks_the_loop_for_three_leases_keeps_its_job(
 async def test_a_database_that_was_busy_longer_than_a_lease_loses_none(stage: Stage) -> None:
     """Nobody could renew: that is no sign that the worker is dead."""
     job = await stage.jobs.gated.enqueue("gate")
-    worker = stage.worker(lease_seconds=1)
+    worker = stage.worker(lease_seconds=2)
     await stage.noted("start", job.id)
-    other = stage.worker(lease_seconds=1, reclaim_seconds=0.01)
+    other = stage.worker(lease_seconds=2, reclaim_seconds=0.01)
     await other.logs("boot")
     path = stage.url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as locking:
         locking.execute("BEGIN IMMEDIATE")
-        ran_out = time.time() + 2
+        ran_out = time.time() + 3
         await wait_until(lambda: time.time() > ran_out, "ran out")
         locking.execute("COMMIT")
     found = await stage.hf.get(job.id)
@@ -179,6 +182,14 @@ async def test_a_database_that_was_busy_longer_than_a_lease_loses_none(stage: St
     (ended,) = await stage.ended(job)
     assert (ended.state, ended.attempts, ended.fence) == (State.SUCCEEDED, 1, 2)
     assert not [event for each in (worker, other) for event in each.events("reclaim")]
+
+
+async def held_for(stage: Stage, job: Job, time: timedelta) -> bool:
+    """Has its lease lasted so long, or did it end?"""
+    found = await stage.hf.get(job.id)
+    if found.lease_expires_at is None or found.started_at is None:
+        return True
+    return found.lease_expires_at - found.started_at > time
 
 
 async def renewed(stage: Stage, job: Job, before: datetime | None) -> bool:

@@ -57,6 +57,8 @@ async def test_a_kill_before_or_after_the_commit_pays_once(
         for _ in jobs:
             await stage.worker(app=APP, concurrency=1).ended()
     stage.worker(app=APP)
+    if dies == "before":
+        await stage.let_run_out(*jobs)
     for ended in await stage.ended(*jobs):
         assert (ended.name, ended.state) == (ended.name, State.SUCCEEDED)
         assert ended.result == {"attempt": attempt}
@@ -93,6 +95,7 @@ async def test_a_ghost_pays_nothing(paying_stage: Stage) -> None:
     await stage.noted("start", job.id)
     await freeze(stage, ghost)
     stage.worker(app=APP)
+    await stage.let_run_out(job)
     await stage.noted("start", job.id, times=2)
     stage.open_gate("gate.1")
     ghost.signal(signal.SIGCONT)

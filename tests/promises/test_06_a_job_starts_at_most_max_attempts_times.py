@@ -15,7 +15,9 @@ async def test_a_job_that_kills_its_worker_ends_dead_after_max_attempts(stage: S
     workers: list[Process] = []
     while not (await stage.hf.get(job.id)).state.ended:
         assert len(workers) < 4, "a job without an end"
-        workers.append(stage.worker("--until-empty", concurrency=1, lease_seconds=0.6))
+        workers.append(stage.worker("--until-empty", concurrency=1))
+        if len(workers) > 1:
+            await stage.let_run_out(job)
         await workers[-1].ended()
     ended = await stage.hf.get(job.id)
     assert [worker.code for worker in workers] == [-9, -9, 0]
@@ -28,9 +30,10 @@ async def test_a_job_that_kills_its_worker_ends_dead_after_max_attempts(stage: S
 async def test_a_worker_outlives_a_job_that_kills_every_process(stage: Stage) -> None:
     """The last attempt runs alone in a process of its own, and only that one dies."""
     job = await stage.jobs.crash.options(max_attempts=2).enqueue()
-    killed = stage.worker("--until-empty", lease_seconds=0.6)
+    killed = stage.worker("--until-empty")
     assert await killed.ended() == -9
-    heir = stage.worker("--until-empty", lease_seconds=0.6)
+    heir = stage.worker("--until-empty")
+    await stage.let_run_out(job)
     assert await heir.ended() == 0
     ended = await stage.hf.get(job.id)
     assert (ended.state, ended.attempts, ended.crashes) == (State.DEAD, 2, 2)

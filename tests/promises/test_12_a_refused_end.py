@@ -32,6 +32,7 @@ UPDATE jobs
 SET state = 'succeeded', fence = fence + 1, finished_at = started_at, lease_owner = NULL,
     lease_expires_at = NULL
 """
+RUN_OUT = "UPDATE jobs SET lease_expires_at = run_at WHERE lease_owner = 'dead'"
 NEIGHBOURS = 9
 
 
@@ -98,6 +99,7 @@ async def test_a_job_that_the_database_lets_not_end_keeps_no_other_from_ending(
             await seen.first("settle_refused")
             await seen.first("reclaim_refused")
             assert not done.is_set()
+            await execute(store_url, RUN_OUT)
             await wait_until(done.is_set, "taken back")
         assert (await hf.get(bad.id)).state is State.RUNNING
 
@@ -135,6 +137,6 @@ async def leave_leased(hf: Holdfast, url: str, job_id: UUID) -> None:
     store = make_store(url, Seam(), hf.settings)
     await store.open()
     try:
-        await store.claim_by_id(job_id, "dead", 2.0)
+        await store.claim_by_id(job_id, "dead", 3600)
     finally:
         await store.close()

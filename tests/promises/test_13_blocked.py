@@ -38,9 +38,7 @@ def blocking(stage: Stage) -> Blocking:
 
 def start_worker(stage: Stage) -> Process:
     """It ends long before a lease runs out."""
-    return stage.worker(
-        app="blocking:hf", lease_seconds=30, renew_seconds=0.3, timeout_grace_seconds=0.2
-    )
+    return stage.worker(app="blocking:hf", renew_seconds=0.3, timeout_grace_seconds=0.2)
 
 
 @asynccontextmanager
@@ -83,7 +81,7 @@ async def test_a_blocked_process_settles_its_jobs_and_ends(stage: Stage) -> None
         await stage.jobs.gated.enqueue("never"),
         await stage.jobs.gated_in_thread.enqueue("never"),
     ]
-    worker = stage.worker(lease_seconds=30, renew_seconds=0.3, timeout_grace_seconds=0.2)
+    worker = stage.worker(renew_seconds=0.3, timeout_grace_seconds=0.2)
     await stage.noted("start", times=2)
     job = await stage.jobs.block_for_ever.options(max_attempts=1).enqueue()
     assert await worker.ended() == BLOCKED_CODE
@@ -198,7 +196,7 @@ async def test_a_blocked_process_is_replaced_and_the_others_jobs_are_done(stage:
 async def test_a_worker_without_a_slot_that_is_not_hung_ends_with_an_error(stage: Stage) -> None:
     jobs = [await stage.jobs.hang_for_ever.options(max_attempts=1).enqueue() for _ in range(2)]
     behind = await stage.jobs.quick.enqueue(1)
-    worker = stage.worker(concurrency=2, lease_seconds=30, timeout_grace_seconds=0.2)
+    worker = stage.worker(concurrency=2, timeout_grace_seconds=0.2)
     assert await worker.ended() == 1
     assert "all 2 slots are taken by handlers that don't stop" in worker.text
     assert len(worker.events("hung")) == 2

@@ -20,6 +20,8 @@ from tests.support.processes import Process, wait_until
 from tests.support.proxy import Proxy
 
 RESTARTS = 3
+# A job whose claim was committed while the answer was lost waits for it.
+LEASE_SECONDS = 5.0
 
 
 @asynccontextmanager
@@ -43,7 +45,7 @@ async def test_crashes_of_postgresql_under_load_lose_nothing_and_finish_nothing_
     own_postgres: Server, tmp_path: Path
 ) -> None:
     async with staged(own_postgres.url("postgres"), tmp_path) as stage:
-        worker = stage.worker(concurrency=50)
+        worker = stage.worker(concurrency=50, lease_seconds=LEASE_SECONDS)
         clients = [stage.client("enqueue_through_failures") for _ in range(2)]
         for _ in range(RESTARTS):
             await more_happens(stage, clients)
@@ -106,7 +108,11 @@ async def test_a_promoted_synchronous_standby_has_all_that_was_acknowledged(
     url = f"postgresql://postgres@{hosts}/postgres?target_session_attrs=primary"
     with Proxy(own_postgres.port) as proxy:
         async with staged(proxy.url("postgres"), tmp_path) as stage:
-            worker = stage.worker(concurrency=50, environment={"HOLDFAST_DATABASE_URL": url})
+            worker = stage.worker(
+                concurrency=50,
+                environment={"HOLDFAST_DATABASE_URL": url},
+                lease_seconds=LEASE_SECONDS,
+            )
             clients = [stage.client("enqueue_through_failures") for _ in range(2)]
             await more_happens(stage, clients)
             await stage.hf.close()
@@ -133,6 +139,7 @@ async def test_a_worker_left_on_the_old_primary_settles_nothing(
             await stage.hf.close()
             others.switch(standby.port)
             stage.worker()
+            await stage.let_run_out(job)
             await stage.noted("start", job.id, times=2)
             stage.open_gate("gate")
             await stage.noted("finish", job.id, times=2)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -20,13 +21,14 @@ from holdfast import Job, State, StoreUnavailable
 from holdfast.seam import Seam
 from holdfast.stores.opening import make_store
 from tests.promises.clients import BATCH_JOBS
-from tests.promises.stage import LEASE_SECONDS, Stage
+from tests.promises.stage import Stage
 from tests.support.postgres import Server, finish, start_all, system_binaries
-from tests.support.processes import Process, wait_until
+from tests.support.processes import LOOK_SECONDS, Process, pause, wait_until
 from tests.support.proxy import Proxy
 from tests.support.services import missing
 
-STALL_SECONDS = 2 * LEASE_SECONDS
+LEASE_SECONDS = 3.0
+STALL_SECONDS = 1.5 * LEASE_SECONDS
 
 
 @asynccontextmanager
@@ -52,9 +54,9 @@ async def prepare(stage: Stage, url: str) -> list[Job]:
     """Start jobs in a worker, beside one that takes back whatever runs out."""
     variables = {"HOLDFAST_DATABASE_URL": url}
     eager = stage.worker(
-        "--queues=others", environment=variables, lease_seconds=0.9, reclaim_seconds=0.2
+        "--queues=others", environment=variables, lease_seconds=LEASE_SECONDS, reclaim_seconds=0.2
     )
-    stage.worker(environment=variables)
+    stage.worker(environment=variables, lease_seconds=LEASE_SECONDS)
     await eager.logs("boot")
     early = await stage.hf.enqueue_many([stage.jobs.gated.call("early") for _ in range(4)])
     late = await stage.hf.enqueue_many([stage.jobs.gated.call("late") for _ in range(4)])
@@ -71,11 +73,16 @@ async def is_renewed(stage: Stage) -> bool:
     return await stage.fetch(f"SELECT FROM jobs WHERE state = 'running' AND {fresh}") == []
 
 
+async def is_all_held(stage: Stage) -> bool:
+    """Is there nothing left that could be taken back?"""
+    ran_out = "SELECT FROM jobs WHERE state = 'running' AND lease_expires_at < now()"
+    return await stage.fetch(ran_out) == []
+
+
 async def check_nothing_was_lost(stage: Stage, jobs: list[Job]) -> None:
     await stage.noted("finish", times=4)
     await stage.noted("start", times=len(jobs))
-    taken_back = time.time() + LEASE_SECONDS
-    await wait_until(lambda: time.time() > taken_back, "over")
+    await wait_until(lambda: is_all_held(stage), "held again")
     stage.open_gate("late")
     for job in await stage.ended(*jobs):
         assert (job.state, job.attempts, job.fence) == (State.SUCCEEDED, 1, 2)
@@ -147,14 +154,27 @@ class Crowd:
         self._url = url
         self._taken: list[asyncpg.Connection] = []
 
-    async def take_all(self) -> None:
-        """Take those of the engine, too, until it has none left."""
+    @asynccontextmanager
+    async def everywhere(self) -> AsyncIterator[None]:
+        """Take those of the engine, too, whenever it has one; leave at the end of the block."""
         self._taken.append(await asyncpg.connect(self._url))
-        while await self._taken[0].fetch(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'holdfast'"
-        ):
+        taking = asyncio.create_task(self._take_all())
+        try:
+            yield
+        finally:
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+            while self._taken:
+                await self._taken.pop().close()
+
+    async def _take_all(self) -> None:
+        while True:
             await self._take_free_ones()
+            await self._taken[0].execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'holdfast'"
+            )
+            await pause(LOOK_SECONDS)
 
     async def _take_free_ones(self) -> None:
         while True:
@@ -162,10 +182,6 @@ class Crowd:
                 self._taken.append(await asyncpg.connect(self._url))
             except asyncpg.TooManyConnectionsError:
                 return
-
-    async def leave(self) -> None:
-        while self._taken:
-            await self._taken.pop().close()
 
 
 async def test_a_server_without_free_connections_is_told_and_waited_for(
@@ -176,21 +192,27 @@ async def test_a_server_without_free_connections_is_told_and_waited_for(
     async with AsyncExitStack() as stack:
         stage = Stage(url, tmp_path)
         stack.push_async_callback(stage.close)
-        stack.push_async_callback(crowd.leave)
         await stage.hf.migrate()
-        worker = stage.worker(lease_seconds=3)
+        worker = stage.worker()
         job = await stage.jobs.gated.enqueue("gate")
         await stage.noted("start", job.id)
-        await crowd.take_all()
-        with pytest.raises(StoreUnavailable, match="too many clients"):
-            await stage.jobs.quick.enqueue(1)
-        stage.open_gate("gate")
-        for event in ("claim_failed", "renew_failed", "sweep_failed", "settle_failed"):
-            await tells(worker, event, "too many clients")
-        await crowd.leave()
+        async with crowd.everywhere():
+            await wait_until(partial(is_refused, stage), "refused")
+            stage.open_gate("gate")
+            for event in ("claim_failed", "renew_failed", "sweep_failed", "settle_failed"):
+                await tells(worker, event, "too many clients")
         ended = await stage.ended(job, await stage.jobs.quick.enqueue(2))
         assert [(each.state, each.attempts) for each in ended] == [(State.SUCCEEDED, 1)] * 2
         assert worker.code is None
+
+
+async def is_refused(stage: Stage) -> bool:
+    """Is an enqueue refused for want of a connection?"""
+    try:
+        await stage.jobs.quick.enqueue(1)
+    except StoreUnavailable as error:
+        return "too many clients" in str(error)
+    return False
 
 
 async def tells(worker: Process, event: str, text: str) -> None:

@@ -76,6 +76,7 @@ async def crash_and_release(stage: Stage) -> Job:
     await stage.noted("start", job.id)
     worker.kill()
     worker = stage.worker(grace_seconds=0)
+    await stage.let_run_out(job)
     await stage.noted("start", job.id, times=2)
     worker.signal(signal.SIGTERM)
     await worker.ended()

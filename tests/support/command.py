@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+from tests.support.processes import PROGRAM_SECONDS_MAX
+
 
 async def command(*words: str, url: str) -> str:
     """Run it on this database; answer what it printed."""
@@ -18,7 +20,7 @@ async def command(*words: str, url: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PROGRAM_SECONDS_MAX,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout or done.stderr

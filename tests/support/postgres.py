@@ -31,8 +31,8 @@ import asyncpg
 T = TypeVar("T")
 
 READY = "database system is ready to accept"  # a standby accepts read-only connections
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 60.0
 SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "64MB",

@@ -21,7 +21,8 @@ import holdfast
 
 ROOT = Path(__file__).parent.parent.parent
 LOOK_SECONDS = 0.01
-WAIT_SECONDS = float(os.environ.get("HOLDFAST_TEST_WAIT_SECONDS", "25"))
+PROGRAM_SECONDS_MAX = 200.0
+WAIT_SECONDS = float(os.environ.get("HOLDFAST_TEST_WAIT_SECONDS", "60"))
 
 
 async def pause(seconds: float) -> None:

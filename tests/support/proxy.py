@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 CHUNK_BYTES = 64 * 1024
-CALL_SECONDS_MAX = 10.0
+CALL_SECONDS_MAX = 60.0
 COMMIT = b"COMMIT"
 
 

@@ -12,7 +12,7 @@ import subprocess
 import termios
 from pathlib import Path
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 class Terminal:

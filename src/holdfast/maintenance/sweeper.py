@@ -19,6 +19,8 @@ from holdfast.stores.protocol import Store
 
 LOOK_FOR_UNKNOWN_SECONDS = 30.0
 TIDY_SECONDS = 300.0
+# Whoever was cut off has to connect first, which a short lease makes no faster.
+CONNECT_SECONDS = 2.0
 
 
 class Sweeper:
@@ -45,12 +47,11 @@ class Sweeper:
         self._suspects = suspects
         self._reclaimed = reclaimed
         self._unknown: set[str] = set()
-        self._booted_at = seam.monotonic()
-        self._reclaim_at = self._booted_at
+        self._looked_at = self._reclaim_at = seam.monotonic()
 
     async def run(self) -> None:
         look_at = tidy_at = self._seam.monotonic()
-        self._look_at_delay(self._booted_at)
+        self._look_at_delay()
         while True:
             now = self._seam.monotonic()
             try:
@@ -65,27 +66,37 @@ class Sweeper:
             except StoreUnavailable as error:
                 logs.event(WARNING, "sweep_failed", str(error))
                 self._let_others_renew()
-            await asyncio.sleep(self._settings.reclaim_seconds * self._seam.random.uniform(0.7, 1))
+            await self._pause()
+
+    async def _pause(self) -> None:
+        seconds = self._settings.reclaim_seconds * self._seam.random.uniform(0.7, 1)
+        await asyncio.sleep(seconds)
+        self._look_at_delay(seconds)
 
     async def _may_reclaim(self) -> bool:
         """Is the database at hand? One that was not kept the living from renewing, too: what ran
-        out meanwhile is left to them for as long as one renewal takes."""
-        asked_at = self._seam.monotonic()
+        out meanwhile is left to them for as long as connecting and one renewal may take."""
         await self._store.reclaim(0)
-        self._look_at_delay(asked_at)
+        self._look_at_delay()
         return self._seam.monotonic() >= self._reclaim_at
 
-    def _look_at_delay(self, asked_at: float) -> None:
+    def _look_at_delay(self, meant_seconds: float = 0.0) -> None:
+        """Was it the database or the machine: what held us up may have held up the living, too."""
+        now = self._seam.monotonic()
+        late_seconds = now - self._looked_at - meant_seconds
+        self._looked_at = now
         # Less can't have cost a lease that is renewed every third of its length.
-        if self._seam.monotonic() - asked_at > self._settings.lease_seconds / 2:
+        if late_seconds > self._settings.lease_seconds / 2:
             self._let_others_renew()
 
     def _let_others_renew(self) -> None:
-        self._reclaim_at = self._seam.monotonic() + self._settings.renewal_seconds
+        patience_seconds = max(self._settings.renewal_seconds, CONNECT_SECONDS)
+        self._reclaim_at = self._seam.monotonic() + patience_seconds
 
     async def reclaim(self) -> None:
         while reclaimed := await take_back_some(self._store):
             self._reclaimed(reclaimed)
+            self._look_at_delay()
             self._wake()
             if len(reclaimed) < RECLAIM_BATCH_MAX:
                 return
@@ -107,9 +118,8 @@ class Sweeper:
         until = self._seam.monotonic() + self._settings.reclaim_seconds / 4
         with telling_refusals():
             while True:
-                asked_at = self._seam.monotonic()
                 done = await self._store.tidy(TIDY_ROWS_MAX)
-                self._look_at_delay(asked_at)
+                self._look_at_delay()
                 if done < TIDY_ROWS_MAX:
                     break
                 if self._seam.monotonic() >= until:

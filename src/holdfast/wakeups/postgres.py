@@ -19,7 +19,7 @@ from holdfast.observability import logs
 from holdfast.wakeups.protocol import Heard, Wakeup
 
 CHANNEL = "holdfast"
-SELF_TEST_SECONDS_MAX = 2.0
+SELF_TEST_SECONDS_MAX = 5.0
 CHECK_SECONDS = 10.0
 BACKOFF_SECONDS = 0.2
 BACKOFF_SECONDS_MAX = 10.0
@@ -98,17 +98,24 @@ class PostgresListener:
         self._connection: Any = None
         self._lost = asyncio.Event()
         self._token = f"t:{random.getrandbits(64):016x}"
-        self._token_heard = asyncio.Event()
+        self._tested = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        await self._listen()
+        connection = await self._connect()
+        try:
+            await self._listen_on(connection)
+        except Exception as error:
+            # It was at hand a moment ago; what is lost from here on is made again.
+            self._tell_failure(error)
+            self._lose()
         self._keeper = asyncio.create_task(self._keep(), name="holdfast-listener")
 
     async def hears_itself(self, notify: Notify) -> bool:
+        """One whose connection was lost meanwhile can't, and is worth keeping all the same."""
         await notify(self._token)
         try:
-            await asyncio.wait_for(self._token_heard.wait(), SELF_TEST_SECONDS_MAX)
+            await asyncio.wait_for(self._tested.wait(), SELF_TEST_SECONDS_MAX)
         except TimeoutError:
             return False
         return True
@@ -123,8 +130,7 @@ class PostgresListener:
             with suppress(Exception):
                 await connection.close(timeout=CLOSE_SECONDS_MAX)
 
-    async def _listen(self) -> None:
-        connection = await self._connect()
+    async def _listen_on(self, connection: Any) -> None:
         self._lost.clear()
         self._connection = connection
         connection.add_termination_listener(self._on_termination)
@@ -162,9 +168,9 @@ class PostgresListener:
         while True:
             self._drop()
             try:
-                return await self._listen()
+                return await self._listen_on(await self._connect())
             except Exception as error:
-                logs.event(WARNING, "listen_failed", str(error), database=self._address)
+                self._tell_failure(error)
             await asyncio.sleep(backoff_seconds * (0.5 + self._random.random()))
             backoff_seconds = min(2 * backoff_seconds, BACKOFF_SECONDS_MAX)
 
@@ -174,12 +180,19 @@ class PostgresListener:
         if connection is not None:
             connection.terminate()
 
+    def _tell_failure(self, error: Exception) -> None:
+        logs.event(WARNING, "listen_failed", str(error), database=self._address)
+
     def _on_termination(self, connection: Any) -> None:
         if connection is self._connection:
-            self._lost.set()
+            self._lose()
+
+    def _lose(self) -> None:
+        self._lost.set()
+        self._tested.set()
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         if payload == self._token:
-            self._token_heard.set()
+            self._tested.set()
         elif wakeup := parse(payload):
             self._heard(wakeup)

@@ -106,7 +106,7 @@ def _of(tenant: UUID | None) -> dict[str, str]:
 
 @asynccontextmanager
 async def staged(
-    url: str, *, retry: Retry = AT_ONCE, timeout_seconds: float = 20.0, work: bool = True
+    url: str, *, retry: Retry = AT_ONCE, timeout_seconds: float = 60.0, work: bool = True
 ) -> AsyncIterator[Stage]:
     """API and AppServer on one port and, unless it is left out, a worker."""
     faults = Faults()

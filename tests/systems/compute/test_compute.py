@@ -15,7 +15,7 @@ from holdfast import JobFailed, Retry
 from holdfast_systems.compute.contract import load_contracts
 from tests.promises.stage import both_stores
 from tests.support.processes import Process, wait_until
-from tests.support.running import execute
+from tests.support.running import WAIT_SECONDS_MAX, execute, let_leases_run_out
 from tests.systems.compute.stage import INPUTS, OTHER_TENANT, TENANT, request, staged
 
 # For what the other store has nothing new to say about.
@@ -84,7 +84,7 @@ async def test_outputs_that_break_the_contract_end_the_job(local_url: str) -> No
 async def test_an_attempt_has_as_long_as_the_settings_say(local_url: str) -> None:
     retry = Retry.schedule([0.0], max_attempts=1)
     async with staged(local_url, retry=retry, timeout_seconds=0.1) as stage:
-        stage.faults.delay_seconds = 0.4
+        stage.faults.delay_seconds = 1.5
         stage.faults.status = 500
         told = await stage.ended(await stage.run())
         assert (told["last_error"]["code"], told["attempts"]) == ("APP_TIMEOUT", 1)
@@ -144,7 +144,7 @@ async def test_the_worker_reuses_a_result_that_came_meanwhile(local_url: str) ->
         await stage.ended(second)
 
         requeued = (await stage.hf.requeue(first)).id
-        await stage.hf.result(requeued, timeout_seconds=20)
+        await stage.hf.result(requeued, timeout_seconds=WAIT_SECONDS_MAX)
         assert (await stage.status(requeued))["status"] == "succeeded"
         results = [await stage.get(f"/jobs/result/{each}") for each in (requeued, second)]
         assert results[0] == results[1]
@@ -179,7 +179,7 @@ async def test_a_requeued_job_whose_request_is_gone_says_so(local_url: str) -> N
         await execute(local_url, "DELETE FROM compute_jobs")
         requeued = (await stage.hf.requeue(first)).id
         with pytest.raises(JobFailed):
-            await stage.hf.result(requeued, timeout_seconds=20)
+            await stage.hf.result(requeued, timeout_seconds=WAIT_SECONDS_MAX)
         assert (await stage.hf.get(requeued)).error_code == "REQUEST_MISSING"
 
 
@@ -272,17 +272,17 @@ async def test_a_killed_worker_costs_an_attempt_and_no_result(
         environment = {
             "DATABASE_URL": local_url,
             "APP_SERVER_URL": stage.compute.settings.app_server_url,
-            "HOLDFAST_LEASE_SECONDS": "1",
             "HOLDFAST_RECLAIM_SECONDS": "0.3",
         }
         return Process(name, [*command, "--log-format=json"], tmp_path, environment)
 
     async with staged(local_url, work=False) as stage:
-        stage.faults.delay_seconds = 1.5
+        stage.faults.delay_seconds = 3600
         job_id = await stage.run()
         first = worker("first")
         await stage.until(job_id, lambda told: told["status"] == "running")
         first.kill()
+        await let_leases_run_out(local_url)
         stage.faults.delay_seconds = 0
         second = worker("second")
         told = await stage.ended(job_id)

@@ -12,10 +12,11 @@ from holdfast import Holdfast, State
 from holdfast_systems.convert.service import Conversion, Convert
 from holdfast_systems.convert.settings import ConvertSettings
 from tests.support.processes import Process, wait_until
-from tests.support.running import QUICK
+from tests.support.running import QUICK, let_leases_run_out
 from tests.systems.convert.scripted import script
 
-LEASE_SECONDS = 1.0
+LEASE_SECONDS = 60
+RENEW_SECONDS = 0.3
 RECLAIM_SECONDS = 0.2
 
 
@@ -57,6 +58,10 @@ class Bench:
         await self.hf.retry(job_id)
         await self.hf.run_due()
 
+    async def let_leases_run_out(self) -> None:
+        assert self.settings.database_url is not None
+        await let_leases_run_out(self.settings.database_url)
+
     @property
     def results(self) -> dict[str, str]:
         """What lies in the folder of results, temporary files included."""
@@ -73,6 +78,7 @@ class Bench:
             "UPLOADS_DIR": str(self.settings.uploads_dir),
             "RESULTS_DIR": str(self.settings.results_dir),
             "WORKER_LEASE_TTL_SEC": str(LEASE_SECONDS),
+            "HOLDFAST_RENEW_SECONDS": str(RENEW_SECONDS),
             "HOLDFAST_RECLAIM_SECONDS": str(RECLAIM_SECONDS),
             "HOLDFAST_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/elsewhere",
         }

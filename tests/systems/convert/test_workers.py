@@ -24,6 +24,7 @@ async def test_a_stuck_job_is_converted_by_another_worker_after_a_crash(
     doomed.kill()
     assert (await bench.conversion(job_id)).status == "processing"
     gateway.gate.set()
+    await bench.let_leases_run_out()
     async with working(bench.hf):
         complete = await bench.reaches(job_id, "complete")
     assert complete.attempts == 2
@@ -39,6 +40,7 @@ async def test_reclaim_requeues_what_expired(bench: Bench, gateway: ScriptedGate
     doomed = bench.worker()
     await gateway.arrivals()
     doomed.kill()
+    await bench.let_leases_run_out()
     async with seen_events() as seen, working(bench.hf, queues=["other"]):
         queued = await bench.reaches(job_id, "queued")
         reclaimed = (await seen.first("reclaim")).fields
@@ -81,6 +83,7 @@ async def test_a_late_worker_cannot_overwrite_the_result_of_the_owner(
     late = bench.worker()
     await gateway.arrivals()
     late.signal(signal.SIGSTOP)
+    await bench.let_leases_run_out()
     async with working(bench.hf):
         await gateway.arrivals(2)
         gateway.gate.set()  # both are answered, but the late one does not run

@@ -73,7 +73,7 @@ def records_of(salesforce: Salesforce, name: str = DOCUMENT) -> SFType:
 
 def switch(address: str, method: str, name: str, body: dict[str, Any] | None = None) -> Any:
     """Use one of the switches for tests."""
-    answer = requests.request(method, f"{address}/_local/{name}", json=body, timeout=10)
+    answer = requests.request(method, f"{address}/_local/{name}", json=body, timeout=60)
     answer.raise_for_status()
     return answer.json() if answer.content else None
 

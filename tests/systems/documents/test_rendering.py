@@ -28,6 +28,7 @@ from holdfast_systems.documents.rendering import (
 from holdfast_systems.documents.rendering.children import CHILD, LENGTH, Children
 from holdfast_systems.documents.rendering.limits import CHILD_MEMORY_BYTES_MAX
 from holdfast_systems.documents.rendering.render import TEMPLATES
+from tests.support.processes import PROGRAM_SECONDS_MAX
 
 INVOICE: dict[str, Any] = {
     "number": "2026-0117",
@@ -211,7 +212,9 @@ def test_a_rendering_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     request = b"".join(LENGTH.pack(len(part)) + part for part in parts)
     command = [sys.executable, "-P", str(CHILD), str(CHILD_MEMORY_BYTES_MAX), "0.2"]
 
-    ended = subprocess.run(command, input=request, capture_output=True, timeout=20, check=False)
+    ended = subprocess.run(
+        command, input=request, capture_output=True, timeout=PROGRAM_SECONDS_MAX, check=False
+    )
 
     assert ended.returncode == -signal.SIGALRM
 

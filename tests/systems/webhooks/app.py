@@ -6,7 +6,7 @@ from holdfast import Holdfast
 from holdfast.webhooks import Webhooks
 from tests.systems.webhooks.shop import AT_ONCE, FAR_SECONDS
 
-hf = Holdfast(lease_seconds=0.6, reclaim_seconds=0.1, poll_seconds=0.1)
+hf = Holdfast(reclaim_seconds=0.1, poll_seconds=0.1)
 webhooks = Webhooks(
     hf,
     https_only=False,

@@ -119,7 +119,7 @@ async def test_a_retry_waits_for_its_time(store_url: str, receiver: Receiver) ->
         waits = (saga.next_attempt_at - attempt.ended_at).total_seconds()
         assert 1.9 < waits < 10
         due = [job.run_at for job in await shop.waiting("webhooks.orchestrate")]
-        assert min(abs((at - saga.next_attempt_at).total_seconds()) for at in due) < 0.1
+        assert min(abs((at - saga.next_attempt_at).total_seconds()) for at in due) < 1
 
 
 @both_stores

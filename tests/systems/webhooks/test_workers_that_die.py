@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import State
 from tests.support.processes import WAIT_SECONDS, Process, wait_until
-from tests.support.running import signal, working
+from tests.support.running import let_leases_run_out, signal, working
 from tests.systems.webhooks.receiving import Receiver
 from tests.systems.webhooks.shop import Shop, both_stores, on_postgres, on_sqlite
 
@@ -43,7 +43,7 @@ def workers(store_url: str, tmp_path: Path) -> Iterator[Workers]:
 
 @on_postgres
 async def test_a_job_whose_worker_was_killed_in_the_request_is_delivered_by_another(
-    shop: Shop, receiver: Receiver, workers: Workers
+    shop: Shop, receiver: Receiver, workers: Workers, store_url: str
 ) -> None:
     receiver.gate.clear()
     await shop.webhooks.subscribe(receiver.url)
@@ -55,6 +55,7 @@ async def test_a_job_whose_worker_was_killed_in_the_request_is_delivered_by_anot
     assert (saga.status, leased.status) == ("InFlight", "Leased")
     assert leased.lease_until is not None
     first.kill()
+    await let_leases_run_out(store_url)
     receiver.gate.set()
     second = workers.start()
 
@@ -71,7 +72,7 @@ async def test_a_job_whose_worker_was_killed_in_the_request_is_delivered_by_anot
 @pytest.mark.slow
 @on_sqlite
 async def test_a_job_that_lost_four_leases_has_failed_and_the_orchestrator_decides(
-    shop: Shop, receiver: Receiver, workers: Workers
+    shop: Shop, receiver: Receiver, workers: Workers, store_url: str
 ) -> None:
     receiver.gate.clear()
     await shop.webhooks.subscribe(receiver.url)
@@ -81,6 +82,7 @@ async def test_a_job_that_lost_four_leases_has_failed_and_the_orchestrator_decid
         worker = workers.start()
         await signal(receiver.came)
         worker.kill()
+        await let_leases_run_out(store_url)
     saga = await shop.saga(event)
     (attempt,) = await shop.webhooks.attempts(saga.id)
 

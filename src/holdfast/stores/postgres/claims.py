@@ -58,6 +58,12 @@ class Track:
         keys = sorted(lanes, key=lambda lane: (lane[1], lane[0] <= self.last_queue, lane[0]))
         return [(queue, priority, *lanes[queue, priority]) for queue, priority in keys]
 
+    def remember(self, rows: Sequence[Any]) -> None:
+        """Begin to go on from where these were taken."""
+        self.lanes = {}
+        self.swept_at = self.sweep_seconds = 0.0
+        self.advance(rows)
+
     def advance(self, rows: Sequence[Any]) -> None:
         """Note what was taken; the rows are in order, so the last of each lane remains."""
         if rows:
@@ -113,7 +119,9 @@ class Claimer:
         rows = await self._take("claim", claim, track, claim.limit, last_queue=track.last_queue)
         seconds = self._seam.monotonic() - started
         track.count(is_full=len(rows) == claim.limit, is_slow=seconds > SLOW_CLAIM_SECONDS)
-        if track.should_remember():
+        # Where nothing was taken there is nothing to go on from: the next claim starts in front.
+        if rows and track.should_remember():
+            track.remember(rows)
             # The jobs are leased already: what fails from here on must not strand them.
             with suppress(StoreUnavailable):
                 await self._sweep(claim, track)
@@ -164,8 +172,10 @@ class Claimer:
     async def _sweep(self, claim: Claim, track: Track) -> None:
         started = self._seam.monotonic()
         rows = await self._fetch("lanes", queues=claim.queues, except_queues=claim.except_queues)
-        track.lanes = {
+        fronts = {
             (row["queue"], row["priority"]): Position(row["run_at"], row["id"]) for row in rows
         }
+        # A lane in which nothing waits keeps its place: the next job to come is behind it.
+        track.lanes = (track.lanes or {}) | fronts
         track.swept_at = self._seam.monotonic()
         track.sweep_seconds = track.swept_at - started
