@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from tests.support import forks
 from tests.support.processes import Process
 
-COPY_ONLY = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="there are no copies here")
+COPY_ONLY = pytest.mark.skipif(not forks.CAN_COPY, reason="there are no copies here")
 SURROUNDINGS = ["-m", "tests.support.surroundings", "a", "word"]
 
 
@@ -25,8 +24,12 @@ def found_by(process: Process) -> dict[str, Any]:
 
 
 @COPY_ONLY
-def test_a_copy_finds_what_a_new_interpreter_finds(tmp_path: Path) -> None:
-    assert forks.can_copy(SURROUNDINGS, {"CHOSEN": "x"})
+def test_a_copy_finds_what_a_new_interpreter_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert forks.fit_for_a_copy(SURROUNDINGS, {"CHOSEN": "x"})
+    found_by(Process("first", SURROUNDINGS, tmp_path, {}))
+    monkeypatch.delenv("HOME", raising=False)  # which the process to be copied has had
     copy = found_by(Process("copy", SURROUNDINGS, tmp_path, {"CHOSEN": "x"}))
     # With an option of the interpreter it is no copy.
     new = found_by(Process("new", ["-X", "utf8", *SURROUNDINGS], tmp_path, {"CHOSEN": "x"}))
@@ -44,7 +47,7 @@ def test_a_copy_ends_by_a_signal(tmp_path: Path, local_url: str) -> None:
 
 
 def test_what_only_a_new_interpreter_takes_notice_of_is_given_to_one() -> None:
-    assert not forks.can_copy(["-m", "holdfast.cli.main"], {"LD_PRELOAD": "libfaketime.so"})
-    assert not forks.can_copy(["-m", "holdfast.cli.main"], {"PYTHONHASHSEED": "1"})
-    assert not forks.can_copy(["script.py"], {})
-    assert not forks.can_copy(["-P", "-m", "holdfast.cli.main"], {})
+    assert not forks.fit_for_a_copy(["-m", "holdfast.cli.main"], {"LD_PRELOAD": "libfaketime.so"})
+    assert not forks.fit_for_a_copy(["-m", "holdfast.cli.main"], {"PYTHONHASHSEED": "1"})
+    assert not forks.fit_for_a_copy(["script.py"], {})
+    assert not forks.fit_for_a_copy(["-P", "-m", "holdfast.cli.main"], {})

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
+CAN_COPY = hasattr(os, "pidfd_open")
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 
@@ -33,11 +34,27 @@ def end_with_parent() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def can_copy(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+def fit_for_a_copy(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Would a new interpreter with these arguments and variables do nothing more than a copy?"""
     ours = command[0] == "-m" and command[1].startswith(("holdfast", "tests."))
     early = any(key.startswith(("LD_", "PYTHON")) for key in environment)
-    return hasattr(os, "pidfd_open") and ours and not early
+    return ours and not early
+
+
+def start(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], out: Path, log: Path
+) -> subprocess.Popen[bytes]:
+    """Start a new interpreter that writes to these files."""
+    with out.open("wb") as printed, log.open("wb") as told:
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=told,
+            preexec_fn=end_with_parent if sys.platform == "linux" else None,
+        )
 
 
 class Nursery:
@@ -56,8 +73,12 @@ class Nursery:
         environment: Mapping[str, str],
         out: Path,
         log: Path,
-    ) -> Copy:
+    ) -> Copy | subprocess.Popen[bytes]:
         """Start a copy that goes on as `python -m` with these arguments, and writes to files."""
+        if not CAN_COPY:
+            return start(["-m", *arguments], folder, environment, out, log)
+        for path in (out, log):
+            path.write_bytes(b"")
         wish = {
             "arguments": list(arguments),
             "folder": str(folder),
@@ -149,11 +170,17 @@ def _settle_in(
         opened = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
         os.dup2(opened, number)
         os.close(opened)
+    before = dict(os.environ)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.path[0] = os.getcwd()
+    others = sys.path[1 + len(_python_path(before)) :]
+    sys.path = [os.getcwd(), *_python_path(environment), *others]
     return arguments
+
+
+def _python_path(environment: Mapping[str, str]) -> list[str]:
+    return environment.get("PYTHONPATH", "").split(os.pathsep)
 
 
 def main() -> None:

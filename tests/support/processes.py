@@ -11,14 +11,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import holdfast
 from tests.support import forks
-from tests.support.forks import Copy, Nursery, can_copy, end_with_parent
+from tests.support.forks import Copy, Nursery, fit_for_a_copy, start
 
 ROOT = forks.ROOT
 LOOK_SECONDS = 0.01
@@ -80,22 +79,12 @@ class Process:
         inherited = {key: value for key, value in os.environ.items() if "HOLDFAST_" not in key}
         basics = {"PYTHONPATH": os.pathsep.join(PATH), "PYTHONUNBUFFERED": "1"}
         variables = {**inherited, **basics, **environment}
+        where = (folder, variables, self._out, self._log)
         self._process: Copy | subprocess.Popen[bytes]
-        with self._out.open("wb") as out, self._log.open("wb") as log:
-            if can_copy(command, environment):
-                self._process = NURSERY.run_module(
-                    command[1:], folder, variables, self._out, self._log
-                )
-                return
-            self._process = subprocess.Popen(
-                [sys.executable, *command],
-                cwd=folder,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-                preexec_fn=end_with_parent if sys.platform == "linux" else None,
-            )
+        if fit_for_a_copy(command, environment):
+            self._process = NURSERY.run_module(command[1:], *where)
+        else:
+            self._process = start(command, *where)
 
     @property
     def pid(self) -> int:
