@@ -22,8 +22,8 @@ from holdfast.definition import JobFunction
 from holdfast.testing.simulation import Simulation
 from tests.support.services import fast
 
-# The breaks of the engine that schedules can see are seen by one of the first thirty; `make soak`
-# runs thousands.
+# Breaks of the engine that schedules were found to see were seen by the first few of them;
+# `make soak` runs thousands.
 SCHEDULES = int(os.environ.get("HOLDFAST_TEST_SCHEDULES") or (100 if fast() else 300))
 BATCH = 20
 WORKERS = 2
