@@ -69,13 +69,13 @@ def run_test(test: str, source: Path, addresses: str, wait_seconds: float) -> Ru
         "HOLDFAST_TEST_FAST": "1",
         "HOLDFAST_TEST_WAIT_SECONDS": str(wait_seconds),
     }
-    written = source.with_name("output")
-    run = NURSERY.run_module(["pytest.__main__", *options, test], ROOT, variables, written, written)
+    out, log = source.with_name("out"), source.with_name("log")
+    run = NURSERY.run_module(["pytest.__main__", *options, test], ROOT, variables, out, log)
     try:
         code = run.wait(RUN_SECONDS_MAX)
     finally:
         run.kill()
-    return Run(code, written.read_text(encoding="utf-8", errors="replace"))
+    return Run(code, "".join(path.read_text(errors="replace") for path in (out, log)))
 
 
 @pytest.mark.slow
