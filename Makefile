@@ -1,6 +1,6 @@
 # make run    set up, and send work through each of the five systems
 # make test   set up, and run all checks and tests (FAST=1: below two minutes; ARGS="-k name": some)
-# make soak   the long run: 5 million finished jobs, and workers killed for 10 minutes (JOBS=, SECONDS_EACH=)
+# make soak   the long run: kills by schedule, 5 million finished jobs, kills for 10 minutes (JOBS=, SECONDS_EACH=)
 # make check  style, types, import contracts, tidiness
 # make pictures  record the pictures of the docs anew
 # make lock   write requirements/*.txt anew

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,6 +22,7 @@ import pytest
 from holdfast import Context, Holdfast, Job
 from holdfast.cli.main import holdfast
 from holdfast.domain.times import relative
+from tests.support.command import run_command
 from tests.support.processes import PROGRAM_SECONDS_MAX
 from tests.support.terminal import Terminal
 
@@ -61,19 +63,7 @@ def environment(**values: str) -> dict[str, str]:
 
 @pytest.fixture
 def run(folder: Path) -> Run:
-    def run_command(*words: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
-        values = {"HOLDFAST_DATABASE_URL": url} if url else {}
-        return subprocess.run(
-            [*COMMAND, *words],
-            cwd=folder,
-            env=environment(**values),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PROGRAM_SECONDS_MAX,
-        )
-
-    return run_command
+    return partial(run_command, folder=folder)
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,9 +16,9 @@ import holdfast
 from tests.conftest import ADDRESSES
 from tests.mutants.guard import SOURCE
 from tests.mutants.table import MUTANTS, SEVEN, Mutant
+from tests.support.forks import ROOT, Nursery
 from tests.support.postgres import Databases
 
-ROOT = Path(__file__).parent.parent
 ENGINE = Path(holdfast.__file__).parent
 RUN_SECONDS_MAX = 200
 PLUGINS = (
@@ -29,6 +28,8 @@ PLUGINS = (
     "no:cacheprovider",
     "tests.mutants.guard",
 )
+# All but the engine, of which every run imports another copy.
+NURSERY = Nursery([str(ROOT)], ["asyncpg", "click", "msgspec", "pytest", "rich.table", "uvloop"])
 # By an assertion: a test that ends in another error may have missed the break.
 FAILED = re.compile(r"^FAILED \S+ - (AssertionError|assert|Failed: DID NOT RAISE)", re.MULTILINE)
 
@@ -48,37 +49,39 @@ def addresses(request: pytest.FixtureRequest) -> str:
     return json.dumps({"pg15": databases("pg15").url("")})
 
 
-def run_test(
-    test: str, source: Path, addresses: str, wait_seconds: float
-) -> subprocess.CompletedProcess[str]:
+class Run(NamedTuple):
+    code: int
+    output: str
+
+
+def run_test(test: str, source: Path, addresses: str, wait_seconds: float) -> Run:
     """Run a test on this copy of the engine; what does not happen is not waited for long."""
     inherited = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
     options = ["-q", "-rf", "--tb=line", "-n0", *[f"-p{plugin}" for plugin in PLUGINS]]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, test],
-        cwd=ROOT,
-        env={
-            **inherited,
-            "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]),
-            SOURCE: str(source),
-            ADDRESSES: addresses,
-            # All the plugins that are installed would double the time of most runs.
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "COLUMNS": "500",
-            "HOLDFAST_TEST_FAST": "1",
-            "HOLDFAST_TEST_WAIT_SECONDS": str(wait_seconds),
-        },
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS_MAX,
-        check=False,
-    )
+    variables = {
+        **inherited,
+        "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]),
+        SOURCE: str(source),
+        ADDRESSES: addresses,
+        # All the plugins that are installed would double the time of most runs.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "COLUMNS": "500",
+        "HOLDFAST_TEST_FAST": "1",
+        "HOLDFAST_TEST_WAIT_SECONDS": str(wait_seconds),
+    }
+    out, log = source.with_name("out"), source.with_name("log")
+    run = NURSERY.run_module(["pytest.__main__", *options, test], ROOT, variables, out, log)
+    try:
+        code = run.wait(RUN_SECONDS_MAX)
+    finally:
+        run.kill()
+    return Run(code, "".join(path.read_text(errors="replace") for path in (out, log)))
 
 
 @pytest.mark.slow
 def test_the_copy_passes_before_it_is_broken(source: Path, addresses: str) -> None:
     run = run_test(f"tests/promises/{SEVEN}", source, addresses, wait_seconds=20)
-    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.code == 0, run.output
 
 
 @pytest.mark.slow
@@ -92,7 +95,6 @@ def test_a_mutant_is_seen_by_the_test_of_its_promise(
     file.write_text(text.replace(mutant.text, mutant.replacement), encoding="utf-8")
     test = f"tests/promises/{mutant.test_file}::{mutant.test}"
     run = run_test(test, source, addresses, mutant.wait_seconds)
-    output = run.stdout + run.stderr
-    assert run.returncode == 1, output
-    assert "1 failed" in output, output
-    assert FAILED.search(output), output
+    assert run.code == 1, run.output
+    assert "1 failed" in run.output, run.output
+    assert FAILED.search(run.output), run.output

@@ -33,8 +33,10 @@ from holdfast.definition import JobFunction
 from holdfast.testing.simulation import Simulation
 from tests.support.services import fast
 
-SCHEDULES = 100 if fast() else 1000
-BATCHES = 20
+# Breaks of the engine that schedules were found to see were seen by the first few of them;
+# `make soak` runs thousands.
+SCHEDULES = int(os.environ.get("HOLDFAST_TEST_SCHEDULES") or (100 if fast() else 300))
+BATCH = 20
 WORKERS = 2
 LEASE_SECONDS = 10.0
 GATEWAY = Breaker("gateway", failures=3, window_seconds=1000, probe_seconds=5)
@@ -301,9 +303,9 @@ def template(memory_folder: Path) -> Path:
     return memory_folder / "template.db"
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
-def test_promises_2_3_and_6_hold_under_every_schedule(batch: int, template: Path) -> None:
-    for seed in range(batch * SCHEDULES // BATCHES, (batch + 1) * SCHEDULES // BATCHES):
+@pytest.mark.parametrize("first", range(0, SCHEDULES, BATCH))
+def test_promises_2_3_and_6_hold_under_every_schedule(first: int, template: Path) -> None:
+    for seed in range(first, first + BATCH):
         path = template.with_name(f"{seed}.db")
         shutil.copy(template, path)
         with closing(sqlite3.connect(path)) as database:

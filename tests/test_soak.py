@@ -49,7 +49,10 @@ def test_the_crash_run_kills_workers_and_accounts_for_every_job() -> None:
     assert re.search(r"^sqlite: [1-9]\d* kills in 3 s, \d+ jobs: all accounted for$", told, re.M)
 
 
-def test_make_soak_runs_both() -> None:
+def test_make_soak_runs_all_of_it() -> None:
     script = (ROOT / "scripts/soak").read_text(encoding="utf-8")
     assert re.findall(r"^python -m ([\w.]+)", script, re.M) == ["bench.history", "bench.crashes"]
+    assert re.search(
+        r"^HOLDFAST_TEST_SCHEDULES=\d{4} pytest .* tests/test_simulation.py$", script, re.M
+    )
     assert "scripts/soak" in (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -15,13 +15,11 @@ import pytest
 
 BUDGET_SECONDS = 45.0
 BUDGETS_SECONDS: dict[str, float] = {
-    "promises/": 560.0,
-    "test_mutants": 300.0,
-    "test_simulation": 150.0,
+    "promises/": 490.0,
+    "test_mutants": 270.0,
+    "test_simulation": 60.0,
     "test_store_conformance": 150.0,
     "test_supervisor": 60.0,
-    "test_cli": 90.0,
-    "test_cli_dead": 60.0,
     "test_doctor_postgres": 60.0,
     "test_postgres_plans": 60.0,
     "systems/webhooks/": 90.0,

@@ -1,26 +1,33 @@
-"""The command `holdfast`, run beside a test's own event loop."""
+"""The command `holdfast`, run to its end."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
-import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tests.support.processes import PROGRAM_SECONDS_MAX
+from tests.support.processes import PROGRAM_SECONDS_MAX, Process
+
+
+def run_command(
+    *words: str, folder: Path, url: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run it in this folder, on this database; answer what it printed and how it ended."""
+    environment = {"HOLDFAST_DATABASE_URL": url} if url else {}
+    with TemporaryDirectory() as written:
+        process = Process(
+            "holdfast", ["-m", "holdfast.cli.main", *words], folder, environment, Path(written)
+        )
+        try:
+            code = process.wait(PROGRAM_SECONDS_MAX)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(words, code, process.printed, process.text)
 
 
 async def command(*words: str, url: str) -> str:
-    """Run it on this database; answer what it printed."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "holdfast.cli.main", *words],
-        env={**kept, "HOLDFAST_DATABASE_URL": url},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_SECONDS_MAX,
-    )
+    """Run it on this database, beside the test's own event loop; answer what it printed."""
+    done = await asyncio.to_thread(run_command, *words, folder=Path.cwd(), url=url)
     assert done.returncode == 0, done.stderr
     return done.stdout or done.stderr

@@ -6,23 +6,35 @@ Nothing here waits for a fixed time: a wait ends with its condition, or fails wh
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import inspect
 import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import holdfast
+from tests.support import forks
+from tests.support.forks import Copy, Nursery, fit_for_a_copy, start
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = forks.ROOT
 LOOK_SECONDS = 0.01
 PROGRAM_SECONDS_MAX = 200.0
 WAIT_SECONDS = float(os.environ.get("HOLDFAST_TEST_WAIT_SECONDS", "60"))
+PATH = [str(Path(holdfast.__file__).parent.parent), str(ROOT)]
+NURSERY = Nursery(
+    PATH,
+    [
+        "asyncpg",
+        "holdfast.cli.main",
+        "holdfast.stores.postgres",
+        "holdfast.stores.sqlite",
+        "rich.table",
+        "uvloop",
+    ],
+)
 
 
 async def pause(seconds: float) -> None:
@@ -54,28 +66,26 @@ class Process:
     """A process of this Python, with the code that the test itself runs on."""
 
     def __init__(
-        self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        written: Path | None = None,
     ) -> None:
+        """Start it in this folder; what it prints is written there, or elsewhere."""
         self.name = name
-        self._out = folder / f"{name}.out"
-        self._log = folder / f"{name}.log"
-        source = str(Path(holdfast.__file__).parent.parent)
+        self._out = (written or folder) / f"{name}.out"
+        self._log = (written or folder) / f"{name}.log"
         inherited = {key: value for key, value in os.environ.items() if "HOLDFAST_" not in key}
-        with self._out.open("wb") as out, self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *command],
-                cwd=folder,
-                env={
-                    **inherited,
-                    "PYTHONPATH": os.pathsep.join([source, str(ROOT)]),
-                    "PYTHONUNBUFFERED": "1",
-                    **environment,
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-            )
+        basics = {"PYTHONPATH": os.pathsep.join(PATH), "PYTHONUNBUFFERED": "1"}
+        variables = {**inherited, **basics, **environment}
+        where = (folder, variables, self._out, self._log)
+        self._process: Copy | subprocess.Popen[bytes]
+        if fit_for_a_copy(command, environment):
+            self._process = NURSERY.run_module(command[1:], *where)
+        else:
+            self._process = start(command, *where)
 
     @property
     def pid(self) -> int:
@@ -85,6 +95,10 @@ class Process:
     def code(self) -> int | None:
         """The exit code; None while it runs."""
         return self._process.poll()
+
+    def wait(self, seconds: float = WAIT_SECONDS) -> int:
+        """Block this thread until it has ended; answer the exit code."""
+        return self._process.wait(seconds)
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -104,8 +118,12 @@ class Process:
     @property
     def output(self) -> list[str]:
         """What it printed, whole lines only: a kill may cut the last one."""
-        text = self._out.read_text(encoding="utf-8")
+        text = self.printed
         return text[: text.rfind("\n") + 1].splitlines()
+
+    @property
+    def printed(self) -> str:
+        return self._out.read_text(encoding="utf-8")
 
     @property
     def text(self) -> str:
@@ -133,12 +151,3 @@ class Process:
         await wait_until(
             lambda: len(self.output) >= lines, lambda: f"printed by {self.name}: {self.text}"
         )
-
-
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-_PR_SET_PDEATHSIG = 1
-
-
-def _end_with_parent() -> None:
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

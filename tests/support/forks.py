@@ -1,0 +1,198 @@
+"""Processes that start quickly: copies of one that has imported already what they need.
+
+The tests start hundreds of Python processes, and most of what those would do is to import the same
+modules. A copy is a process of its own all the same: it has its own id, ends by any signal, and
+leaves the interpreter as others do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+CAN_COPY = hasattr(os, "pidfd_open")
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def fit_for_a_copy(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Would a new interpreter with these arguments and variables do nothing more than a copy?"""
+    ours = command[0] == "-m" and command[1].startswith(("holdfast", "tests."))
+    early = any(key.startswith(("LD_", "PYTHON")) for key in environment)
+    return ours and not early
+
+
+def start(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], out: Path, log: Path
+) -> subprocess.Popen[bytes]:
+    """Start a new interpreter that writes to these files."""
+    with out.open("wb") as printed, log.open("wb") as told:
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=told,
+            preexec_fn=end_with_parent if sys.platform == "linux" else None,
+        )
+
+
+class Nursery:
+    """A process that waits, with these modules imported, to be copied."""
+
+    def __init__(self, path: Sequence[str], modules: Sequence[str]) -> None:
+        self._path = os.pathsep.join(path)
+        self._modules = modules
+        self._server: subprocess.Popen[str] | None = None
+        self._talking = threading.Lock()
+
+    def run_module(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        out: Path,
+        log: Path,
+    ) -> Copy | subprocess.Popen[bytes]:
+        """Start a copy that goes on as `python -m` with these arguments, and writes to files."""
+        if not CAN_COPY:
+            return start(["-m", *arguments], folder, environment, out, log)
+        for path in (out, log):
+            path.write_bytes(b"")
+        wish = {
+            "arguments": list(arguments),
+            "folder": str(folder),
+            "environment": dict(environment),
+            "out": str(out),
+            "log": str(log),
+        }
+        return Copy(self, self.ask(start=wish))
+
+    def ask(self, **question: Any) -> int:
+        with self._talking:
+            if self._server is None:
+                self._server = self._start()
+            assert self._server.stdin is not None
+            assert self._server.stdout is not None
+            self._server.stdin.write(json.dumps(question) + "\n")
+            self._server.stdin.flush()
+            return int(self._server.stdout.readline())
+
+    def _start(self) -> subprocess.Popen[str]:
+        server = subprocess.Popen(
+            [sys.executable, "-m", __name__, *self._modules],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": self._path, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(server.communicate)  # with nothing more to ask, it ends
+        return server
+
+
+class Copy:
+    """A process that a nursery started, used like one of `subprocess`."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._nursery = nursery
+        self._descriptor = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, seconds: float | None) -> int | None:
+        if self.returncode is None:
+            watch = select.poll()
+            watch.register(self._descriptor, select.POLLIN)
+            if watch.poll(None if seconds is None else seconds * 1000):
+                self.returncode = self._nursery.ask(bury=self.pid)
+                os.close(self._descriptor)
+        return self.returncode
+
+
+def serve() -> list[str] | None:
+    """Make copies until nobody asks any more; in a copy, answer what it shall run."""
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "bury" in question:
+            _, status = os.waitpid(question["bury"], 0)
+            print(os.waitstatus_to_exitcode(status))  # noqa: T201
+            continue
+        copy = os.fork()
+        if copy == 0:
+            return _settle_in(**question["start"])
+        print(copy)  # noqa: T201
+    return None
+
+
+def _settle_in(
+    arguments: list[str], folder: str, environment: dict[str, str], out: str, log: str
+) -> list[str]:
+    """Become what a new interpreter would be in this place."""
+    end_with_parent()
+    for number, path in enumerate((os.devnull, out, log)):
+        opened = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
+        os.dup2(opened, number)
+        os.close(opened)
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    others = sys.path[1 + len(_python_path(before)) :]
+    sys.path = [os.getcwd(), *_python_path(environment), *others]
+    return arguments
+
+
+def _python_path(environment: Mapping[str, str]) -> list[str]:
+    return environment.get("PYTHONPATH", "").split(os.pathsep)
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        import_module(name)
+    gc.freeze()  # what was imported stays: no copy has to look through it
+    arguments = serve()
+    if arguments:
+        sys.argv = arguments
+        sys.modules.pop(arguments[0], None)  # as the main program it is run anew
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
