@@ -231,9 +231,7 @@ async def test_where_notifications_do_not_arrive_there_is_no_listener_but_a_warn
     postgres_url: str,
     postgres_databases: Callable[[str], Databases],
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.wakeups.postgres.SELF_TEST_SECONDS_MAX", 0.5)
     # What is notified in another database never arrives, as behind a pooler in transaction mode.
     elsewhere = urlsplit(postgres_url)._replace(path="/postgres").geturl()
     with caplog.at_level(logging.WARNING, logger="holdfast"):

@@ -19,6 +19,7 @@ from tests.support.processes import Process, wait_until
 
 # All far below the hour by which clocks are off, and far above what a busy machine can hold up.
 LONG_LEASE_SECONDS = 5.0
+RENEW_SECONDS = 0.5
 SHORT_LEASE_SECONDS = 3.0  # for those that are killed
 LATE_MAX = timedelta(seconds=60)
 on_postgres = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
@@ -57,10 +58,15 @@ async def test_a_worker_with_a_wrong_clock_keeps_its_lease_and_takes_nobody_else
 ) -> None:
     clock.set(shift)
     wrong = stage.worker(
-        concurrency=1, environment=clock.environment, lease_seconds=LONG_LEASE_SECONDS
+        concurrency=1,
+        environment=clock.environment,
+        lease_seconds=LONG_LEASE_SECONDS,
+        renew_seconds=RENEW_SECONDS,
     )
     its_own = await held(stage, wrong)
-    right = stage.worker(concurrency=1, lease_seconds=LONG_LEASE_SECONDS)
+    right = stage.worker(
+        concurrency=1, lease_seconds=LONG_LEASE_SECONDS, renew_seconds=RENEW_SECONDS
+    )
     others = await held(stage, right)
     await outlived(stage, its_own, others)
     stage.open_gate("go")
@@ -85,7 +91,7 @@ async def test_a_wrong_clock_delays_no_heir_of_a_dead_worker(
     stage: Stage, clock: Clock, shift: str
 ) -> None:
     clock.set(shift)
-    right = partial(stage.worker, lease_seconds=SHORT_LEASE_SECONDS)
+    right = partial(stage.worker, lease_seconds=SHORT_LEASE_SECONDS, renew_seconds=RENEW_SECONDS)
     wrong = partial(right, environment=clock.environment)
     worker = wrong()
     for gate, start_heir in (("first", right), ("second", wrong)):
@@ -132,10 +138,13 @@ async def test_a_clock_that_steps_under_a_worker_changes_nothing(
     stage: Stage, clock: Clock
 ) -> None:
     stepping = stage.worker(
-        concurrency=2, environment=clock.environment, lease_seconds=LONG_LEASE_SECONDS
+        concurrency=2,
+        environment=clock.environment,
+        lease_seconds=LONG_LEASE_SECONDS,
+        renew_seconds=RENEW_SECONDS,
     )
     job = await held(stage, stepping)
-    stage.worker(concurrency=2, lease_seconds=LONG_LEASE_SECONDS)
+    stage.worker(concurrency=2, lease_seconds=LONG_LEASE_SECONDS, renew_seconds=RENEW_SECONDS)
     for shift in ("-1h", "+1h"):
         clock.set(shift)
         soon = await stage.jobs.quick.options(delay_seconds=0.5).enqueue(1)
@@ -154,10 +163,18 @@ async def test_on_sqlite_a_clock_that_is_set_back_starts_nothing_twice_or_early(
 ) -> None:
     """What waits, waits until the clock is there again."""
     worker = stage.worker(
-        concurrency=2, environment=clock.environment, lease_seconds=LONG_LEASE_SECONDS
+        concurrency=2,
+        environment=clock.environment,
+        lease_seconds=LONG_LEASE_SECONDS,
+        renew_seconds=RENEW_SECONDS,
     )
     job = await held(stage, worker)
-    stage.worker(concurrency=2, environment=clock.environment, lease_seconds=LONG_LEASE_SECONDS)
+    stage.worker(
+        concurrency=2,
+        environment=clock.environment,
+        lease_seconds=LONG_LEASE_SECONDS,
+        renew_seconds=RENEW_SECONDS,
+    )
     soon = await stage.jobs.quick.options(delay_seconds=0.5).enqueue(1)
     clock.set("-1h")
     until = datetime.now(UTC) + timedelta(seconds=LONG_LEASE_SECONDS + 1)
@@ -179,7 +196,11 @@ async def test_on_sqlite_a_clock_that_is_set_back_starts_nothing_twice_or_early(
 async def test_on_sqlite_a_dead_workers_job_waits_until_a_clock_that_was_set_back_is_there_again(
     stage: Stage, clock: Clock
 ) -> None:
-    killed = stage.worker(environment=clock.environment, lease_seconds=SHORT_LEASE_SECONDS)
+    killed = stage.worker(
+        environment=clock.environment,
+        lease_seconds=SHORT_LEASE_SECONDS,
+        renew_seconds=RENEW_SECONDS,
+    )
     job = await stage.jobs.gated.enqueue("gate.2")
     await stage.noted("start", job.id)
     killed.kill()

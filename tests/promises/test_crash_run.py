@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from math import inf
 from random import Random
 
 import pytest
@@ -34,7 +33,7 @@ async def test_20_kills_of_workers_lose_no_job_and_finish_none_twice(stage: Stag
         killed_at[survivor.pid] = time.time()
     assert survivor.code == 0
     assert len(killed_at) >= KILLS
-    booted_at = {each.pid: await boot(each) for each in stage.processes if each.events("boot")}
+    lives = [life(each, killed_at) for each in stage.processes if each.events("boot")]
     starts, finishes = stage.by_job("start"), stage.by_job("finish")
     for job in jobs:
         ended = await stage.hf.get(job.id)
@@ -42,7 +41,7 @@ async def test_20_kills_of_workers_lose_no_job_and_finish_none_twice(stage: Stag
         assert ended.state is (State.DEAD if ended.name == "crash" else State.SUCCEEDED)
         check_ends(ended, attempts, finishes[str(job.id)])
         check_starts(ended, starts[str(job.id)])
-        check_losses(attempts, killed_at, booted_at)
+        check_losses(attempts, killed_at, lives)
 
 
 def start(
@@ -100,15 +99,17 @@ def check_starts(job: Job, starts: Sequence[Entry]) -> None:
     assert len(starts) <= job.max_attempts + job.releases + 1
 
 
-async def boot(worker: Process) -> float:
-    return datetime.fromisoformat((await worker.logs("boot"))["time"]).timestamp()
+def life(worker: Process, killed_at: dict[int, float]) -> tuple[float, float]:
+    """From when to when it was there; it was killed, or nothing was left to do."""
+    told = [*worker.events("boot"), *worker.events("stopped")]
+    times = [datetime.fromisoformat(event["time"]).timestamp() for event in told]
+    return times[0], killed_at.get(worker.pid, times[-1])
 
 
 def check_losses(
-    attempts: Sequence[Attempt], killed_at: dict[int, float], booted_at: dict[int, float]
+    attempts: Sequence[Attempt], killed_at: dict[int, float], lives: list[tuple[float, float]]
 ) -> None:
     """A worker that a job has killed in its own process is told of by whoever started it."""
-    lives = [(booted, killed_at.get(pid, inf)) for pid, booted in booted_at.items()]
     for attempt in attempts:
         assert attempt.worker is not None
         pid = int(attempt.worker.split(":")[1])
