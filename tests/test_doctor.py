@@ -100,7 +100,7 @@ async def test_no_worker_at_all(hf: Holdfast) -> None:
 @both_stores
 async def test_the_stuck_lease_of_a_killed_worker_and_the_worker_itself(stage: Stage) -> None:
     await stage.hf.migrate()
-    killed = stage.worker()
+    killed = stage.worker(lease_seconds=1)
     job = await stage.jobs.gated.enqueue("go")
     await stage.noted("start", job.id)
 

@@ -24,6 +24,8 @@ async def freeze(stage: Stage, worker: Process) -> None:
     """Stop the process, but not while it holds the lock of the whole SQLite file."""
     while True:
         worker.signal(signal.SIGSTOP)
+        # A thread that is in the middle of a system call ends that first: it may be a lock.
+        await wait_until(worker.is_stopped, "stopped")
         if not stage.is_sqlite or await is_writable(stage):
             return
         worker.signal(signal.SIGCONT)

@@ -103,6 +103,11 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def is_stopped(self) -> bool:
+        """Do all of its threads stand still?"""
+        stats = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        return all(stat.read_text().rpartition(") ")[2].startswith("T") for stat in stats)
+
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         self._process.kill()

@@ -201,7 +201,7 @@ class Examiner:
             "vital_stuck", stuck_seconds=patience.stuck_seconds, limit=STUCK_COUNTED_MAX
         )
         breakers = await self._fetch(
-            "breakers", limit=BREAKERS_LISTED_MAX, held_max=HELD_COUNTED_MAX
+            "breakers", key=None, limit=BREAKERS_LISTED_MAX, held_max=HELD_COUNTED_MAX
         )
         return Workload(
             now=time["now"],
