@@ -24,7 +24,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,9 +56,6 @@ class Surroundings:
     rabbitmq_url: str
     redis_url: str
     concurrency: int
-    workers: int
-    """How many workers run in one process; peers have one."""
-    queues: int
     handler: str
     """`nothing`, `wait`, `burn-thread` or `burn-process`; peers have `nothing` only."""
     wakeups: str
@@ -78,8 +75,6 @@ class Surroundings:
             rabbitmq_url=found.get("rabbitmq_url", ""),
             redis_url=found.get("redis_url", ""),
             concurrency=int(found.get("concurrency", "100")),
-            workers=int(found.get("workers", "1")),
-            queues=int(found.get("queues", "1")),
             handler=found.get("handler", "nothing"),
             wakeups=found.get("wakeups", "notify"),
         )
@@ -90,9 +85,10 @@ class Adapter:
 
     def __init__(self) -> None:
         self.around = Surroundings.read()
+        self.loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 
     def settings(self) -> dict[str, str]:
-        """`settings`: what was chosen; `documented`: where; `versions`: of what matters."""
+        """`settings`: what was chosen; `documented`: where that is recommended; `versions`."""
         raise NotImplementedError
 
     def prepare(self) -> Any:
@@ -199,7 +195,7 @@ def latencies_seen(folder: Path) -> list[float]:
 
 def main(adapter: Adapter) -> None:
     options = _parser().parse_args()
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=adapter.loop_factory) as runner:
 
         def call(answer: Any) -> Any:
             return runner.run(answer) if inspect.iscoroutine(answer) else answer
