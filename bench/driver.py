@@ -61,6 +61,7 @@ class Driver(AbstractContextManager["Driver"]):
 
     def __init__(self, subject: Subject, place: Place, **said: object) -> None:
         self.subject = subject
+        self.stall_seconds = STALL_SECONDS_MAX
         self._place = place
         self._folder = Path(tempfile.mkdtemp(prefix="handled-", dir=place.memory))
         self.url, self._drop = place.database(subject.service)
@@ -114,7 +115,7 @@ class Driver(AbstractContextManager["Driver"]):
             seen = self.until_handled(jobs)
             while (answer := unfinished())["unfinished"] > left:
                 self._look_at(workers)
-                if answer["at"] > seen.last_at + STALL_SECONDS_MAX:
+                if answer["at"] > seen.last_at + self.stall_seconds:
                     raise SubjectFailed(f"{self.subject.name}: {answer['unfinished']} unfinished")
             memory = sum(memory_bytes(worker.pid) for worker in workers)
             worker_cpu = sum(cpu_seconds(worker.pid) for worker in workers)
@@ -130,13 +131,15 @@ class Driver(AbstractContextManager["Driver"]):
             written=self._place.written(self.url) - written,
         )
 
-    def latencies(self, jobs: int, gap_seconds: float) -> list[float]:
+    def latencies(
+        self, jobs: int, gap_seconds: float, idle_seconds: float = IDLE_SECONDS
+    ) -> list[float]:
         """Seconds from just before the enqueue to the handler's start, of an idle worker."""
         self._forget()
         with self.working():
             self.ask("enqueue", 1)
             self.until_handled(1)
-            time.sleep(IDLE_SECONDS)
+            time.sleep(idle_seconds)
             self.ask("latency", jobs, gap_seconds)
             self.until_handled(jobs + 1)
             return latencies_seen(self._folder)
@@ -161,7 +164,7 @@ class Driver(AbstractContextManager["Driver"]):
             before, seen = seen, handled_seen(self._folder)
             if seen.jobs > before.jobs:
                 progress_at = time.monotonic()
-            elif time.monotonic() > progress_at + STALL_SECONDS_MAX:
+            elif time.monotonic() > progress_at + self.stall_seconds:
                 raise SubjectFailed(
                     f"{self.subject.name}: only {seen.jobs} of {jobs} handled\n{self._log()}"
                 )

@@ -19,7 +19,7 @@ from bench.cases import (
     latency,
     pilot,
 )
-from bench.driver import Driver, Subject
+from bench.driver import Driver, Subject, SubjectFailed
 from bench.machine import memory_bytes
 from bench.past import write_past
 from holdfast import Holdfast, State
@@ -38,6 +38,7 @@ DAY_SECONDS = 86_400
 BURST_DELAY_SECONDS = 5
 SAMPLES = 30
 IDLE_SECONDS_MAX = 120.0
+WAKE_SECONDS_MAX = 30.0
 HANDLERS = ("nothing", "wait", "burn-thread", "burn-process")
 
 Case = Callable[[Measuring, Subject], None]
@@ -261,7 +262,10 @@ async def claims_for_one_job(url: str, workers: int) -> int:
         await wait_until(lambda: seam.claims >= workers, "a look by each", IDLE_SECONDS_MAX)
         before = seam.claims
         await jobs[0].enqueue()
-        await done.wait()
+        try:
+            await asyncio.wait_for(done.wait(), WAKE_SECONDS_MAX)
+        except TimeoutError:
+            raise SubjectFailed("no idle worker was woken") from None
         await asyncio.sleep(1.0)
         return seam.claims - before
 

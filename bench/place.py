@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 import asyncpg
@@ -58,16 +57,16 @@ class Written:
 
 @dataclass
 class Place:
+    """`address` is PostgreSQL's, without a database; `addresses` are those of other services."""
+
     disk: Path
     memory: Path
-    server: Server | None = None
+    address: str = ""
+    server_pid: int = 0
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """Of the services that were started, by name."""
 
     def __post_init__(self) -> None:
-        self._numbers = count(1)
-        address = self.server.url("") if self.server else ""
-        self._databases = Databases(address, f"bench_{os.getpid()}")
+        self._databases = Databases(self.address, f"bench_{os.getpid()}")
 
     def database(self, service: str) -> tuple[str, Callable[[], None]]:
         """An empty database's address, and how to remove it."""
@@ -89,7 +88,7 @@ class Place:
         return int(self._databases.run(_fetch_row(url, DEAD_TUPLES))["coalesce"])
 
     def server_settings(self) -> dict[str, str]:
-        if self.server is None:
+        if not self.address:
             return {}
 
         async def show() -> dict[str, str]:
@@ -102,7 +101,7 @@ class Place:
         return self._databases.run(show())
 
     def server_cpu_seconds(self) -> float:
-        return cpu_seconds(self.server.pid) if self.server else 0.0
+        return cpu_seconds(self.server_pid) if self.server_pid else 0.0
 
     @contextmanager
     def held_open(self, url: str) -> Iterator[None]:
@@ -140,7 +139,13 @@ def made_place(*, with_postgres: bool, addresses: Mapping[str, str]) -> Iterator
         try:
             if server:
                 start_all([server])
-            place = Place(Path(disk), Path(counts), server, addresses)
+            place = Place(
+                disk=Path(disk),
+                memory=Path(counts),
+                address=server.url("") if server else "",
+                server_pid=server.pid if server else 0,
+                addresses=addresses,
+            )
             yield place
             place.close()
         finally:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from bench.driver import Subject
+from bench.environments import Unavailable, environments
+from bench.services import rabbitmq, redis
 from bench.targets import POSTGRES, RAW_POSTGRES, RAW_SQLITE, SQLITE
 from tests.support.postgres import system_binaries
 
@@ -30,20 +32,44 @@ OWN = (
     Subject(POSTGRES, "postgresql", own("holdfast"), "default"),
     Subject(SQLITE, "sqlite", own("holdfast")),
 )
+OWN_NAMES = {each.name for each in OWN}
+QUICK_PEERS = ("pgqueuer", "graphile")  # those that the floors and goals name
+SERVICES = {"rabbitmq": rabbitmq, "redis": redis}
 
 
 def find_subjects(names: Sequence[str], *, quick: bool) -> tuple[list[Subject], list[Missing]]:
     """Those that were named, or all; for a quick run Holdfast, the raw loops and the best peers."""
-    found = [each for each in OWN if not names or each.name in names]
-    if quick and not names:
-        found = [each for each in found if each.variant == "best"]
-    return found, []
+
+    def wanted(name: str, variant: str) -> bool:
+        if names:
+            return name in names
+        return not quick or (variant == "best" and name in (*QUICK_PEERS, *OWN_NAMES))
+
+    found = [each for each in OWN if wanted(each.name, each.variant)]
+    missing = []
+    for peer in environments().values():
+        variants = [variant for variant in peer.variants if wanted(peer.name, variant)]
+        if not variants:
+            continue
+        try:
+            command = tuple(peer.command())
+        except Unavailable as error:
+            missing.append(Missing(peer.name, str(error)))
+        else:
+            found += [Subject(peer.name, peer.service, command, variant) for variant in variants]
+    return found, missing
 
 
 @contextmanager
 def started_services(wanted: set[str]) -> Iterator[tuple[dict[str, str], list[Missing]]]:
     """Start what is asked for beside PostgreSQL; answer addresses, and what can't be had."""
-    missing = []
+    addresses, missing = {}, []
     if "postgresql" in wanted and system_binaries() is None:
         missing.append(Missing("postgresql", "PostgreSQL is not installed"))
-    yield {}, missing
+    with ExitStack() as stack:
+        for name in sorted(wanted & SERVICES.keys()):
+            try:
+                addresses[name] = stack.enter_context(SERVICES[name]())
+            except Unavailable as error:
+                missing.append(Missing(name, str(error)))
+        yield addresses, missing
