@@ -27,6 +27,7 @@ class Environment:
     name: str
     service: str
     variants: tuple[str, ...]
+    slow_variants: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     python: str = ""
@@ -101,6 +102,7 @@ def environments() -> dict[str, Environment]:
             name=name,
             service=entry["service"],
             variants=tuple(entry["variants"]),
+            slow_variants=tuple(entry.get("slow_variants", ())),
             requirements=tuple(entry.get("requirements", ())),
             packages=tuple(entry.get("packages", ())),
             python=entry.get("python", ""),
