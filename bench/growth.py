@@ -170,12 +170,14 @@ def sustained(measuring: Measuring, subject: Subject) -> None:
         measuring.driving(subject, "sustained load") as driver,
         driver.working() as (worker,),
     ):
+        driver.ask("bulk", 1)
+        driver.until_handled(1)
         began = time.monotonic()
-        sent = 0
+        sent = 1
         next_sample = 0.0
         while (passed := time.monotonic() - began) < scale.sustained_seconds:
             due = int(passed * scale.sustained_jobs_per_second) - sent
-            if due:
+            if due > 0:
                 driver.ask("bulk", due)
                 sent += due
             if passed >= next_sample:

@@ -37,6 +37,7 @@ def own(name: str) -> Subject:
     return next(each for each in OWN if each.name == name and each.variant == "best")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({each.name for each in OWN}))
 def test_every_job_is_handled_once_and_acknowledged(place: Place, name: str) -> None:
     with Driver(own(name), place) as driver:
@@ -53,6 +54,7 @@ def test_every_job_is_handled_once_and_acknowledged(place: Place, name: str) -> 
         assert drained.written.wal_bytes > 50 * 100
 
 
+@pytest.mark.slow
 def test_latencies_are_those_of_single_jobs(place: Place) -> None:
     with Driver(own(SQLITE), place) as driver:
         found = driver.latencies(3, gap_seconds=0.01, idle_seconds=0.0)
