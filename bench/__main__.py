@@ -9,6 +9,7 @@ A whole run also fills the part of docs/benchmarks.md that lies between its mark
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -152,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--report", action="store_true", help="of the last run, measuring nothing")
     options = parser.parse_args(arguments)
     names = [name for name in options.only.split(",") if name]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     if not options.report:
         scale = QUICK if options.quick else Scale()
         measure(options.out, scale, names, quick=options.quick)
