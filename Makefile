@@ -1,15 +1,16 @@
 # make run    set up, and send work through each of the five systems
 # make test   set up, and run all checks and tests (FAST=1: below two minutes; ARGS="-k name": some)
 # make soak   the long run: kills by schedule, 5 million finished jobs, kills for 10 minutes (JOBS=, SECONDS_EACH=)
+# make bench  measure Holdfast, the raw loops and other queues (QUICK=1: about five minutes)
 # make check  style, types, import contracts, tidiness
 # make pictures  record the pictures of the docs anew
 # make lock   write requirements/*.txt anew
 
 export PYTHON ?= python3
-export FAST ONCE JOBS SECONDS_EACH
+export FAST ONCE QUICK JOBS SECONDS_EACH
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak check format pictures lock clean
+.PHONY: help run test soak bench check format pictures lock clean
 
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
@@ -26,6 +27,9 @@ test: $(DEV)
 
 soak: $(DEV)
 	@scripts/soak $(ARGS)
+
+bench: $(DEV)
+	@scripts/bench $(ARGS)
 
 check: $(DEV)
 	@scripts/check

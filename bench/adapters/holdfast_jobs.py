@@ -1,0 +1,63 @@
+"""The jobs of Holdfast's adapter, in a module that child processes can import."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from bench.adapters.contract import Surroundings, handled
+from holdfast import Holdfast
+from holdfast.seam import Seam
+
+WAIT_SECONDS = 0.01
+BURN_SECONDS = 0.005
+
+
+class DeafSeam(Seam):
+    """A machine on which no notification arrives, as behind a pooler: jobs are found by polling."""
+
+    async def connect_postgres(self, url: str, **options: Any) -> Any:
+        import asyncpg
+
+        class Deaf(asyncpg.Connection):  # type: ignore[misc]
+            async def add_listener(self, channel: str, callback: Any) -> None:
+                return
+
+        return await asyncpg.connect(url, connection_class=Deaf, **options)
+
+
+around = Surroundings.read()
+hf = Holdfast(around.database_url or None, seam=DeafSeam() if around.wakeups == "poll" else None)
+
+
+@hf.job
+async def nothing(sent_at: float, padding: str) -> None:
+    handled(sent_at)
+
+
+@hf.job
+async def wait(sent_at: float, padding: str) -> None:
+    await asyncio.sleep(WAIT_SECONDS)
+    handled(sent_at)
+
+
+@hf.job(name="burn-thread")
+def burn_in_a_thread(sent_at: float, padding: str) -> None:
+    burn()
+    handled(sent_at)
+
+
+@hf.job(name="burn-process", executor="process")
+def burn_in_a_process(sent_at: float, padding: str) -> None:
+    burn()
+    handled(sent_at)
+
+
+def burn() -> None:
+    began = time.thread_time()
+    while time.thread_time() - began < BURN_SECONDS:
+        pass
+
+
+JOBS = {job.name: job for job in (nothing, wait, burn_in_a_thread, burn_in_a_process)}

@@ -1,0 +1,290 @@
+"""What is measured of Holdfast alone: how it takes more of everything, and special loads."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from statistics import median
+from typing import Any
+
+from bench.cases import (
+    MEGABYTE,
+    Measuring,
+    add_latency,
+    enqueue,
+    latency,
+    pilot,
+)
+from bench.driver import Driver, Subject, SubjectFailed
+from bench.machine import memory_bytes
+from bench.past import write_past
+from holdfast import Holdfast, State
+from holdfast.domain.job import Claimed, Settlement
+from holdfast.seam import Seam
+from holdfast.stores.opening import make_store
+from holdfast.stores.postgres.store import STATEMENTS
+from holdfast.stores.protocol import Claim
+from tests.support.processes import wait_until
+from tests.support.running import working
+
+CLAIM_JOBS = 100
+CLAIM_REPEATS = 20
+IMPORT_REPEATS = 7
+DAY_SECONDS = 86_400
+BURST_DELAY_SECONDS = 5
+SAMPLES = 30
+IDLE_SECONDS_MAX = 120.0
+WAKE_SECONDS_MAX = 30.0
+HANDLERS = ("nothing", "wait", "burn-thread", "burn-process")
+
+Case = Callable[[Measuring, Subject], None]
+
+
+def finished(measuring: Measuring, subject: Subject) -> None:
+    jobs = pilot(measuring, subject)
+    for behind in measuring.scale.finished:
+        with measuring.driving(subject, f"{behind:,} finished") as driver:
+            _write_past(measuring, driver, behind)
+            driver.ask("bulk", jobs)
+            claiming = asyncio.run(_claim_seconds(driver.url))
+            measuring.add(subject, "claim after finished", claiming * 1000, "ms", behind)
+            rate = jobs / driver.drain(jobs).seconds
+            measuring.add(subject, "drain after finished", rate, "jobs/s", behind)
+            add_latency(measuring, driver, "pick-up after finished", behind)
+
+
+def _write_past(measuring: Measuring, driver: Driver, jobs: int) -> None:
+    if jobs:
+        asyncio.run(
+            write_past(driver.url, jobs, lambda done: measuring.tell(f"{done:,} of {jobs:,}"))
+        )
+
+
+async def _claim_seconds(url: str) -> float:
+    """The median of claims; what was claimed is handed back."""
+    store = make_store(url, Seam(), Holdfast(url).settings)
+    await store.open()
+    claimed: list[Claimed] = []
+    seconds = []
+    for _ in range(CLAIM_REPEATS):
+        began = time.perf_counter()
+        claimed += await store.claim(Claim("bench", CLAIM_JOBS, 30.0, ["nothing"]))
+        seconds.append(time.perf_counter() - began)
+    back = [
+        Settlement(job_id=job.id, fence=job.fence, state=State.QUEUED, attempt_back=True)
+        for job in claimed
+    ]
+    await store.settle(back)
+    await store.close()
+    return median(seconds)
+
+
+def queued(measuring: Measuring, subject: Subject) -> None:
+    """The first of many, against all of few."""
+    jobs = pilot(measuring, subject)
+    for more in measuring.scale.queued:
+        with measuring.driving(subject, f"{more:,} more queued") as driver:
+            driver.ask("bulk", jobs + more)
+            with driver.working():
+                driver.until_handled(jobs)
+            seen = driver.handled()
+            acknowledged = jobs + more - driver.unfinished()
+            rate = acknowledged / (seen.last_at - seen.first_at)
+            measuring.add(subject, "drain with queued", rate, "jobs/s", more)
+
+
+def scheduled(measuring: Measuring, subject: Subject) -> None:
+    jobs = pilot(measuring, subject)
+    for ahead in measuring.scale.scheduled:
+        with measuring.driving(subject, f"{ahead:,} scheduled ahead") as driver:
+            if ahead:
+                driver.ask("bulk", ahead, "--delay", DAY_SECONDS)
+            driver.ask("bulk", jobs)
+            rate = jobs / driver.drain(jobs, left=ahead).seconds
+            measuring.add(subject, "drain with scheduled", rate, "jobs/s", ahead)
+
+
+def workers(measuring: Measuring, subject: Subject) -> None:
+    jobs = pilot(measuring, subject)
+    for processes in measuring.scale.workers:
+        with measuring.driving(subject, f"drain by {processes}") as driver:
+            driver.ask("bulk", jobs)
+            rate = jobs / driver.drain(jobs, processes).seconds
+            measuring.add(subject, "drain by workers", rate, "jobs/s", processes)
+
+
+def queues(measuring: Measuring, subject: Subject) -> None:
+    jobs = pilot(measuring, subject)
+    for number in measuring.scale.queues:
+        with measuring.driving(subject, f"{number} queues") as driver:
+            driver.ask("bulk", jobs, "--queues", number)
+            rate = jobs / driver.drain(jobs).seconds
+            measuring.add(subject, "drain by queues", rate, "jobs/s", number)
+
+
+def payloads(measuring: Measuring, subject: Subject) -> None:
+    jobs = pilot(measuring, subject)
+    for size in measuring.scale.payloads:
+        enqueue(measuring, subject, size)
+        fewer = max(measuring.scale.drain_jobs_min, min(jobs, 100 * MEGABYTE // size))
+        with measuring.driving(subject, f"payloads of {size:,} bytes") as driver:
+            driver.ask("bulk", fewer, "--payload", size)
+            rate = fewer / driver.drain(fewer).seconds
+            measuring.add(subject, "drain by payload", rate, "jobs/s", size)
+
+
+def handlers(measuring: Measuring, subject: Subject) -> None:
+    for handler in HANDLERS:
+        jobs = pilot(measuring, subject, handler=handler)
+        with measuring.driving(subject, f"handler: {handler}", handler=handler) as driver:
+            driver.ask("bulk", jobs)
+            rate = jobs / driver.drain(jobs).seconds
+            measuring.add(subject, f"drain, handler {handler}", rate, "jobs/s")
+
+
+def held_open(measuring: Measuring, subject: Subject) -> None:
+    """Drain, again and again, while a transaction keeps everything that died."""
+    seconds = measuring.scale.held_open_seconds
+    jobs = pilot(measuring, subject)
+    with measuring.driving(subject, "before a transaction is held open") as driver:
+        driver.ask("bulk", jobs)
+        before = jobs / driver.drain(jobs).seconds
+        measuring.add(subject, "drain under an open transaction", before, "jobs/s", 0)
+        with measuring.place.held_open(driver.url):
+            began = time.monotonic()
+            while (held := time.monotonic() - began) < seconds:
+                measuring.tell(f"{subject.name}: transaction open for {held:.0f} s")
+                driver.ask("bulk", jobs)
+                rate = jobs / driver.drain(jobs).seconds
+            measuring.add(subject, "drain under an open transaction", rate, "jobs/s", seconds)
+
+
+def sustained(measuring: Measuring, subject: Subject) -> None:
+    """A steady load: memory and dead tuples over time."""
+    scale = measuring.scale
+    with (
+        measuring.driving(subject, "sustained load") as driver,
+        driver.working() as (worker,),
+    ):
+        driver.ask("bulk", 1)
+        driver.until_handled(1)
+        began = time.monotonic()
+        sent = 1
+        next_sample = 0.0
+        while (passed := time.monotonic() - began) < scale.sustained_seconds:
+            due = int(passed * scale.sustained_jobs_per_second) - sent
+            if due > 0:
+                driver.ask("bulk", due)
+                sent += due
+            if passed >= next_sample:
+                next_sample += scale.sustained_seconds / SAMPLES
+                measuring.tell(f"{subject.name}: sustained for {passed:.0f} s")
+                memory = memory_bytes(worker.pid, "VmRSS") / MEGABYTE
+                measuring.add(subject, "memory over time", memory, "MB", round(passed))
+                if subject.service == "postgresql":
+                    dead = measuring.place.dead_tuples(driver.url)
+                    measuring.add(subject, "dead tuples over time", dead, "rows", round(passed))
+        driver.until_handled(sent)
+
+
+def burst(measuring: Measuring, subject: Subject) -> None:
+    """Many jobs that become due in the same second, before an idle worker."""
+    jobs = measuring.scale.burst_jobs
+    with measuring.driving(subject, f"a burst of {jobs:,}") as driver:
+        with driver.working():
+            driver.ask("bulk", jobs, "--delay", BURST_DELAY_SECONDS)
+            seen = driver.until_handled(jobs)
+        measuring.add(subject, "burst", jobs / (seen.last_at - seen.first_at), "jobs/s", jobs)
+
+
+def polling(measuring: Measuring, subject: Subject) -> None:
+    latency(measuring, subject, "pick-up by polling", wakeups="poll")
+
+
+def start_of_python(measuring: Measuring, subject: Subject) -> None:
+    """What `import holdfast` takes, beyond the interpreter's own start."""
+
+    def seconds(code: str) -> float:
+        found = []
+        for _ in range(IMPORT_REPEATS):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            found.append(time.perf_counter() - began)
+        return median(found)
+
+    taken = seconds("import holdfast") - seconds("pass")
+    measuring.add(subject, "import holdfast", taken * 1000, "ms")
+
+
+def idle_workers(measuring: Measuring, subject: Subject) -> None:
+    """One job for many idle workers: how many claims does it cause?"""
+    number = measuring.scale.idle_workers
+    with measuring.driving(subject, f"{number} idle workers") as driver:
+        claims = asyncio.run(claims_for_one_job(driver.url, number))
+        measuring.add(subject, "claims for one job", claims, "claims", number)
+
+
+class CountingSeam(Seam):
+    """Counts the claims that go to PostgreSQL."""
+
+    CLAIMS = (STATEMENTS["claim"].sql, STATEMENTS["claim_onwards"].sql)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims = 0
+
+    async def connect_postgres(self, url: str, **options: Any) -> Any:
+        connection = await super().connect_postgres(url, **options)
+        connection.add_query_logger(self._note)
+        return connection
+
+    def _note(self, query: Any) -> None:
+        self.claims += query.query in self.CLAIMS
+
+
+async def claims_for_one_job(url: str, workers: int) -> int:
+    """They poll so rarely that what is counted comes from the one wake-up."""
+    seam, done = CountingSeam(), asyncio.Event()
+    async with AsyncExitStack() as stack:
+        apps = [Holdfast(url, seam=seam, poll_seconds=3600.0) for _ in range(workers)]
+        jobs = []
+        for app in apps:
+
+            @app.job
+            async def signal() -> None:
+                done.set()
+
+            jobs.append(signal)
+            await stack.enter_async_context(app)
+            await stack.enter_async_context(working(app, concurrency=1))
+        await wait_until(lambda: seam.claims >= workers, "a look by each", IDLE_SECONDS_MAX)
+        before = seam.claims
+        await jobs[0].enqueue()
+        try:
+            await asyncio.wait_for(done.wait(), WAKE_SECONDS_MAX)
+        except TimeoutError:
+            raise SubjectFailed("no idle worker was woken") from None
+        await asyncio.sleep(1.0)
+        return seam.claims - before
+
+
+POSTGRES: tuple[Case, ...] = (
+    finished,
+    queued,
+    scheduled,
+    workers,
+    queues,
+    payloads,
+    handlers,
+    polling,
+    burst,
+    idle_workers,
+    held_open,
+    sustained,
+    start_of_python,
+)
+SQLITE: tuple[Case, ...] = (finished, queued, scheduled, payloads, handlers, burst, sustained)
