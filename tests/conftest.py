@@ -19,6 +19,7 @@ from holdfast import Holdfast
 from tests.mutants.guard import SOURCE
 from tests.support import areas
 from tests.support.bouncer import Bouncer, bouncer_program
+from tests.support.pooling import EVERYTHING_BOUNCED
 from tests.support.postgres import (
     Databases,
     Server,
@@ -62,7 +63,6 @@ LEFT_OUT = (
 )
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
 BOUNCED = "pg15"  # the server behind the pooler
-EVERYTHING_BOUNCED = "HOLDFAST_TEST_BOUNCER"  # =1: all tests of a store reach it through the pooler
 
 if SOURCE not in os.environ:  # the runs on mutants have no property tests, and are many
     importlib.import_module("tests.support.properties")

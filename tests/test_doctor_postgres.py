@@ -23,6 +23,7 @@ from tests.support.examining import (
     paste,
     the,
 )
+from tests.support.pooling import needs_a_session
 from tests.support.postgres import Server, start_all, system_binaries
 from tests.support.processes import wait_until
 from tests.support.running import execute, working
@@ -124,6 +125,7 @@ async def test_a_clock_that_differs(store_url: str, tmp_path: Path, shift: str, 
 
 
 @on_both_postgres
+@needs_a_session
 async def test_a_transaction_that_holds_back_vacuum(hf: Holdfast, store_url: str) -> None:
     async with connected(store_url) as connection:
         process = connection.get_server_pid()
@@ -315,6 +317,7 @@ async def test_a_standby_can_not_be_written_and_delivers_no_wake_ups(own: Own) -
 
 
 @on_postgres
+@needs_a_session
 async def test_a_database_that_was_made_read_only(hf: Holdfast, store_url: str) -> None:
     async with connected(store_url) as connection:
         name = await connection.fetchval("SELECT current_database()")

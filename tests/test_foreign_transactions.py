@@ -32,6 +32,7 @@ from holdfast import (
     State,
 )
 from tests.support import django_settings
+from tests.support.pooling import needs_a_session
 from tests.support.postgres import Databases
 from tests.support.processes import wait_until
 from tests.support.running import QUICK
@@ -516,6 +517,7 @@ def test_a_postgresql_database_without_the_schema_is_told(
 
 
 @POSTGRES
+@needs_a_session
 async def test_workers_are_woken_by_the_commit_and_not_before(store_url: str) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
     listener = await asyncpg.connect(store_url)

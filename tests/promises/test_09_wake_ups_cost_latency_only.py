@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import State
 from tests.promises.stage import Stage, both_stores
+from tests.support.pooling import needs_a_session
 from tests.support.processes import pause, wait_until
 
 TERMINATE = """
@@ -96,6 +97,7 @@ async def mislead(stage: Stage, sockets: Path, job_id: str) -> None:
 
 
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+@needs_a_session
 async def test_a_worker_hears_again_after_its_listener_was_ended(stage: Stage) -> None:
     """Not by polling: it polls here only once in a while."""
     stage.worker(poll_seconds=3600)

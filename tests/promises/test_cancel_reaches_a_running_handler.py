@@ -6,10 +6,12 @@ import pytest
 
 from holdfast import State
 from tests.promises.stage import Stage, both_stores
+from tests.support.pooling import needs_a_session
 
 
 @both_stores
 @pytest.mark.parametrize("kind", ["gated", "gated_in_thread"])
+@needs_a_session
 async def test_a_cancel_stops_a_running_handler_within_2_seconds(stage: Stage, kind: str) -> None:
     job = await getattr(stage.jobs, kind).enqueue("never")
     neighbour = await stage.jobs.gated.enqueue("gate")
