@@ -6,6 +6,7 @@ import asyncio
 import getpass
 import json
 import re
+import shlex
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -107,6 +108,19 @@ def test_a_queue_is_paused_seen_and_resumed(store_url: str, run: Run) -> None:
     resumed = run("queues", "resume", "images", url=store_url)
     assert resumed.stdout == "queue images goes on: 2 wait, 1 run\n"
     assert run("queues", "resume", "images", url=store_url).returncode == 1
+
+
+@pytest.mark.parametrize("name", ["-mail", "it's mail", "$(mail)"])
+def test_the_commands_that_are_told_can_be_pasted_whatever_the_name(
+    name: str, sqlite_url: str, run: Run
+) -> None:
+    enqueue(sqlite_url, "greet", "Ada", queue="images")
+    for change in (("queues", "pause"), ("breakers", "open")):
+        told = run(*change, "--", name, url=sqlite_url).stdout
+        holdfast, *words = shlex.split(told.rpartition(": ")[2])
+        assert (holdfast, words[-1]) == ("holdfast", name)
+        undone = run(*words, url=sqlite_url)
+        assert (undone.returncode, undone.stderr) == (0, "")
 
 
 def test_a_cap_is_set_and_lifted(sqlite_url: str, run: Run) -> None:

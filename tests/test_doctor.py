@@ -196,7 +196,7 @@ async def test_a_paused_queue_with_and_without_due_jobs(hf: Holdfast, store_url:
         r" \(\d+ d ago\): 1 due job waits$",
         finding.sentence,
     )
-    assert finding.command == "holdfast queues resume mail --app MODULE:NAME"
+    assert finding.command == "holdfast queues resume --app MODULE:NAME mail"
     # It waits for whoever paused it, not for a worker.
     assert the(found, Check.QUEUES).severity is Severity.OK
 

@@ -122,6 +122,9 @@ async def test_a_disk_that_is_nearly_full_and_one_that_can_not_be_written(tmp_pa
         protected = await look(hf, Check.WRITABLE)
     assert protected.severity is Severity.CRITICAL
     assert protected.sentence.endswith("jobs.db can't be written by this user")
+    assert (
+        protected.advice == "let the user of workers and clients write the file and its directory"
+    )
 
 
 def test_a_file_on_a_network_file_system() -> None:

@@ -182,6 +182,12 @@ def test_a_database_that_is_away_is_told_in_the_header() -> None:
     assert "images" in "".join(found)
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_names_are_seen_in_a_narrow_terminal(columns: int) -> None:
+    assert "images" in "".join(lines(columns=columns))
+    assert "alpha:4" in "".join(lines(View(tab=Tab.WORKERS), columns=columns))
+
+
 @given(
     columns=st.integers(20, 200),
     rows=st.integers(8, 60),
@@ -306,11 +312,10 @@ async def url(local_url: str) -> str:
     return local_url
 
 
-def shown(url: str, folder: Path) -> Terminal:
+def shown(url: str, folder: Path, kind: str = "xterm-256color") -> Terminal:
     environment = {**os.environ, "HOLDFAST_DATABASE_URL": url}
-    return Terminal(
-        [sys.executable, "-m", "holdfast.cli.main", "top", "--interval", "0.2"], folder, environment
-    )
+    words = [sys.executable, "-m", "holdfast.cli.main", "top", "--interval", "0.2"]
+    return Terminal(words, folder, environment, kind)
 
 
 def test_top_is_driven_by_keys_and_leaves_the_terminal_as_it_was(url: str, tmp_path: Path) -> None:
@@ -372,6 +377,17 @@ async def test_top_without_a_terminal_prints_one_screen(url: str) -> None:
     assert "\x1b" not in told
     assert max(map(len, told.splitlines())) <= 80
     assert re.search(r"^images +1 ", told, re.MULTILINE)
+    assert "every" not in told
+
+
+def test_top_prints_one_screen_on_a_terminal_that_can_not_be_drawn_on(
+    url: str, tmp_path: Path
+) -> None:
+    terminal = shown(url, tmp_path, "dumb")
+    told = terminal.read_all()
+    assert "images" in told
+    assert "\x1b" not in told
+    assert terminal.end() == 0
 
 
 async def test_top_tells_everything_as_json(url: str) -> None:

@@ -16,7 +16,13 @@ WAIT_SECONDS = 60.0
 
 
 class Terminal:
-    def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        folder: Path,
+        environment: dict[str, str],
+        kind: str = "xterm-256color",
+    ) -> None:
         self._ours, theirs = pty.openpty()
         self.resize(24, 80)
         self.modes_before = self.modes()
@@ -25,7 +31,7 @@ class Terminal:
         self._process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**kept, "TERM": "xterm-256color"},
+            env={**kept, "TERM": kind},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 import msgspec
 
@@ -11,6 +9,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.operator import operator_options
 from holdfast.cli.session import ListingGroup, run
 from holdfast.cli.target import find_existing, target_options
+from holdfast.domain.texts import pasted
 
 
 @click.group(cls=ListingGroup)
@@ -97,7 +96,7 @@ async def _list_breakers(app: Holdfast, *, as_json: bool) -> None:
 async def _open(app: Holdfast, key: str, by: str, because: str | None) -> None:
     async with app:
         await app.open_breaker(key, by=by, because=because)
-    closing = f"holdfast breakers close {shlex.quote(key)}"
+    closing = f"holdfast breakers close {pasted(key)}"
     click.echo(f"breaker {key} is open and holds its jobs; to let them go: {closing}")
 
 

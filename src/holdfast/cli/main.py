@@ -36,8 +36,8 @@ def holdfast() -> None:
 
     \b
     Example:
-      holdfast dev app:hf        run the jobs of the object hf in app.py
-      holdfast jobs list         see what became of them
+      holdfast dev app:hf               run the jobs of the object hf in app.py
+      holdfast jobs list --app app:hf   see what became of them
     """
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from typing import Any
 
 import click
@@ -18,6 +17,7 @@ from holdfast.domain.job import Filter
 from holdfast.domain.limits import QUEUE_RUNNING_MAX
 from holdfast.domain.queues import QueueSeen
 from holdfast.domain.states import State
+from holdfast.domain.texts import pasted
 
 NO_CAP = "none"
 
@@ -220,4 +220,4 @@ async def _find(app: Holdfast, name: str) -> QueueSeen:
 
 
 def _resuming(name: str) -> str:
-    return f"holdfast queues resume {shlex.quote(name)}"
+    return f"holdfast queues resume {pasted(name)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final
@@ -29,6 +30,12 @@ def storable_text(text: object, chars_max: int) -> str:
     whole = text if type(text) is str else _words(text, str)
     cut = whole if len(whole) <= chars_max else whole[: chars_max - 1] + "…"
     return UNSTORABLE.sub("\ufffd", cut)
+
+
+def pasted(name: str) -> str:
+    """Give the name as it ends a command to paste, where it must not be taken for an option."""
+    quoted = shlex.quote(name)
+    return f"-- {quoted}" if name.startswith("-") else quoted
 
 
 def shown(value: object, form: Callable[[object], str] = repr) -> str:

@@ -3,7 +3,6 @@ output."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -17,6 +16,7 @@ from holdfast.domain.job import Attempt, Job
 from holdfast.domain.limits import AHEAD_COUNTED_MAX, HELD_COUNTED_MAX
 from holdfast.domain.queues import QueueSeen
 from holdfast.domain.states import State
+from holdfast.domain.texts import pasted
 from holdfast.domain.times import exact, relative
 from holdfast.domain.workers import WorkerSeen
 
@@ -202,7 +202,7 @@ def _queue_paused(seen: Circumstances) -> _Answer | None:
         f"queue {queue.name} is paused{_by(queue.paused_by)} since {seen.at(queue.paused_at)}"
     )
     sentence += _told(queue.paused_because)
-    sentence += f"; to go on: holdfast queues resume {shlex.quote(queue.name)}"
+    sentence += f"; to go on: holdfast queues resume {pasted(queue.name)}"
     facts = {
         "paused_at": queue.paused_at,
         "paused_by": queue.paused_by,
@@ -236,7 +236,7 @@ def _breaker(seen: Circumstances) -> _Answer | None:
 
 def _told_open(seen: Circumstances, breaker: BreakerSeen, since: str) -> str:
     because = _told(breaker.opened_because)
-    close = f"holdfast breakers close {shlex.quote(breaker.key)}"
+    close = f"holdfast breakers close {pasted(breaker.key)}"
     if breaker.next_probe_at is None:
         return (
             f"breaker {breaker.key} was opened by hand{_by(breaker.opened_by)} at {since}{because};"
@@ -299,7 +299,7 @@ def _queue_full(seen: Circumstances) -> _Answer | None:
             f"queue {queue.name} has reached its cap: {queue.running:,} of at most"
             f" {queue.running_max:,} jobs run, on all workers together, and {_ahead(seen)}"
         )
-    sentence += f"; to raise it: holdfast queues cap {shlex.quote(queue.name)} N"
+    sentence += f"; to raise it: holdfast queues cap {pasted(queue.name)} N"
     facts = {"queue_running": queue.running, "running_max": queue.running_max}
     return _Answer(Reason.QUEUE_FULL, sentence, {**_load(seen), **facts})
 

@@ -37,7 +37,7 @@ def top(
     """Watch queues, workers, throughput, latency and failures, live.
 
     It changes nothing unless you pause a queue. Keys: q quits, tab changes the view, ? tells all
-    others. Where there is no terminal, it prints one screen.
+    others. Where there is no terminal, or one that can't be drawn on, it prints one screen.
 
     \b
     Examples:
@@ -48,10 +48,17 @@ def top(
     found = find_existing(app, database)
     if as_json:
         run(_print_json(found))
-    elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    elif once or not _can_be_drawn_on():
         run(_print_once(found))
     else:
         run(_watch(found, interval_seconds))
+
+
+def _can_be_drawn_on() -> bool:
+    from holdfast.cli import display
+
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return terminal and not display.console().is_dumb_terminal
 
 
 async def _print_json(app: Holdfast) -> None:
@@ -78,7 +85,7 @@ async def _print_once(app: Holdfast) -> None:
     meter.read(seen.now, seen.ended)
     lines = len(seen.queues) + SPARE_LINES
     columns = out.width if out.is_terminal else COLUMNS
-    place = Place(app.url_shown, ONCE_SECONDS)
+    place = Place(app.url_shown, None)
     out.print(draw(View(), seen, meter, place, Size(columns, lines), live=False))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import compress
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
@@ -21,6 +22,7 @@ from holdfast.observability.logs import one_line
 
 BARS = "▁▂▃▄▅▆▇█"
 FIXED_LINES = 5
+NARROW_COLUMNS = 72
 KEYS = {
     Tab.QUEUES: "s sort  p pause",
     Tab.WORKERS: "",
@@ -44,25 +46,35 @@ OLDEST  the longest wait of a ready job"""
 
 
 class Column(NamedTuple):
-    """One with a `share` is cut to its share of the room that the others leave."""
+    """One with a `share` is cut to its share of the room that the others leave. One that is
+    `spared` is left out of a narrow terminal, for there would be no room for names."""
 
     header: str
     is_number: bool = True
     share: int = 0
+    spared: bool = False
 
 
 COLUMNS = {
     Tab.QUEUES: (
         Column("QUEUE", is_number=False, share=1),
-        *map(Column, ("READY", "SCHED", "HELD", "RUN", "DONE/s", "FAIL/s", "OLDEST")),
-        *map(Column, ("WAIT", "TOOK")),
+        Column("READY"),
+        Column("SCHED", spared=True),
+        Column("HELD", spared=True),
+        *map(Column, ("RUN", "DONE/s")),
+        Column("FAIL/s", spared=True),
+        Column("OLDEST"),
+        Column("WAIT", spared=True),
+        Column("TOOK", spared=True),
     ),
     Tab.WORKERS: (
         Column("WORKER", is_number=False, share=2),
-        Column("PID"),
-        Column("VERSION", is_number=False),
+        Column("PID", spared=True),
+        Column("VERSION", is_number=False, spared=True),
         Column("QUEUES", is_number=False, share=1),
-        *map(Column, ("LOAD", "UP", "SEEN")),
+        Column("LOAD"),
+        Column("UP", spared=True),
+        Column("SEEN"),
     ),
     Tab.FAILURES: (
         Column("WHEN", is_number=False),
@@ -75,10 +87,10 @@ COLUMNS = {
 
 
 class Place(NamedTuple):
-    """Where the numbers come from, how often, and what is wrong with that."""
+    """Where the numbers come from, how often if not just once, and what is wrong with that."""
 
     address: str
-    interval_seconds: float
+    interval_seconds: float | None
     trouble: str | None = None
 
 
@@ -134,7 +146,9 @@ def _header(view: View, seen: Overview | None, place: Place, size: Size) -> Text
     elif view.frozen:
         right = Text("frozen", "bold yellow")
     elif seen is not None:
-        right = Text(f"{seen.now:%H:%M:%S} UTC, every {place.interval_seconds:g} s", "dim")
+        often = place.interval_seconds
+        every = "" if often is None else f", every {often:g} s"
+        right = Text(f"{seen.now:%H:%M:%S} UTC{every}", "dim")
     else:
         right = Text("")
     return _ends(left, right, size)
@@ -219,7 +233,9 @@ def _table(
     table = Table(
         box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", width=size.columns
     )
-    for column in COLUMNS[view.tab]:
+    columns = COLUMNS[view.tab]
+    kept = [size.columns >= NARROW_COLUMNS or not column.spared for column in columns]
+    for column in compress(columns, kept):
         table.add_column(
             column.header,
             no_wrap=True,
@@ -228,7 +244,7 @@ def _table(
             ratio=column.share or None,
         )
     for number, row in enumerate(rows):
-        cells = _cells(row, seen, meter)
+        cells = compress(_cells(row, seen, meter), kept)
         if number == chosen:
             # Without their colours, which would not be told apart.
             table.add_row(*(Text(cell.plain) for cell in cells), style="reverse")

@@ -26,7 +26,7 @@ def judge_database(vitals: Vitals) -> Iterator[Finding]:
     if vitals.schema_version is not None:
         yield _schema(vitals.schema_version, vitals.schema_known)
     if vitals.writable is not None:
-        yield _writable(vitals.writable, vitals.read_only_because)
+        yield _writable(vitals)
     yield from _durability(vitals)
     if vitals.clock is not None:
         yield _clock(vitals.clock)
@@ -78,15 +78,18 @@ def _schema(version: int, known: int) -> Finding:
     )
 
 
-def _writable(writable: bool, because: str | None) -> Finding:
-    if writable:
+def _writable(vitals: Vitals) -> Finding:
+    if vitals.writable:
         return fine(Check.WRITABLE, "the database can be written")
+    because = vitals.read_only_because
     return Finding(
         code=Check.WRITABLE,
         severity=Severity.CRITICAL,
         sentence=f"the database can't be written: {because}",
         advice="give workers and clients an address that leads to the primary"
-        " (?target_session_attrs=primary), or let their user write",
+        " (?target_session_attrs=primary), or let their user write"
+        if vitals.file is None
+        else "let the user of workers and clients write the file and its directory",
         facts={"because": because},
     )
 

@@ -10,6 +10,7 @@ from holdfast.domain.health.findings import Check, Finding, Severity, fine
 from holdfast.domain.health.vitals import Due, Stuck, Workload
 from holdfast.domain.health.words import at_least, counted, for_shell, lasting, listed
 from holdfast.domain.limits import DUE_COUNTED_MAX, HELD_COUNTED_MAX, STUCK_COUNTED_MAX
+from holdfast.domain.texts import pasted
 from holdfast.domain.times import exact, relative
 from holdfast.domain.workers import WorkerSeen
 
@@ -166,7 +167,7 @@ def _paused(load: Workload) -> Iterator[Finding]:
             sentence=f"queue {each.queue} is paused{by}{because} since {exact(each.since)}"
             f" ({relative(each.since, load.now)}): {waiting if due else 'nothing due waits'}",
             advice="when the reason has gone, let it go on",
-            command=f"holdfast queues resume {for_shell(each.queue)} --app MODULE:NAME",
+            command=f"holdfast queues resume --app MODULE:NAME {pasted(each.queue)}",
             facts={"queue": each.queue, "by": each.by, "because": each.because, "jobs": jobs},
         )
     yield from _and_others(Check.PAUSED, "queue", len(load.paused))
@@ -192,7 +193,7 @@ def _breakers(load: Workload) -> Iterator[Finding]:
             severity=Severity.WARNING,
             sentence=sentence,
             advice="see that what it guards works again; to close it by hand",
-            command=f"holdfast breakers close {for_shell(each.key)} --app MODULE:NAME",
+            command=f"holdfast breakers close --app MODULE:NAME {pasted(each.key)}",
             facts={"key": each.key, "held": each.held, "because": each.opened_because},
         )
     yield from _and_others(Check.BREAKERS, "breaker", len(opened))
