@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ from holdfast import (
     Transient,
 )
 from holdfast.domain.limits import BREAKER_FAILURES_MAX, NAME_CHARS_MAX
+from tests.support.crashing import make_suspects
 from tests.support.processes import wait_until
 from tests.support.running import QUICK, WAIT_SECONDS_MAX, seen_events, signal, working
 
@@ -496,3 +498,19 @@ async def test_a_worker_that_ends_when_all_is_done_waits_for_what_is_held(
     assert report.succeeded == 5
     assert report.held >= 1
     assert {(await hf.get(job.id)).state for job in jobs} == {State.SUCCEEDED}
+
+
+async def test_a_suspect_asks_no_more_often_than_a_job_is_sent_ahead(
+    hf: Holdfast, gateway: Gateway
+) -> None:
+    breaker = Breaker("gateway", failures=1, window_seconds=600, probe_seconds=3600)
+    convert = depending(hf, gateway, breaker)
+    gateway.down = None
+    job = await convert.enqueue()
+    await make_suspects(hf, [job])
+    await hf.open_breaker("gateway")
+    await hf.run_worker(until_empty=True)
+    assert len(gateway.asked) == 1
+    found = await hf.get(job.id)
+    assert (found.state, found.snoozes) == (State.QUEUED, 1)
+    assert found.run_at - found.created_at >= timedelta(seconds=3600)

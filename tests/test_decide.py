@@ -8,7 +8,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from holdfast.domain.breakers import Breaker
 from holdfast.domain.job import Claimed, Settlement
 from holdfast.domain.limits import DELAY_SECONDS_MAX, RELEASES_MAX, SNOOZES_MAX
 from holdfast.domain.outcomes import (
@@ -27,6 +29,7 @@ from holdfast.domain.retry import Retry
 from holdfast.domain.states import State, may_become
 
 RETRY = Retry.exponential(max_attempts=5, base=2, jitter=0)
+BREAKER = Breaker("gateway", probe_seconds=10)
 
 
 def claimed(
@@ -280,7 +283,7 @@ failures = st.builds(Failed, codes, st.text(), st.booleans(), st.none() | st.flo
 def test_a_job_that_waits_for_its_breaker_can_be_claimed_again_and_its_wait_is_bounded(
     job: Claimed, failed: Failed, retry: Retry, chance: float
 ) -> None:
-    settlement = decide_held(job, failed, retry, chance)
+    settlement = decide_held(job, failed, retry, chance, BREAKER)
     assert (settlement.job_id, settlement.fence) == job.lease
     assert 0 <= settlement.delay_seconds <= DELAY_SECONDS_MAX
     used = job.attempt - settlement.attempt_back
@@ -291,7 +294,7 @@ def test_a_job_that_waits_for_its_breaker_can_be_claimed_again_and_its_wait_is_b
 @pytest.mark.parametrize("attempt", [1, 5])
 def test_a_failure_that_finds_its_breaker_open_costs_no_attempt(attempt: int) -> None:
     job = claimed(attempt=attempt, snoozes=SNOOZES_MAX - 1)
-    settlement = decide_held(job, Failed("GW_5XX", "bad gateway"), RETRY, 0.5)
+    settlement = decide_held(job, Failed("GW_5XX", "bad gateway"), RETRY, 0.5, BREAKER)
     assert settlement.state is State.QUEUED
     assert settlement.attempt_back
     assert settlement.snoozed
@@ -308,14 +311,23 @@ def test_a_job_that_waits_for_its_breaker_waits_for_nothing_else_unless_told_to(
     asked: float | None, waited: float
 ) -> None:
     failed = Failed("BUSY", "", retry_after_seconds=asked)
-    assert decide_held(claimed(attempt=3), failed, RETRY, 0.5).delay_seconds == waited
+    assert decide_held(claimed(attempt=3), failed, RETRY, 0.5, BREAKER).delay_seconds == waited
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(None, 10), (5, 10), (60, 60)])
+def test_a_suspect_that_finds_its_breaker_open_waits_since_nothing_holds_it(
+    asked: float | None, waited: float
+) -> None:
+    job = replace(claimed(), suspect=True)
+    failed = Failed("BUSY", "", retry_after_seconds=asked)
+    assert decide_held(job, failed, RETRY, 0.5, BREAKER).delay_seconds == waited
 
 
 @pytest.mark.parametrize(("attempt", "state"), [(4, State.QUEUED), (5, State.DEAD)])
 def test_an_attempt_is_not_given_back_for_a_breaker_without_end(attempt: int, state: State) -> None:
     job = claimed(attempt=attempt, snoozes=SNOOZES_MAX)
     failed = Failed("GW_5XX", "bad gateway")
-    settlement = decide_held(job, failed, RETRY, 0.5)
+    settlement = decide_held(job, failed, RETRY, 0.5, BREAKER)
     assert settlement == settle(failed, job)
     assert settlement.state is state
 

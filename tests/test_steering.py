@@ -28,6 +28,7 @@ from holdfast import (
 from holdfast.bulk import Pace
 from holdfast.domain.endings import why_it_ended
 from holdfast.domain.groups import Gathering
+from holdfast.domain.times import exact
 
 DEAD = Filter(states=(State.DEAD,))
 
@@ -207,15 +208,24 @@ async def test_why_a_job_ended_is_told_in_a_sentence(local_hf: Holdfast) -> None
 
     short = await limited.enqueue()
     waiting = await limited.options(delay_seconds=3600).enqueue()
+    useless = await limited.options(expires_in_seconds=0).enqueue()
     dead, failed = await fail(local_hf, "boom", "permanent")
     canceled = await local_hf.cancel(waiting.id)
     told = [why_it_ended(job) for job in (dead, failed, canceled, waiting)]
     assert told == [
         "its only attempt ended with RuntimeError",
         "REFUSED is permanent, so it was not tried again (attempt 1 of 1)",
-        "somebody canceled it; what it had done until then is not recorded",
+        "somebody canceled it before it had started",
         None,
     ]
+    expired = await local_hf.get(useless.id)
+    assert expired.expires_at is not None
+    assert why_it_ended(expired) == (
+        f"it was of use until {exact(expired.expires_at)}, and had not started by then"
+    )
+    assert why_it_ended(msgspec.structs.replace(canceled, started_at=canceled.created_at)) == (
+        "somebody canceled it; what it had done until then is not recorded"
+    )
     assert why_it_ended(await local_hf.get(short.id)) == (
         "ValueError may be tried only once, and that is used up"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.domain.job import Job
 from holdfast.domain.states import State
+from holdfast.domain.times import exact
 
 
 def why_it_ended(job: Job) -> str | None:
@@ -22,8 +23,10 @@ def why_it_ended(job: Job) -> str | None:
             if job.max_attempts == 1:
                 return f"its only attempt ended with {code}{crashes}"
             return f"all {job.max_attempts} attempts are used up{crashes}; the last one: {code}"
-        case State.CANCELED if code == "EXPIRED":
-            return f"it was of use until {job.expires_at}, and had not started by then"
+        case State.CANCELED if code == "EXPIRED" and job.expires_at is not None:
+            return f"it was of use until {exact(job.expires_at)}, and had not started by then"
+        case State.CANCELED if job.started_at is None:
+            return "somebody canceled it before it had started"
         case State.CANCELED:
             return "somebody canceled it; what it had done until then is not recorded"
     return None

@@ -90,6 +90,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     breaker: str | None = None
     trace: str | None = None
     probe: bool = False  # sent ahead while its breaker is open
+    suspect: bool = False  # runs alone, and is not held by its breaker
     capped: bool = False  # its queue runs no more than so many, over all workers
 
     @property

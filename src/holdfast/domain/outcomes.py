@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.domain.breakers import Breaker
 from holdfast.domain.job import Claimed, Settlement
 from holdfast.domain.limits import DELAY_SECONDS_MAX, RELEASES_MAX, SNOOZES_MAX
 from holdfast.domain.retry import Retry
@@ -107,16 +108,20 @@ def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) ->
     )
 
 
-def decide_held(job: Claimed, failed: Failed, retry: Retry, chance: float) -> Settlement:
+def decide_held(
+    job: Claimed, failed: Failed, retry: Retry, chance: float, breaker: Breaker
+) -> Settlement:
     """Say how a failure is settled whose breaker was open already: the job waits for that, with its
     attempt, unless that happened too often already. It comes back no sooner than it was told to."""
     if job.snoozes >= SNOOZES_MAX:
         return _decide_failed(job, failed, retry, chance)
+    # Nothing holds a suspect: it would be back at once, again and again.
+    least = breaker.probe_seconds if job.suspect else 0.0
     return Settlement(
         job_id=job.id,
         fence=job.fence,
         state=State.QUEUED,
-        delay_seconds=min(max(0.0, failed.retry_after_seconds or 0.0), DELAY_SECONDS_MAX),
+        delay_seconds=min(max(least, failed.retry_after_seconds or 0.0), DELAY_SECONDS_MAX),
         error_code=failed.code,
         error_text=failed.text,
         attempt_back=True,

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from logging import WARNING
 
+from msgspec.structs import replace
+
 from holdfast.backoff import Backoff
 from holdfast.domain.errors import StoreUnavailable, WorkerHung
 from holdfast.domain.job import Claimed
@@ -124,7 +126,7 @@ class Claimer:
         asked_at = self._seam.monotonic()
         job = await self._store.claim_suspect(self._request(1, self._slots.queues))
         self._suspects_wait = job is not None
-        jobs = await self._in_time(asked_at, [job] if job else [])
+        jobs = await self._in_time(asked_at, [replace(job, suspect=True)] if job else [])
         if jobs:
             self._suspects_run += 1
             self._start(jobs)

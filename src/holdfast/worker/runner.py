@@ -270,7 +270,7 @@ class Runner:
         chance = self._seam.random.random()
         return Counted(
             definition.breaker.strike(key, outcome.code, outcome.text),
-            decide_held(run.job, outcome, definition.retry, chance),
+            decide_held(run.job, outcome, definition.retry, chance, definition.breaker),
         )
 
     def _learn_from_probe(self, run: Run, outcome: Outcome | None) -> None:

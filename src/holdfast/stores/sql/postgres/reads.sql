@@ -102,7 +102,7 @@ SELECT
                 AND run_at <= now() + make_interval(secs => :within_seconds)
                 AND name = ANY (:names::text[])
                 AND (
-                    breaker IS NULL
+                    breaker IS NULL OR suspect
                     OR (
                         SELECT
                             opened_at IS NOT NULL AND coalesce(
