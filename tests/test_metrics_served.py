@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -146,6 +147,22 @@ async def test_a_client_that_says_nothing_does_not_keep_the_worker_from_ending(
             await get(port)
         assert silent.recv(1) == b""
         silent.close()
+
+
+async def test_a_temporary_folder_whose_path_is_too_long_is_told(
+    local_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("x" * 110)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    async with Holdfast(local_url, **QUICK, metrics_port=free_port()) as hf:
+
+        @hf.job
+        async def work() -> None: ...
+
+        for _ in range(2):  # nothing is left that would hold the port
+            with pytest.raises(ConfigurationError, match="set TMPDIR"):
+                await hf.run_worker()
 
 
 async def test_a_port_that_is_taken_is_told(local_url: str) -> None:
