@@ -144,6 +144,18 @@ async def test_a_queue_with_due_jobs_and_no_worker(hf: Holdfast) -> None:
     assert finding.command == "holdfast worker MODULE:NAME --queues 'big mail'"
 
 
+@pytest.mark.parametrize("queue", ["a,b", "images:5", "*", " mail"])
+async def test_a_queue_that_no_list_can_name_is_left_to_a_worker_for_all(
+    local_hf: Holdfast, queue: str
+) -> None:
+    @local_hf.job(queue=queue)
+    async def send() -> None: ...
+
+    await send.enqueue()
+    command = (await look(local_hf, Check.QUEUES)).command
+    assert command == "holdfast worker MODULE:NAME"
+
+
 @both_stores
 async def test_a_waiting_name_that_no_live_worker_knows(hf: Holdfast) -> None:
     @hf.job
