@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.session import Command, run
+from holdfast.cli.session import Command, Session, run
 from holdfast.cli.target import ENVIRONMENT_NAME, find_target
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.health.findings import Check, Examination, Finding, Severity
@@ -45,6 +45,8 @@ def doctor(app: str | None, database: str | None, transaction_seconds: float, as
     except click.UsageError:
         raise
     except (click.ClickException, ConfigurationError) as error:
+        if click.get_current_context().find_object(Session).debug:  # type: ignore[union-attr]
+            raise
         found = _not_begun(error, app or database or os.environ[ENVIRONMENT_NAME])
     else:
         found = run(target.examine(transaction_seconds=transaction_seconds))
