@@ -258,6 +258,14 @@ def test_debug_shows_the_traceback_wherever_it_is_written(run: Run) -> None:
         assert ran.returncode == 1
 
 
+def test_a_traceback_shows_no_password(run: Run, folder: Path) -> None:
+    (folder / "bad.py").write_text('raise ValueError("no way to postgresql://u:s3cr3t@h/d")')
+    for command in ("worker", "doctor"):
+        ran = run(command, "bad:hf", "--debug")
+        assert "Traceback" in ran.stderr
+        assert "s3cr3t" not in ran.stderr
+
+
 def test_migrate_brings_an_empty_database_up_to_date(postgres_url: str, run: Run) -> None:
     checked = run("migrate", "--check", url=postgres_url)
     assert (checked.returncode, len(checked.stderr.splitlines())) == (1, 1)

@@ -144,6 +144,18 @@ async def test_a_queue_with_due_jobs_and_no_worker(hf: Holdfast) -> None:
     assert finding.command == "holdfast worker MODULE:NAME --queues 'big mail'"
 
 
+@pytest.mark.parametrize("queue", ["a,b", "images:5", "*", " mail"])
+async def test_a_queue_that_no_list_can_name_is_left_to_a_worker_for_all(
+    local_hf: Holdfast, queue: str
+) -> None:
+    @local_hf.job(queue=queue)
+    async def send() -> None: ...
+
+    await send.enqueue()
+    command = (await look(local_hf, Check.QUEUES)).command
+    assert command == "holdfast worker MODULE:NAME"
+
+
 @both_stores
 async def test_a_waiting_name_that_no_live_worker_knows(hf: Holdfast) -> None:
     @hf.job
@@ -266,6 +278,36 @@ def test_the_exit_code_tells_how_bad_it_is(
     assert set(whole["findings"][0]) == {
         "code", "severity", "sentence", "advice", "command", "facts",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--database", "postgresql://u@corp:s3cr3t@h/d"], ["no_such_module:hf"]],
+    ids=["address", "module"],
+)
+def test_what_can_not_be_begun_is_critical_and_told_as_any_other_finding(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", *words]) == 2
+    assert "CRITICAL reachable" in (told := capsys.readouterr().out)
+    assert run(["doctor", *words, "--json"]) == 2
+    whole = capsys.readouterr().out
+    assert json.loads(whole)["findings"][0]["code"] == "reachable"
+    assert "s3cr3t" not in told + whole
+
+
+def test_no_password_that_somebody_wrote_down_is_shown(
+    local_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["migrate", "--database", local_url]) == 0
+    why = ["--because", "see https://bob:s3cr3t@wiki/x"]
+    assert run(["queues", "pause", "mail", *why, "--database", local_url]) == 0
+    capsys.readouterr()
+    for form in ([], ["--json"]):
+        assert run(["doctor", "--database", local_url, *form]) == 0
+        told = capsys.readouterr().out
+        assert "bob:***@wiki" in told
+        assert "s3cr3t" not in told
 
 
 APP = """

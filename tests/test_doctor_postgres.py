@@ -248,6 +248,25 @@ async def test_dead_rows_that_nobody_removes_and_an_index_that_stays_large(
 
 
 @on_postgres
+async def test_an_index_of_jobs_that_have_just_come_is_not_called_empty(
+    hf: Holdfast, store_url: str
+) -> None:
+    async with connected(store_url) as connection:
+        await connection.execute("ALTER TABLE holdfast.jobs SET (autovacuum_enabled = off)")
+        await connection.execute("VACUUM ANALYZE holdfast.jobs")
+        await connection.execute(FILL)
+    found = await hf.examine()
+
+    async def told() -> bool:
+        nonlocal found
+        found = await hf.examine()
+        return bool(the(found, Check.DEAD_ROWS).facts["live"] >= 40_000)
+
+    await wait_until(told, lambda: f"live rows: {found}")
+    assert the(found, Check.INDEXES).severity is Severity.OK
+
+
+@on_postgres
 async def test_autovacuum_that_is_off(hf: Holdfast, store_url: str) -> None:
     await execute(store_url, "ALTER TABLE jobs SET (autovacuum_enabled = false)")
     finding = await look(hf, Check.DEAD_ROWS)

@@ -196,6 +196,7 @@ def test_passwords_are_masked_wherever_they_are_logged(format: str) -> None:
     assert SECRET not in format_record(format, event, ValueError(f"bad {url}"))
     assert SECRET not in format_record(format, f"dsn host=h password='{SECRET}'")
     assert SECRET not in str(event)
+    assert SECRET not in format_record(format, f"can't reach postgresql://u@corp:{SECRET}@h/d")
 
 
 @pytest.mark.parametrize(
@@ -205,6 +206,9 @@ def test_passwords_are_masked_wherever_they_are_logged(format: str) -> None:
         ("postgresql://u:s3/cr@3t@h/d", "postgresql://u:***@h/d"),
         ("postgresql://u:s3?cr3t@h/d", "postgresql://u:***@h/d"),
         ("postgresql://u:a b@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u@corp:s3cr3t@h/d", "postgresql://u@corp:***@h/d"),
+        ("postgresql://u:12?s3cr3t@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u:1/2?s3cr3t@h/d", "postgresql://u:***@h/d"),
         ("postgresql:///d?user=u&password=s3cr3t&x=1", "postgresql:///d?user=u&password=***&x=1"),
         ("postgresql://h/d?sslpassword=s3cr3t", "postgresql://h/d?sslpassword=***"),
         ("host=h password='s3 cr3t' user=u", "host=h password=*** user=u"),

@@ -18,6 +18,7 @@ from holdfast import (
     ConfigurationError,
     Context,
     Holdfast,
+    NotInThisStore,
     Permanent,
     Retry,
     Snooze,
@@ -292,6 +293,19 @@ async def test_a_database_that_is_away_does_not_make_a_scrape_fail() -> None:
     assert "holdfast_queue_depth" not in told.families
 
 
+async def test_a_database_that_does_not_let_us_in_is_called_down() -> None:
+    async def ask() -> DatabaseSeen:
+        raise ConfigurationError("PostgreSQL does not let us in: the password has changed")
+
+    told = Scraped(expose(Snapshot(), await Look(ask, lambda: 0.0).take()))
+    assert told.value("holdfast_database_up") == 0
+
+
+async def test_a_database_without_our_schema_is_called_down(postgres_url: str) -> None:
+    hf = Holdfast(postgres_url)
+    assert Scraped(await hf.metrics()).value("holdfast_database_up") == 0
+
+
 async def test_a_database_that_does_not_answer_does_not_keep_a_scrape_waiting() -> None:
     async def stand_still() -> DatabaseSeen:
         await asyncio.Event().wait()
@@ -321,7 +335,7 @@ async def test_the_database_is_asked_at_most_every_few_seconds() -> None:
 
 async def test_a_database_that_has_no_such_view_is_not_called_down() -> None:
     async def ask() -> DatabaseSeen:
-        raise ConfigurationError("there is no view of queues")
+        raise NotInThisStore("there is no view of queues")
 
     told = Scraped(expose(Snapshot(), await Look(ask, lambda: 0.0).take()))
     assert "holdfast_database_up" not in told.families

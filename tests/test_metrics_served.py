@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -15,6 +16,7 @@ from holdfast import ConfigurationError, Holdfast
 from holdfast.observability.metrics import METRICS
 from tests.promises.stage import Stage, both_stores
 from tests.support.crashing import make_suspects, started
+from tests.support.examining import SHELL, surroundings
 from tests.support.postgres import free_port
 from tests.support.processes import WAIT_SECONDS
 from tests.support.running import QUICK, working
@@ -146,6 +148,32 @@ async def test_a_client_that_says_nothing_does_not_keep_the_worker_from_ending(
             await get(port)
         assert silent.recv(1) == b""
         silent.close()
+
+
+APP = """
+from holdfast import Holdfast
+
+hf = Holdfast()
+
+@hf.job
+async def work(): ...
+"""
+
+
+def test_a_temporary_folder_whose_path_is_too_long_is_told(local_url: str, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    deep = tmp_path / ("x" * 110)
+    deep.mkdir()
+    told = subprocess.run(
+        [*SHELL, "worker", "app:hf", "--metrics-port", str(free_port())],
+        cwd=tmp_path,
+        env={**surroundings(local_url), "TMPDIR": str(deep)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=WAIT_SECONDS,
+    )
+    assert told.returncode == 1
+    assert told.stderr.startswith("holdfast: metrics need a folder for a socket")
 
 
 async def test_a_port_that_is_taken_is_told(local_url: str) -> None:

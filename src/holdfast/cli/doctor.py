@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from typing import Any
 
 import click
 import msgspec
 
-from holdfast.cli.session import Command, run
-from holdfast.cli.target import find_target
-from holdfast.domain.health.findings import Examination
+from holdfast.cli.session import Command, Session, run
+from holdfast.cli.target import ENVIRONMENT_NAME, find_target
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.health.findings import Check, Examination, Finding, Severity
+from holdfast.observability.logs import masked, shown_url
 
 
 @click.command(cls=Command)
@@ -36,11 +40,20 @@ def doctor(app: str | None, database: str | None, transaction_seconds: float, as
       HOLDFAST_DATABASE_URL=postgresql://localhost/shop holdfast doctor
       holdfast doctor app:hf --json | jq '.findings[] | select(.severity == "critical")'
     """
-    found = run(find_target(app, database).examine(transaction_seconds=transaction_seconds))
+    try:
+        target = find_target(app, database)
+    except click.UsageError:
+        raise
+    except (click.ClickException, ConfigurationError) as error:
+        if click.get_current_context().find_object(Session).debug:  # type: ignore[union-attr]
+            raise
+        found = _not_begun(error, app or database or os.environ[ENVIRONMENT_NAME])
+    else:
+        found = run(target.examine(transaction_seconds=transaction_seconds))
     if app:
         found = _with_name(found, app)
     if as_json:
-        whole = msgspec.to_builtins(found, enc_hook=str)
+        whole = _masked(msgspec.to_builtins(found, enc_hook=str))
         told = {"severity": found.severity, "exit_code": found.exit_code, **whole}
         click.echo(json.dumps(told, indent=2))
     else:
@@ -48,6 +61,31 @@ def doctor(app: str | None, database: str | None, transaction_seconds: float, as
 
         print_report(found)
     return found.exit_code
+
+
+def _not_begun(error: Exception, given: str) -> Examination:
+    """An object that can't be imported and an address that is none are as bad as a database that is
+    away: to those who go by the exit code it must not look like a warning."""
+    finding = Finding(
+        code=Check.REACHABLE,
+        severity=Severity.CRITICAL,
+        sentence=str(error),
+        facts={"error": type(error).__name__},
+    )
+    return Examination(database=shown_url(given), findings=[finding])
+
+
+def _masked(value: Any) -> Any:
+    """Hide passwords in all texts: what people wrote and errors of a driver are among them."""
+    match value:
+        case str():
+            return masked(value)
+        case list():
+            return [_masked(each) for each in value]
+        case dict():
+            return {key: _masked(each) for key, each in value.items()}
+        case _:
+            return value
 
 
 def _with_name(found: Examination, name: str) -> Examination:

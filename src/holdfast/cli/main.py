@@ -25,6 +25,7 @@ from holdfast.cli.top.command import top
 from holdfast.cli.worker import worker
 from holdfast.cli.workers import workers
 from holdfast.domain.errors import HoldfastError
+from holdfast.observability.logs import masked
 
 EXIT_SECONDS_MAX = 2.0
 
@@ -65,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
         return sessions.INTERRUPTED_CODE
     except Exception as error:
         if session.debug:
-            traceback.print_exc()
+            click.echo(masked(traceback.format_exc()), err=True, nl=False)
         return _explain(error)
 
 

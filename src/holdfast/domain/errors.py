@@ -46,6 +46,10 @@ class SchemaMismatch(ConfigurationError):
     pass
 
 
+class NotInThisStore(ConfigurationError):
+    """This kind of database can't do what was asked, however it is set up."""
+
+
 class BadArguments(HoldfastError):
     pass
 

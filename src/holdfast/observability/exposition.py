@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.domain.breakers import BreakerSeen
-from holdfast.domain.errors import ConfigurationError, HoldfastError
+from holdfast.domain.errors import ConfigurationError, HoldfastError, NotInThisStore
 from holdfast.domain.queues import QueueSeen
 from holdfast.domain.workers import WorkerSeen
 from holdfast.observability import metrics
@@ -60,7 +60,7 @@ class Look:
         try:
             async with asyncio.timeout(self._seconds_max):
                 return await self._read()
-        except ConfigurationError:
+        except NotInThisStore:
             return DatabaseSeen(up=None)
         except (HoldfastError, TimeoutError):
             return DatabaseSeen(up=False)

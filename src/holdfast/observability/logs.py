@@ -246,8 +246,11 @@ def one_line(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
 
 
 # The password reaches to the last @: one with an unescaped @ or / is no URL, but still a password.
-_USERINFO = re.compile(r"^([a-z][a-z0-9+.-]*://[^:/?#@]*):.*@", re.IGNORECASE | re.DOTALL)
-_USERINFO_INSIDE = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/?#@]*):\S*@", re.IGNORECASE)
+# So is one after a user name with an @ in it.
+_USERINFO = re.compile(r"^([a-z][a-z0-9+.-]*://[^:/?#]*):.*@", re.IGNORECASE | re.DOTALL)
+_USERINFO_INSIDE = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/?#]*):\S*@", re.IGNORECASE)
+# A host, perhaps a port and a path; what follows a ? without a name is part of a password instead.
+_NO_USER = re.compile(r"[^:]*://[^:/?]*(:\d*)?(/[^?]*)?(\?[\w.]+=|\??$)")
 _PASSWORD = re.compile(r"(password|passwd|pwd)=('(?:[^'\\]|\\.)*'|[^&#\s]*)", re.IGNORECASE)
 
 
@@ -256,7 +259,7 @@ def shown_url(url: str) -> str:
     before_query, mark, query = url.partition("?")
     if "@" in before_query:
         url = _USERINFO.sub(r"\1:***@", before_query) + mark + query
-    elif not re.match(r"^[^:]*://[^:/]*(:\d*)?([/?]|$)", url):
+    elif not _NO_USER.match(url):
         url = _USERINFO.sub(r"\1:***@", url)
     return _PASSWORD.sub(r"\1=***", url)
 

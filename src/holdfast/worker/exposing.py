@@ -70,7 +70,7 @@ async def serving(
     path the block gets. Both callables are called on the server's own loop."""
     exposition.load_client()
     metrics.counting = True
-    folder = tempfile.mkdtemp(prefix="holdfast-")  # which nobody else may enter
+    folder = _own_folder()
     path = os.path.join(folder, "metrics")
     server = _Server(metrics, expose, close)
     try:
@@ -78,6 +78,21 @@ async def serving(
             yield path
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own_folder() -> str:
+    """A folder which nobody else may enter."""
+    try:
+        return tempfile.mkdtemp(prefix="holdfast-")
+    except OSError as error:
+        raise _no_place(error) from error
+
+
+def _no_place(error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        "metrics need a folder for a socket, whose path may have about 80 characters; set TMPDIR"
+        f" to one that can be written: {error.strerror or error}"
+    )
 
 
 @asynccontextmanager
@@ -129,7 +144,11 @@ class _Server:
                 f"metrics can't be served on {host}:{port}: {error.strerror or error}; give another"
                 " metrics_port or metrics_host"
             ) from error
-        reports = await asyncio.start_unix_server(self._hear, path, limit=REPORT_BYTES_MAX)
+        try:
+            reports = await asyncio.start_unix_server(self._hear, path, limit=REPORT_BYTES_MAX)
+        except OSError as error:
+            http.close()
+            raise _no_place(error) from error
         self._servers = (http, reports)
         logs.event(INFO, "metrics", f"served on http://{host}:{port}/metrics")
 

@@ -120,7 +120,7 @@ def _queues(load: Workload, live: Sequence[WorkerSeen]) -> Iterator[Finding]:
             f" {at_least(jobs, DUE_COUNTED_MAX, 'job')} wait{'s' if jobs == 1 else ''}, the oldest"
             f" for {lasting(oldest)}",
             advice="start a worker for it",
-            command=f"{START} --queues {for_shell(queue)}",
+            command=_start_for(queue),
             facts={"queue": queue, "jobs": jobs, "oldest_seconds": oldest},
         )
     yield from _and_others(Check.QUEUES, "queue", len(unserved))
@@ -197,6 +197,12 @@ def _breakers(load: Workload) -> Iterator[Finding]:
             facts={"key": each.key, "held": each.held, "because": each.opened_because},
         )
     yield from _and_others(Check.BREAKERS, "breaker", len(opened))
+
+
+def _start_for(queue: str) -> str:
+    """What a list of queues could not name is served by a worker for all of them."""
+    listable = queue == queue.strip() and queue != "*" and not {",", ":"} & set(queue)
+    return f"{START} --queues {for_shell(queue)}" if listable and queue else START
 
 
 def _and_others(code: Check, noun: str, number: int) -> Iterator[Finding]:

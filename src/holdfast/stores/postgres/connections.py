@@ -206,15 +206,17 @@ def load_driver() -> Any:
 def _parse(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("postgres", "postgresql")
+        # The driver takes the first @ for the end of the password, and tells what follows.
+        valid = parts.scheme in ("postgres", "postgresql") and parts.netloc.count("@") < 2
         for host in parts.netloc.rpartition("@")[2].split(","):
             _ = urlsplit(f"//{host}").port  # raises if it is none
     except ValueError:
         valid = False
     if not valid:
         raise ConfigurationError(
-            "the address of a PostgreSQL database looks like"
-            " postgresql://user:password@host:5432/database"
+            "the address of a PostgreSQL database looks like postgresql://user@host:5432/database,"
+            " with user:password before the @ if there is one; in these two, write @ as %40,"
+            " / as %2F and ? as %3F"
         )
     return parts
 

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.domain.breakers import BreakerSeen, Holding, Strike
-from holdfast.domain.errors import ConfigurationError, SchemaMismatch
+from holdfast.domain.errors import NotInThisStore, SchemaMismatch
 from holdfast.domain.health.vitals import Patience, Vitals
 from holdfast.domain.job import (
     Attempt,
@@ -235,5 +235,5 @@ class SalesforceStore:
         return None
 
 
-def _missing(capability: str, reason: str) -> ConfigurationError:
-    return ConfigurationError(f"a queue in Salesforce does not have {capability}: {reason}")
+def _missing(capability: str, reason: str) -> NotInThisStore:
+    return NotInThisStore(f"a queue in Salesforce does not have {capability}: {reason}")

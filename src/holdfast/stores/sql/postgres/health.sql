@@ -66,13 +66,14 @@ FROM pg_stat_user_tables
 WHERE relid = 'holdfast.jobs'::regclass
 
 -- name: vital_indexes
--- Nobody has counted the entries before the first vacuum or analyze.
+-- Nobody has counted the entries before the first vacuum or analyze; what was inserted since the
+-- last one may be in any index.
 SELECT
     index.relname AS name, indisvalid AND indisready AS valid,
     pg_relation_size(indexrelid) AS size_bytes,
     CASE
         WHEN coalesce(last_vacuum, last_autovacuum, last_analyze, last_autoanalyze) IS NOT NULL
-        THEN nullif(index.reltuples, -1)::float8
+        THEN nullif(index.reltuples, -1)::float8 + least(n_ins_since_vacuum, n_mod_since_analyze)
     END AS entries
 FROM pg_index
 JOIN pg_class AS index ON index.oid = indexrelid
