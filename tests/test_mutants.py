@@ -21,6 +21,9 @@ from tests.support.postgres import Databases
 
 ENGINE = Path(holdfast.__file__).parent
 RUN_SECONDS_MAX = 200
+# What a break does may hang on who comes first among real processes, and on a busy machine none may
+# come in time. The promises' own tests, which must not fail, have one try only.
+LOOKS_MAX = 3
 PLUGINS = (
     "pytest_asyncio.plugin",
     "pytest_timeout",
@@ -94,7 +97,12 @@ def test_a_mutant_is_seen_by_the_test_of_its_promise(
     assert text.count(mutant.text) == 1, f"the text to replace is not (only once) in {mutant.file}"
     file.write_text(text.replace(mutant.text, mutant.replacement), encoding="utf-8")
     test = f"tests/promises/{mutant.test_file}::{mutant.test}"
-    run = run_test(test, source, addresses, mutant.wait_seconds)
-    assert run.code == 1, run.output
-    assert "1 failed" in run.output, run.output
-    assert FAILED.search(run.output), run.output
+    for _ in range(LOOKS_MAX):
+        run = run_test(test, source, addresses, mutant.wait_seconds)
+        if is_seen(run):
+            return
+    pytest.fail(f"the break was not seen:\n{run.output}")
+
+
+def is_seen(run: Run) -> bool:
+    return run.code == 1 and "1 failed" in run.output and bool(FAILED.search(run.output))
