@@ -277,7 +277,8 @@ async def test_a_killed_worker_costs_an_attempt_and_no_result(
         return Process(name, [*command, "--log-format=json"], tmp_path, environment)
 
     async with staged(local_url, work=False) as stage:
-        stage.faults.delay_seconds = 3600
+        # Longer than it takes to kill who waits for it; the server's own end waits for the answer.
+        stage.faults.delay_seconds = 20
         job_id = await stage.run()
         first = worker("first")
         await stage.until(job_id, lambda told: told["status"] == "running")
