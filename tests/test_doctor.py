@@ -282,8 +282,12 @@ def test_the_exit_code_tells_how_bad_it_is(
 
 @pytest.mark.parametrize(
     "words",
-    [["--database", "postgresql://u@corp:s3cr3t@h/d"], ["no_such_module:hf"]],
-    ids=["address", "module"],
+    [
+        ["--database", "postgresql://u@corp:s3cr3t@h/d"],
+        ["no_such_module:hf"],
+        ["--app", "no_such_module:hf"],
+    ],
+    ids=["address", "module", "app"],
 )
 def test_what_can_not_be_begun_is_critical_and_told_as_any_other_finding(
     words: list[str], capsys: pytest.CaptureFixture[str]

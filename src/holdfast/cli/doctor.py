@@ -18,6 +18,7 @@ from holdfast.observability.logs import masked, shown_url
 
 @click.command(cls=Command)
 @click.argument("app", metavar="[MODULE:NAME]", required=False)
+@click.option("--app", "named", metavar="MODULE:NAME", help="The same, as others are told it.")
 @click.option("--database", metavar="URL", help="The database. Default: $HOLDFAST_DATABASE_URL.")
 @click.option(
     "--transaction-seconds",
@@ -27,7 +28,13 @@ from holdfast.observability.logs import masked, shown_url
     help="Tell of transactions that have held back vacuum for longer.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with all findings.")
-def doctor(app: str | None, database: str | None, transaction_seconds: float, as_json: bool) -> int:
+def doctor(
+    app: str | None,
+    named: str | None,
+    database: str | None,
+    transaction_seconds: float,
+    as_json: bool,
+) -> int:
     """Examine the database and what works on it; change nothing.
 
     What is found comes with what to do, the worst first. With MODULE:NAME its settings are
@@ -40,6 +47,7 @@ def doctor(app: str | None, database: str | None, transaction_seconds: float, as
       HOLDFAST_DATABASE_URL=postgresql://localhost/shop holdfast doctor
       holdfast doctor app:hf --json | jq '.findings[] | select(.severity == "critical")'
     """
+    app = app or named
     try:
         target = find_target(app, database)
     except click.UsageError:
