@@ -269,8 +269,10 @@ async def test_queues_are_told_as_they_stand(hf: Holdfast, store_url: str) -> No
 async def test_connections_in_use_are_those_that_are_at_work(hf: Holdfast) -> None:
     store = await hf._store()
     assert store.pool_use == (0, 4)  # type: ignore[attr-defined]
-    held = [asyncio.ensure_future(store.counts()) for _ in range(3)]
-    await wait_until(lambda: store.pool_use == (3, 4), "three in use")  # type: ignore[attr-defined]
+    async with hf.transaction() as connection:
+        await connection.execute("LOCK TABLE holdfast.jobs")
+        held = [asyncio.ensure_future(store.counts()) for _ in range(3)]
+        await wait_until(lambda: store.pool_use == (3, 4), "three in use")  # type: ignore[attr-defined]
     await asyncio.gather(*held)
     assert store.pool_use == (0, 4)  # type: ignore[attr-defined]
 

@@ -197,7 +197,7 @@ class Claiming:
     def __init__(self, jobs: Hanging) -> None:
         self.jobs = jobs
         self.slots = Slots(2, None)
-        self.slots.take("default")
+        self.slots.take(["default"])
         self.slots.hang()
         self.claimed: asyncio.Future[Sequence[Claimed]]
         self.claimed = asyncio.get_running_loop().create_future()

@@ -15,6 +15,7 @@ from arq.constants import default_queue_name
 
 from bench.adapters.contract import Adapter, Sent, handled, main
 
+CONCURRENCY = 1000
 POLL_SECONDS = 0.01
 BULK_CONNECTIONS = 50
 
@@ -28,7 +29,7 @@ class Arq(Adapter):
 
     def settings(self) -> dict[str, str]:
         return {
-            "settings": f"max_jobs {self.around.concurrency} (10), poll_delay {POLL_SECONDS} s"
+            "settings": f"max_jobs {CONCURRENCY} (10), poll_delay {POLL_SECONDS} s"
             " (0.5), results not kept (1 hour), uvloop; no bulk call:"
             f" {BULK_CONNECTIONS} calls at a time"
             if self.best
@@ -63,7 +64,7 @@ class Arq(Adapter):
         chosen: dict[str, Any] = {}
         if self.best:
             chosen = {
-                "max_jobs": self.around.concurrency,
+                "max_jobs": CONCURRENCY,
                 "poll_delay": POLL_SECONDS,
                 "keep_result": 0,
             }

@@ -12,6 +12,7 @@ from chancy import Chancy, Job, Queue, Worker
 from bench.adapters.contract import Adapter, Sent, handled, main
 from bench.adapters.psycopg_count import count
 
+CONCURRENCY = 1000
 POLL_SECONDS = 1
 UNFINISHED = "SELECT count(*) FROM chancy_jobs WHERE state NOT IN ('succeeded', 'failed')"
 
@@ -29,7 +30,7 @@ class ChancyAdapter(Adapter):
 
     def settings(self) -> dict[str, str]:
         return {
-            "settings": f"AsyncExecutor (processes), concurrency {self.around.concurrency} (one per"
+            "settings": f"AsyncExecutor (processes), concurrency {CONCURRENCY} (one per"
             f" core), eager_polling (no), polling_interval {POLL_SECONDS} s (5), default plugins,"
             " uvloop; bulk: push_many of 1,000"
             if self.best
@@ -71,7 +72,7 @@ class ChancyAdapter(Adapter):
             return Queue("default")
         return Queue(
             "default",
-            concurrency=self.around.concurrency,
+            concurrency=CONCURRENCY,
             executor=Chancy.Executor.Async,
             polling_interval=POLL_SECONDS,
             eager_polling=True,

@@ -56,6 +56,7 @@ class Surroundings:
     rabbitmq_url: str
     redis_url: str
     concurrency: int
+    """Jobs at a time; 0 for what the adapter takes for its best."""
     handler: str
     """`nothing`, `wait`, `burn-thread` or `burn-process`; peers have `nothing` only."""
     wakeups: str
@@ -74,7 +75,7 @@ class Surroundings:
             database_url=found.get("database_url", ""),
             rabbitmq_url=found.get("rabbitmq_url", ""),
             redis_url=found.get("redis_url", ""),
-            concurrency=int(found.get("concurrency", "100")),
+            concurrency=int(found.get("concurrency", "0")),
             handler=found.get("handler", "nothing"),
             wakeups=found.get("wakeups", "notify"),
         )

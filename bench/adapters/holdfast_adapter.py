@@ -11,20 +11,23 @@ import uvloop
 
 from bench.adapters.contract import Adapter, Sent, main
 from bench.adapters.holdfast_jobs import JOBS, hf
+from holdfast.cli.main import run
+
+CONCURRENCY = 1000
 
 
 class HoldfastAdapter(Adapter):
     def __init__(self) -> None:
         super().__init__()
         self.loop_factory = uvloop.new_event_loop
-        is_default = self.around.variant == "default"
-        self._concurrency = hf.settings.concurrency if is_default else self.around.concurrency
+        best = hf.settings.concurrency if self.around.variant == "default" else CONCURRENCY
+        self._concurrency = self.around.concurrency or best
 
     def settings(self) -> dict[str, str]:
         return {
-            "settings": f"concurrency={self._concurrency}, uvloop; leases, retries, results and"
-            " history as they come; bulk: enqueue_many",
-            "documented": "docs/guides/workers.md",
+            "settings": f"holdfast worker {' '.join(self._options)}, uvloop; leases, retries,"
+            " results and history as they come; bulk: enqueue_many",
+            "documented": "docs/guides/workers.md, How much at a time",
             "versions": f"holdfast {version('holdfast')}",
         }
 
@@ -46,9 +49,12 @@ class HoldfastAdapter(Adapter):
                     ]
                 )
 
-    async def work(self) -> None:
-        async with hf:
-            await hf.run_worker(concurrency=self._concurrency)
+    def work(self) -> None:
+        run(["worker", "bench.adapters.holdfast_jobs:hf", *self._options])
+
+    @property
+    def _options(self) -> list[str]:
+        return ["--concurrency", str(self._concurrency), "--log-level", "warning"]
 
     async def unfinished(self) -> int:
         return sum(count.jobs for count in await hf.counts() if not count.state.ended)

@@ -16,6 +16,7 @@ from oban.schema import install
 from bench.adapters.contract import Adapter, Sent, handled, main
 from bench.adapters.psycopg_count import count
 
+CONCURRENCY = 1000
 DEFAULT_LIMIT = 10
 UNFINISHED = (
     "SELECT count(*) FROM oban_jobs WHERE state NOT IN ('completed', 'discarded', 'cancelled')"
@@ -38,7 +39,7 @@ class ObanAdapter(Adapter):
             self.loop_factory = uvloop.new_event_loop
 
     def settings(self) -> dict[str, str]:
-        limit = self.around.concurrency if self.best else DEFAULT_LIMIT
+        limit = CONCURRENCY if self.best else DEFAULT_LIMIT
         return {
             "settings": f"Python 3.12, queue limit {limit}, pool of 10"
             f"{', uvloop' if self.best else ''}; bulk: enqueue_many of 1,000",
@@ -64,7 +65,7 @@ class ObanAdapter(Adapter):
                 await oban.enqueue_many(_made(job) for job in batch)
 
     async def work(self) -> None:
-        limit = self.around.concurrency if self.best else DEFAULT_LIMIT
+        limit = CONCURRENCY if self.best else DEFAULT_LIMIT
         stopped = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
         async with self._opened(queues={"default": limit}):

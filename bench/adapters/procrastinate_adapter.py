@@ -12,6 +12,7 @@ from procrastinate import App, PsycopgConnector
 from bench.adapters.contract import Adapter, Sent, handled, main
 from bench.adapters.psycopg_count import count
 
+CONCURRENCY = 100
 POOL_CONNECTIONS = 10
 UNFINISHED = "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
 
@@ -29,7 +30,7 @@ class Procrastinate(Adapter):
 
     def settings(self) -> dict[str, str]:
         return {
-            "settings": f"concurrency {self.around.concurrency} (1), pool of {POOL_CONNECTIONS}"
+            "settings": f"concurrency {CONCURRENCY} (1), pool of {POOL_CONNECTIONS}"
             " (4), LISTEN, delete_jobs always (never), uvloop; bulk: batch_defer of 1,000"
             if self.best
             else "concurrency 1, pool of 4, LISTEN, jobs are kept; bulk: batch_defer of 1,000",
@@ -55,7 +56,7 @@ class Procrastinate(Adapter):
     async def work(self) -> None:
         chosen: dict[str, Any] = {}
         if self.best:
-            chosen = {"concurrency": self.around.concurrency, "delete_jobs": "always"}
+            chosen = {"concurrency": CONCURRENCY, "delete_jobs": "always"}
         async with self._app.open_async():
             await self._app.run_worker_async(**chosen)
 

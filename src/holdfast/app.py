@@ -437,7 +437,10 @@ class Holdfast(Seeing):
 
     def new_id(self) -> UUID:
         """Make an id for a job before it is enqueued: `resize.options(id=...)`."""
-        return self._ids.make(int(self._seam.now().timestamp() * 1000))
+        return self._ids.make(self._milliseconds())
+
+    def _milliseconds(self) -> int:
+        return int(self._seam.now().timestamp() * 1000)
 
     def _new_jobs(self, calls: Sequence[Call], span: tracing.Enqueuing) -> list[NewJob]:
         if len(calls) > ENQUEUE_BATCH_MAX:
@@ -445,7 +448,11 @@ class Holdfast(Seeing):
                 f"{len(calls)} jobs in one call are more than {ENQUEUE_BATCH_MAX}"
             )
         kept_seconds = self.settings.keys_kept_seconds
-        jobs = [call.new_job(self.new_id(), kept_seconds, span.trace) for call in calls]
+        ids = self._ids.make_many(self._milliseconds(), len(calls))
+        jobs = [
+            call.new_job(job_id, kept_seconds, span.trace)
+            for call, job_id in zip(calls, ids, strict=True)
+        ]
         span.tell(jobs)
         return jobs
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -26,38 +27,33 @@ class ContextStore(Protocol):
 current_context: ContextVar[Context | None] = ContextVar("holdfast_context", default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the contexts of all jobs of a worker share."""
+
+    store: ContextStore
+    resources: Mapping[str, Any]
+    result_bytes_max: int
+    seam: Seam
+    loop: asyncio.AbstractEventLoop
+
+
 class Context:
     """One attempt of one job, as its handler sees it."""
 
-    __slots__ = (
-        "_completing",
-        "_job",
-        "_loop",
-        "_result_bytes_max",
-        "_seam",
-        "_stop",
-        "_store",
-        "noticed_stop",
-        "resources",
-    )
+    __slots__ = ("_around", "_completing", "_job", "_stop", "noticed_stop")
 
-    def __init__(
-        self,
-        job: Claimed,
-        store: ContextStore,
-        resources: Mapping[str, Any],
-        result_bytes_max: int,
-        seam: Seam,
-    ) -> None:
+    def __init__(self, job: Claimed, around: Surroundings) -> None:
         self._job = job
-        self._store = store
-        self._loop = asyncio.get_running_loop()
+        self._around = around
         self._stop: threading.Event | None = None
         self._completing: Completing | None = None
         self.noticed_stop = False
-        self._result_bytes_max = result_bytes_max
-        self._seam = seam
-        self.resources = resources
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        """What the worker's resources have opened, by their names."""
+        return self._around.resources
 
     @property
     def job_id(self) -> UUID:
@@ -113,13 +109,13 @@ class Context:
 
     async def record_progress(self, data: bytes) -> bool:
         """Record it as it is; answer whether the job is still ours."""
-        return await self._store.progress(self._job.lease, data)
+        return await self._around.store.progress(self._job.lease, data)
 
     def progress_sync(self, value: Any) -> None:
         """`progress` for handlers that run in a thread."""
-        if is_on_loop(self._loop):
+        if is_on_loop(self._around.loop):
             raise RuntimeError("progress_sync would wait for itself here: await ctx.progress(...)")
-        asyncio.run_coroutine_threadsafe(self.progress(value), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self.progress(value), self._around.loop).result()
 
     def completing(self, connection: Any = None) -> AbstractAsyncContextManager[Any]:
         """Write in the transaction that ends the job: all of it happens exactly once, or nothing.
@@ -154,10 +150,11 @@ class Context:
 
     def _completer(self) -> Completing:
         if self._completing is None:
-            if not isinstance(self._store, CompletingStore):
+            around = self._around
+            if not isinstance(around.store, CompletingStore):
                 raise ConfigurationError("ctx.completing is not available in child processes")
             self._completing = Completing(
-                self._job, self._store, self._result_bytes_max, self._loop, self._seam
+                self._job, around.store, around.result_bytes_max, around.loop, around.seam
             )
         return self._completing
 

@@ -18,6 +18,8 @@ from typing import (
 )
 from uuid import UUID
 
+import msgspec
+
 from holdfast.context import Context, current_context
 from holdfast.domain import codec
 from holdfast.domain.breakers import Breaker
@@ -137,8 +139,7 @@ class Options:
             raise BadArguments("give run_at or delay_seconds, not both")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A job function with arguments, for `hf.enqueue_many`.
 
     Inside of a handler the new job belongs to the tenant and the request of the handler's job.

@@ -41,6 +41,8 @@ class Loops:
         if opening is None or _failed(opening):
             opening = self._stores[loop] = loop.create_task(self._open_store())
             await self._close_forgotten()
+        if opening.done():
+            return opening.result()
         try:
             return await asyncio.shield(opening)
         except BaseException:

@@ -550,7 +550,7 @@ MUTANTS = [
     Mutant(
         "a failure costs its attempt although the breaker is open",
         "worker/settler.py",
-        "each.held if each is not None and next(answers) else settlement",
+        "run.counted.held if run.counted is not None and next(answers) else settlement",
         "settlement",
         DEPENDENCY,
         "test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_many_workers"

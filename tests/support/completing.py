@@ -17,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
 from holdfast import Context, Holdfast, Job
+from holdfast.context import Surroundings
 from holdfast.domain.job import Claimed
 from holdfast.seam import Seam
 from holdfast.stores.protocol import Claim, Store
@@ -74,7 +75,8 @@ async def staged(url: str, store_url: str | None = None) -> AsyncIterator[Stage]
         store = await handlers._store()
         (job,) = await store.claim(Claim("test", 1, LEASE_SECONDS, ["pay"]))
         assert job.id == enqueued.id
-        yield Stage(hf, url, store, job, Context(job, store, {}, 1000, Seam()))
+        around = Surroundings(store, {}, 1000, Seam(), asyncio.get_running_loop())
+        yield Stage(hf, url, store, job, Context(job, around))
 
 
 def table(url: str) -> str:

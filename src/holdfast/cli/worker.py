@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import os
 import sys
@@ -77,6 +78,9 @@ def worker(
     # Logging that the user's module has set up stays, unless a format was asked for.
     if log_format or not logs.configured():
         logs.configure(log_format or "auto", log_level)
+    # What is loaded by now stays as long as the process: no need to look at it for garbage.
+    gc.collect()
+    gc.freeze()
     launch = _launch(app, born, log_format, log_level)
     if processes is None:
         _run(_work(found, launch, born, choices), born)

@@ -10,6 +10,9 @@ from uuid import UUID
 _COUNTER_BITS = 74
 _COUNTER_MASK = (1 << _COUNTER_BITS) - 1
 _STEP_BITS = 32
+_LOW_MASK = (1 << 62) - 1
+_VERSION = 0x7 << 76
+_VARIANT = 0b10 << 62
 
 
 class IdMaker:
@@ -23,23 +26,26 @@ class IdMaker:
         self._counter = 0
 
     def make(self, epoch_milliseconds: int) -> UUID:
+        return self.make_many(epoch_milliseconds, 1)[0]
+
+    def make_many(self, epoch_milliseconds: int, count: int) -> list[UUID]:
         with self._lock:
             if self._process_id != os.getpid():
                 # A forked child would repeat its parent's numbers, and with them its ids.
                 self._process_id = os.getpid()
                 self._random = Random()
                 self._milliseconds = 0
-            if epoch_milliseconds > self._milliseconds:
-                self._milliseconds = epoch_milliseconds
-                # The top bit stays clear, so that steps don't overflow within a millisecond.
+            return [UUID(int=self._next(epoch_milliseconds)) for _ in range(count)]
+
+    def _next(self, epoch_milliseconds: int) -> int:
+        if epoch_milliseconds > self._milliseconds:
+            self._milliseconds = epoch_milliseconds
+            # The top bit stays clear, so that steps don't overflow within a millisecond.
+            self._counter = self._random.getrandbits(_COUNTER_BITS - 1)
+        else:
+            self._counter += 1 + self._random.getrandbits(_STEP_BITS)
+            if self._counter > _COUNTER_MASK:
+                self._milliseconds += 1
                 self._counter = self._random.getrandbits(_COUNTER_BITS - 1)
-            else:
-                self._counter += 1 + self._random.getrandbits(_STEP_BITS)
-                if self._counter > _COUNTER_MASK:
-                    self._milliseconds += 1
-                    self._counter = self._random.getrandbits(_COUNTER_BITS - 1)
-            counter = self._counter
-            high = counter >> 62
-            low = counter & ((1 << 62) - 1)
-            value = (self._milliseconds << 80) | (0x7 << 76) | (high << 64) | (0b10 << 62) | low
-        return UUID(int=value)
+        high, low = self._counter >> 62, self._counter & _LOW_MASK
+        return self._milliseconds << 80 | _VERSION | high << 64 | _VARIANT | low

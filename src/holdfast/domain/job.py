@@ -11,6 +11,8 @@ import msgspec
 
 from holdfast.domain.states import State
 
+NO_TIME = timedelta(0)
+
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is handed to a store. Due times are relative: the store's clock decides."""
@@ -37,8 +39,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     def enqueued(self, job_id: UUID, now: datetime) -> Job:
         """The job as it was just recorded under this id (some stores give their own), with the
         times that this process reckons with."""
-        wait = timedelta(seconds=self.delay_seconds)
-        expires_in = self.expires_in_seconds
+        wait, expires_in = self.delay_seconds, self.expires_in_seconds
         return Job(
             id=job_id,
             name=self.name,
@@ -53,7 +54,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             breaker=self.breaker,
             trace=self.trace,
             max_attempts=self.max_attempts,
-            run_at=self.run_at or now + wait,
+            run_at=self.run_at or now + (timedelta(seconds=wait) if wait else NO_TIME),
             expires_at=None if expires_in is None else now + timedelta(seconds=expires_in),
             created_at=now,
         )
@@ -71,7 +72,7 @@ class Lease(NamedTuple):
     fence: int
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """A job that this worker holds: what it needs to run it, and no more."""
 
     id: UUID
@@ -89,16 +90,16 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expired: bool
     breaker: str | None = None
     trace: str | None = None
+    capped: bool = False  # its queue runs no more than so many, over all workers
     probe: bool = False  # sent ahead while its breaker is open
     suspect: bool = False  # runs alone, and is not held by its breaker
-    capped: bool = False  # its queue runs no more than so many, over all workers
 
     @property
     def lease(self) -> Lease:
         return Lease(self.id, self.fence)
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How an attempt ends. The store writes it if the fence is still the job's, or not at all.
 
     `attempt_back` gives the attempt back (a release or a snooze); `crashed` says that the handler's

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from holdfast.domain.breakers import Breaker
@@ -13,13 +11,11 @@ from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
 
 
-@dataclass(frozen=True, slots=True)
-class Succeeded:
+class Succeeded(msgspec.Struct, frozen=True, gc=False):
     result: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True, gc=False):
     """`dependency_failed` says whether the error counts against the job's breaker; None if nothing
     is known of what the job depends on, because the handler may not have come to ask it."""
 
@@ -30,14 +26,12 @@ class Failed:
     dependency_failed: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Snoozed:
+class Snoozed(msgspec.Struct, frozen=True, gc=False):
     seconds: float
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Crashed:
+class Crashed(msgspec.Struct, frozen=True, gc=False):
     """The child process that ran the handler, and nothing else, died.
 
     One that is `reused` had run other jobs before, and one of these may have left the cause behind.
@@ -48,13 +42,11 @@ class Crashed:
     reused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True, gc=False):
     """The worker is stopping, or can't run the job: the next worker starts it afresh."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True, gc=False):
     """The job was claimed after the time until which it was of use; it did not start."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -52,15 +52,17 @@ class Enqueuing:
             self._span.set_attribute("messaging.message.conversation_id", job.correlation_id)
 
 
-_UNTRACED: Final = Enqueuing(None)
+_UNTRACED: Final = nullcontext(Enqueuing(None))
+
+
+def enqueuing() -> AbstractContextManager[Enqueuing]:
+    """A span around an enqueue. An error is told by its type."""
+    tracer = _tracer()
+    return _UNTRACED if tracer is None else _traced(tracer)
 
 
 @contextmanager
-def enqueuing() -> Iterator[Enqueuing]:
-    """A span around an enqueue. An error is told by its type."""
-    if (tracer := _tracer()) is None:
-        yield _UNTRACED
-        return
+def _traced(tracer: Tracer) -> Iterator[Enqueuing]:
     from opentelemetry.trace import SpanKind
 
     with tracer.start_as_current_span(
@@ -79,6 +81,11 @@ def enqueuing() -> Iterator[Enqueuing]:
         except BaseException as error:
             _tell_error(span, type(error).__name__)
             raise
+
+
+def is_wanted() -> bool:
+    """Has the application set up a provider?"""
+    return _tracer() is not None
 
 
 class Attempts:

@@ -18,6 +18,8 @@ from holdfast.settings import Settings
 from holdfast.stores.protocol import Claim, Store
 from holdfast.worker.slots import Slots
 
+HALF_MIN = 200  # a claim costs the database as much as some 25 jobs
+
 
 class Claimer:
     """`start` gets what was claimed, `room` waits until more can start, `is_done` is asked when
@@ -56,6 +58,8 @@ class Claimer:
         self._probe_timer: asyncio.TimerHandle | None = None
         self._trouble = Backoff(seam, 0.1, 5.0)
         self._turn = 0
+        self._was_full = False
+        self._ends_at_once = False
         self._poll = Backoff(seam, settings.poll_seconds / 8, settings.poll_seconds)
 
     def wake(self) -> None:
@@ -99,9 +103,10 @@ class Claimer:
             if done:
                 return
             if more:
-                # The handlers take their first step before the next claim is sent: one that
-                # blocks the loop must not leave the answer to a claim lying unread.
-                await asyncio.sleep(0)
+                if not self._ends_at_once:
+                    # The handlers take their first step before the next claim is sent: one that
+                    # blocks the loop must not leave the answer to a claim lying unread.
+                    await asyncio.sleep(0)
                 await self._room()
             else:
                 await self._rest(self._poll.next_seconds())
@@ -165,6 +170,8 @@ class Claimer:
     ) -> int:
         asked_at = self._seam.monotonic()
         jobs = await self._in_time(asked_at, await ask(claim))
+        self._ends_at_once = self._was_full and not self._slots.used
+        self._was_full = len(jobs) == claim.limit
         if jobs:
             self._poll.reset()
             self._start(jobs)
@@ -183,7 +190,15 @@ class Claimer:
             groups.append(open_queues)
         first = self._turn % len(groups)
         for queues in groups[first:] + groups[:first]:
-            yield from self._claim_of(queues, slots.free_for(queues))
+            yield from self._claim_of(queues, min(slots.free_for(queues), self._at_a_time()))
+
+    def _at_a_time(self) -> int:
+        """How many to claim at most. While claims come back full and what they bring ends at once,
+        half of the slots work while the other half is filled, unless that makes claims small."""
+        concurrency = self._slots.concurrency
+        if not self._ends_at_once:
+            return concurrency
+        return min(concurrency, max(HALF_MIN, (concurrency + 1) // 2))
 
     def _claim_of(self, queues: Sequence[str] | None, limit: int) -> Iterator[Claim]:
         if limit > 0 and self._names and not self._stopping:

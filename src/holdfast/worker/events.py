@@ -7,11 +7,10 @@ from logging import DEBUG, INFO, WARNING
 
 from holdfast.domain.job import Claimed, Reclaimed, Settlement
 from holdfast.domain.states import State
-from holdfast.observability import logs
+from holdfast.observability import logs, tracing
 from holdfast.observability.metrics import Child, Metrics
-from holdfast.observability.tracing import Attempts
 from holdfast.seam import Seam
-from holdfast.worker.report import WorkerReport, verb
+from holdfast.worker.report import WorkerReport
 from holdfast.worker.run import Run
 
 
@@ -22,31 +21,34 @@ class Events:
         self._worker_id = worker_id
         self._metrics = metrics
         self._seam = seam
-        self._attempts = Attempts(worker_id or "")
+        self._attempts = tracing.Attempts(worker_id or "")
+        self._starts_are_logged = False
+        self._starts_are_traced = False
 
     def booted(self, concurrency: int, queues: Sequence[str] | None) -> None:
         shown = "all" if queues is None else ",".join(queues)
         logs.event(INFO, "boot", worker_id=self._worker_id, concurrency=concurrency, queues=shown)
 
     def claimed(self, jobs: Sequence[Claimed]) -> None:
+        self._starts_are_logged = logs.enabled(INFO)
+        self._starts_are_traced = tracing.is_wanted()
         logs.event(DEBUG, "claim", worker_id=self._worker_id, count=len(jobs))
 
     def started(self, run: Run) -> None:
         """Called in the task that runs the handler: its span is the current one there."""
-        run.span = self._attempts.start(run.job)
-        if logs.enabled(INFO):
+        if self._starts_are_traced:
+            run.span = self._attempts.start(run.job)
+        if self._starts_are_logged:
             self._log_start(run.job)
 
-    def settled(self, run: Run, settlement: Settlement) -> None:
-        outcome = verb(settlement)
+    def settled(self, run: Run, settlement: Settlement, outcome: str) -> None:
         if self._metrics.counting:
             lag_seconds = self._seam.monotonic() - run.ended_monotonic
             self._metrics.settled(run.job, settlement, outcome, run.duration_ms, lag_seconds)
         if run.span is not None:
             self._attempts.end(run.span, run.job, settlement, outcome)
             run.span = None
-        bad = outcome == "retried" or settlement.state in (State.FAILED, State.DEAD)
-        level = WARNING if bad else INFO
+        level = WARNING if outcome in ("retried", "failed", "dead") else INFO
         if logs.enabled(level):
             self._log_settle(level, run, settlement, outcome)
 

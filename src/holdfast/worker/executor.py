@@ -65,10 +65,7 @@ class Executor:
         return None if run.stop is Stop.LOST else Succeeded(result)
 
     async def _call(self, definition: Definition, run: Run, values: dict[str, Any]) -> Any:
-        if definition.signature.takes_context:
-            call = partial(definition.function, run.context, **values)
-        else:
-            call = partial(definition.function, **values)
+        context = (run.context,) if definition.signature.takes_context else ()
         current_context.set(run.context)
         run.told_to_stop = self._told_to_stop
         deadline = None
@@ -78,7 +75,8 @@ class Executor:
             deadline = run.set_deadline(definition.timeout_seconds, grace_seconds, now)
         try:
             if definition.signature.is_async:
-                return await call()
+                return await definition.function(*context, **values)
+            call = partial(definition.function, *context, **values)
             value = await self._call_in_thread(call, run)
             # A plain function around an async one gives a coroutine: nothing has run yet.
             return await value if inspect.isawaitable(value) else value

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.backoff import Backoff
 from holdfast.domain.errors import StoreError
-from holdfast.domain.job import Lease, Lost
+from holdfast.domain.job import Claimed, Lost
 from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
@@ -26,7 +26,7 @@ class LeaseKeeper:
     """Holds leases from the claim until their settlement has been acknowledged.
 
     `hold` and `drop` are called on the worker's loop and read on the keeper's: each is one
-    operation on a dict, which needs no lock. `watch` runs beside, as long as the keeper does.
+    operation on a dict for each job, which needs no lock. `watch` runs as long as the keeper does.
     """
 
     def __init__(
@@ -45,20 +45,21 @@ class LeaseKeeper:
         self._died = died
         self._watch = watch
         self._presence = presence
-        self._held: dict[int, Lease] = {}  # by the id as a number, which hashes faster
+        self._held: dict[int, Claimed] = {}  # by the id as a number, which hashes faster
         self._workers_loop = asyncio.get_running_loop()
         self._loop = seam.side_loop("holdfast-keeper")
         self._backoff = Backoff(seam, 0.1, min(1.0, settings.renewal_seconds / 4))
         self._stopping: asyncio.Event
         self._ended: Future[None]
 
-    def hold(self, lease: Lease) -> None:
-        self._held[lease.job_id.int] = lease
+    def hold(self, jobs: Sequence[Claimed]) -> None:
+        self._held.update({job.id.int: job for job in jobs})
 
-    def drop(self, lease: Lease) -> None:
+    def drop(self, job: Claimed) -> None:
         # The same job may be held again by now, with a higher fence.
-        if self._held.get(lease.job_id.int) == lease:
-            del self._held[lease.job_id.int]
+        number = job.id.int
+        if self._held.get(number) is job:
+            del self._held[number]
 
     async def start(self) -> None:
         try:
@@ -109,7 +110,7 @@ class LeaseKeeper:
     async def _renew(self, store: Store) -> float:
         """Renew all leases, then tell that we are there; answer in how many seconds to do it
         again."""
-        leases = list(self._held.values())
+        leases = [job.lease for job in list(self._held.values())]
         try:
             lost = await store.renew(leases, self._settings.lease_seconds) if leases else []
         except StoreError as error:
@@ -118,11 +119,15 @@ class LeaseKeeper:
             return self._backoff.next_seconds()
         self._backoff.reset()
         # A job that was settled while the renewal was under way is not lost.
-        still_held = [entry for entry in lost if self._held.get(entry.job_id.int) == entry[:2]]
+        still_held = [entry for entry in lost if self._is_held(entry)]
         if still_held:
             self._workers_loop.call_soon_threadsafe(self._lost, still_held)
         await self._presence.tell(store)
         return self._settings.renewal_seconds
+
+    def _is_held(self, lost: Lost) -> bool:
+        job = self._held.get(lost.job_id.int)
+        return job is not None and job.fence == lost.fence
 
     def _tell_death(self, ended: Future[None]) -> None:
         """No silent death: without a keeper every lease would run out, one after the other."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from holdfast.domain.job import Settlement
 from holdfast.domain.states import State
 
+SUCCEEDED = State.SUCCEEDED  # once: to look a member up takes longer than to count it
+
 
 @dataclass(slots=True)
 class WorkerReport:
@@ -20,9 +22,8 @@ class WorkerReport:
     released: int = 0
     lost: int = 0
 
-    def count(self, settlement: Settlement) -> None:
-        what = verb(settlement)
-        setattr(self, what, getattr(self, what) + 1)
+    def count(self, what: str, times: int = 1) -> None:
+        setattr(self, what, getattr(self, what) + times)
 
     def __iadd__(self, other: WorkerReport) -> WorkerReport:
         for field in fields(self):
@@ -36,6 +37,8 @@ class WorkerReport:
 
 def verb(settlement: Settlement) -> str:
     """Name a settlement: its end state, or which way the job went back to its queue."""
+    if settlement.state is SUCCEEDED:
+        return "succeeded"
     if settlement.state is not State.QUEUED:
         return str(settlement.state)
     if settlement.snoozed:

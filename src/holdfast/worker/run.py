@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from holdfast.context import Context
-from holdfast.domain.job import Claimed, Settlement
+from holdfast.domain.breakers import Strike
+from holdfast.domain.job import Claimed, Lease, Settlement
 from holdfast.observability import tracing
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ class Stop(Enum):
     SHUTDOWN = "shutdown"
 
 
+class Counted(NamedTuple):
+    """A failure that counts against a breaker, and how it ends if that is open already."""
+
+    strike: Strike
+    held: Settlement
+
+
 class Run:
     """`given_up` says that the handler did not stop: its job is settled without it, and its slot is
     free when it is done. `gives_up_at` (monotonic) is when that happens, for jobs with a timeout.
@@ -32,11 +40,11 @@ class Run:
 
     __slots__ = (
         "context",
+        "counted",
         "ended_monotonic",
         "given_up",
         "gives_up_at",
         "job",
-        "lease",
         "settlement",
         "span",
         "started_monotonic",
@@ -47,17 +55,21 @@ class Run:
 
     def __init__(self, job: Claimed, context: Context, started_monotonic: float) -> None:
         self.job = job
-        self.lease = job.lease
         self.context = context
         self.started_monotonic = started_monotonic
         self.ended_monotonic = started_monotonic
         self.stop: Stop | None = None
         self.settlement: Settlement | None = None
+        self.counted: Counted | None = None
         self.task: asyncio.Task[Any] | None = None
         self.told_to_stop: Callable[[Run], None] | None = None
         self.gives_up_at: float | None = None
         self.given_up = False
         self.span: Span | None = None
+
+    @property
+    def lease(self) -> Lease:
+        return self.job.lease
 
     @property
     def duration_ms(self) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.backoff import Backoff
-from holdfast.context import Context
+from holdfast.context import Context, Surroundings
 from holdfast.definition import Definition
 from holdfast.domain.errors import JobTimeout, StoreError, WorkerHung
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
@@ -31,9 +31,9 @@ from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
 from holdfast.worker.keeper import LeaseKeeper
 from holdfast.worker.presence import Presence
-from holdfast.worker.report import WorkerReport
-from holdfast.worker.run import Run, Stop
-from holdfast.worker.settler import Counted, Settler
+from holdfast.worker.report import WorkerReport, verb
+from holdfast.worker.run import Counted, Run, Stop
+from holdfast.worker.settler import Ending, Settler
 from holdfast.worker.slots import Slots
 from holdfast.worker.watchdog import Watchdog
 
@@ -43,9 +43,10 @@ _NO_RETRY = Retry.none()
 class Runner:
     """Starts what was claimed, hands its end to the settler, and keeps its lease until then.
 
-    `ended` is called when a slot is free again, `settled` when that is recorded, `died` when a part
-    fails that nothing works without; `struck` with the keys of breakers against which failures were
-    counted, `works` with that of one whose job was sent ahead and found it at work.
+    `ended` is called when a slot is free again, `has_room` when a queue with a cap may run another
+    job, `died` when a part fails that nothing works without; `struck` with the keys of breakers
+    against which failures were counted, `works` with that of one whose job was sent ahead and found
+    it at work.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Runner:
         children: Children | None,
         presence: Presence,
         ended: Callable[[str], None],
-        settled: Callable[[Claimed], None],
+        has_room: Callable[[], None],
         struck: Callable[[Sequence[str]], None],
         works: Callable[[str], None],
         died: Callable[[BaseException], None],
@@ -76,12 +77,14 @@ class Runner:
         self._events = events
         self._store = store
         self._definitions = definitions
-        self._resources = resources
+        self._around = Surroundings(
+            store, resources, settings.result_bytes_max, seam, asyncio.get_running_loop()
+        )
         self._settings = settings
         self._seam = seam
         self._slots = slots
         self._ended = ended
-        self._tell_settled = settled
+        self._has_room = has_room
         self._works = works
         self._died = died
         self._threads = seam.threads("holdfast-handler", slots.concurrency)
@@ -113,10 +116,9 @@ class Runner:
         self._events.claimed(jobs)
         loop = asyncio.get_running_loop()
         now = self._seam.monotonic()
-        runs = [Run(job, self._context(job), now) for job in jobs]
-        for run in runs:
-            self.keeper.hold(run.lease)
-            self._slots.take(run.job.queue)
+        runs = [Run(job, Context(job, self._around), now) for job in jobs]
+        self.keeper.hold(jobs)
+        self._slots.take([job.queue for job in jobs])
         self._runs.update(runs)
         for run in runs:
             if self._closing:
@@ -124,10 +126,6 @@ class Runner:
                 self._end(run)
             else:
                 run.task = loop.create_task(self._perform(run))
-
-    def _context(self, job: Claimed) -> Context:
-        bytes_max = self._settings.result_bytes_max
-        return Context(job, self._store, self._resources, bytes_max, self._seam)
 
     def close(self) -> None:
         """Start nothing more: what a claim that is under way still brings is released."""
@@ -166,7 +164,7 @@ class Runner:
         """These leases are gone: stop their handlers, and write nothing for them."""
         gone = {Lease(lost.job_id, lost.fence): lost.state for lost in leases}
         for run in [run for run in self._runs if run.lease in gone]:
-            self.keeper.drop(run.lease)
+            self.keeper.drop(run.job)
             # One that is being settled, by us or by its own transaction, learns from that.
             if run.stop is Stop.LOST or run.settlement or run.context.settles_itself:
                 continue
@@ -249,10 +247,11 @@ class Runner:
         if outcome is None and run.stop is not Stop.LOST:
             self._tell_lost(run, None)
         if outcome is None or run.stop is Stop.LOST:
-            self.keeper.drop(run.lease)
+            self.keeper.drop(run.job)
             return
         run.settlement = self._decide(run, outcome)
-        self.settler.put(run, run.settlement, self._counted(run, outcome))
+        run.counted = self._counted(run, outcome)
+        self.settler.put(run, run.settlement)
 
     def _decide(self, run: Run, outcome: Outcome) -> Settlement:
         definition = self._definitions.get(run.job.name)
@@ -283,7 +282,7 @@ class Runner:
         """The handler's own transaction has settled the job; what came after can't change that."""
         if run.settlement is None:
             run.settlement = settlement
-            self._settled(run, settlement, None)
+            self._settled([(run, settlement)], [])
         if isinstance(outcome, Failed):
             self._events.failed_after_completing(run.job, outcome.code)
 
@@ -294,14 +293,18 @@ class Runner:
         self._slots.give_back(run.job.queue)
         self._ended(run.job.queue)
 
-    def _settled(self, run: Run, settlement: Settlement, lost: Lost | None) -> None:
-        self.keeper.drop(run.lease)
-        if lost is not None:
-            self._tell_lost(run, lost.state)
-            return
-        self.report.count(settlement)
-        self._tell_settled(run.job)
-        self._events.settled(run, settlement)
+    def _settled(self, endings: Sequence[Ending], lost: Sequence[Lost]) -> None:
+        found = {each.job_id: each.state for each in lost}
+        for run, settlement in endings:
+            self.keeper.drop(run.job)
+            if found and run.job.id in found:
+                self._tell_lost(run, found[run.job.id])
+                continue
+            outcome = verb(settlement)
+            self.report.count(outcome)
+            self._events.settled(run, settlement, outcome)
+            if run.job.capped:
+                self._has_room()
 
     def _tell_lost(self, run: Run, state: State | None) -> None:
         self.report.lost += 1

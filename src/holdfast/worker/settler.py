@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from logging import ERROR, WARNING
-from typing import NamedTuple
 from uuid import UUID
 
 from holdfast.backoff import Backoff
@@ -20,19 +19,13 @@ from holdfast.worker.run import Run
 
 BACKLOG_MAX = 2 * SETTLE_BATCH_MAX
 
-Settled = Callable[[Run, Settlement, Lost | None], None]
-
-
-class Counted(NamedTuple):
-    """A failure that counts against a breaker, and how it ends if that is open already."""
-
-    strike: Strike
-    held: Settlement
+Ending = tuple[Run, Settlement]
+Settled = Callable[[Sequence[Ending], Sequence[Lost]], None]
 
 
 class Settler:
-    """`settled` is called once for each run, with None, or with what was found instead; `struck`
-    with the keys of breakers against which failures were counted."""
+    """`settled` is called with what was acknowledged together, and with what of it was lost;
+    `struck` with the keys of breakers against which failures were counted."""
 
     def __init__(
         self,
@@ -45,23 +38,24 @@ class Settler:
         self._backoff = backoff
         self._settled = settled
         self._struck = struck
-        self._waiting: list[tuple[Run, Settlement, Counted | None]] = []
+        self._waiting: list[Ending] = []
         self._ready = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._room = asyncio.Event()
         self._room.set()
 
-    def put(self, run: Run, settlement: Settlement, counted: Counted | None = None) -> None:
-        self._waiting.append((run, settlement, counted))
-        self._idle.clear()
-        self._ready.set()
-        if len(self._waiting) > BACKLOG_MAX:
+    def put(self, run: Run, settlement: Settlement) -> None:
+        self._waiting.append((run, settlement))
+        if len(self._waiting) == 1:
+            self._idle.clear()
+            self._ready.set()
+        elif len(self._waiting) > BACKLOG_MAX:
             self._room.clear()
 
     def under_way(self) -> list[Settlement]:
         """What was put and has not been acknowledged; may be asked from any thread."""
-        return [settlement for _, settlement, _ in self._waiting.copy()]
+        return [settlement for _, settlement in self._waiting.copy()]
 
     async def wait_idle(self) -> None:
         """Wait until everything that was put has been acknowledged."""
@@ -85,15 +79,15 @@ class Settler:
                 self._ready.clear()
                 self._idle.set()
 
-    async def _count_failures(
-        self, batch: Sequence[tuple[Run, Settlement, Counted | None]]
-    ) -> list[tuple[Run, Settlement]]:
+    async def _count_failures(self, batch: Sequence[Ending]) -> Sequence[Ending]:
         """Choose how each ends: a failure that finds its breaker open costs no attempt."""
-        counted = [each for _, _, each in batch if each is not None]
-        answers = iter(await self._strike([each.strike for each in counted]) if counted else ())
+        counted = [run.counted for run, _ in batch if run.counted is not None]
+        if not counted:
+            return batch
+        answers = iter(await self._strike([each.strike for each in counted]))
         return [
-            (run, each.held if each is not None and next(answers) else settlement)
-            for run, settlement, each in batch
+            (run, run.counted.held if run.counted is not None and next(answers) else settlement)
+            for run, settlement in batch
         ]
 
     async def _strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
@@ -111,7 +105,7 @@ class Settler:
             self._struck([strike.key for strike in strikes])
             return found_open
 
-    async def _settle(self, batch: Sequence[tuple[Run, Settlement]]) -> None:
+    async def _settle(self, batch: Sequence[Ending]) -> None:
         try:
             lost = await self._write([settlement for _, settlement in batch])
         except StoreRefused as error:
@@ -123,10 +117,7 @@ class Settler:
             run, settlement = batch[0]
             batch = [(run, _plain_failure(settlement, error))]
             lost = await self._write_or_let_go(batch[0][1])
-        lost_by_id = {entry.job_id: entry for entry in lost}
-        for run, settlement in batch:
-            found = lost_by_id.get(run.job.id) if lost_by_id else None
-            self._settled(run, settlement, found)
+        self._settled(batch, lost)
 
     async def _write_or_let_go(self, settlement: Settlement) -> Sequence[Lost]:
         """Write, or leave to its lease's end what the database refuses whatever it is."""

@@ -102,12 +102,13 @@ class Slots:
         capped = [queue for queue in queues or () if queue in self.caps]
         return min([self.free, *(self.caps[name] - self._used_by_queue[name] for name in capped)])
 
-    def take(self, queue: str) -> None:
-        self._used += 1
+    def take(self, queues: Sequence[str]) -> None:
+        """Take a slot for each job that starts, by the queues of these."""
+        self._used += len(queues)
         self._idle.clear()
         self._unused.clear()
-        if queue in self.caps:
-            self._used_by_queue[queue] += 1
+        if self.caps:
+            self._used_by_queue.update(queue for queue in queues if queue in self.caps)
         if self._used >= self.concurrency:
             self._free.clear()
 

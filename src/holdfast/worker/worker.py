@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from holdfast.definition import Definition
-from holdfast.domain.job import Claimed
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.maintenance.holding import Holder
 from holdfast.maintenance.reclaiming import take_back
@@ -92,7 +91,7 @@ class Worker:
             children=children,
             presence=self._make_presence(),
             ended=self._ended,
-            settled=self._settled,
+            has_room=self._has_room,
             struck=self._struck,
             works=self._works,
             died=self._die,
@@ -337,9 +336,8 @@ class Worker:
         if queue in self._slots.caps or is_last:
             self._claimer.wake()
 
-    def _settled(self, job: Claimed) -> None:
-        if job.capped:
-            self._claimer.wake()
+    def _has_room(self) -> None:
+        self._claimer.wake()
 
     def _struck(self, keys: Sequence[str]) -> None:
         self._holder.struck(keys)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.domain.breakers import Breaker, Holding, Strike
 from holdfast.domain.job import Claimed
 from holdfast.domain.limits import PROBES_MAX
@@ -108,7 +110,7 @@ class Breakers:
         )
         if not rows:
             await self._run("pass_over", look_max=PROBE_LOOK_MAX)
-        return [to_claimed(row, probe=True) for row in rows]
+        return [replace(to_claimed(row), probe=True) for row in rows]
 
     async def _run(self, name: str, **values: object) -> Sequence[Any]:
         return await self._connections.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -13,19 +14,8 @@ from holdfast.stores.statements import Statement
 
 COPY_JOBS_MIN = 200
 _UNIQUE_VIOLATION = "23505"
-_COPIED = (
-    "id",
-    "name",
-    "queue",
-    "priority",
-    "arguments",
-    "max_attempts",
-    "tenant",
-    "correlation_id",
-    "tags",
-    "breaker",
-    "trace",
-)
+_COPIED = ("id", "name", "queue", "priority", "arguments", "max_attempts")
+_COPIED_IF_GIVEN = ("tenant", "correlation_id", "tags", "breaker", "trace")
 
 Key = tuple[str, str]
 
@@ -117,27 +107,14 @@ class Enqueuer:
         )
 
     async def _copy(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        given = [name for name in _COPIED_IF_GIVEN if any(map(attrgetter(name), jobs))]
+        columns = [*_COPIED, *given]
         async with connection.transaction():
             await connection.copy_records_to_table(
                 "jobs",
                 schema_name="holdfast",
-                columns=_COPIED,
-                records=[
-                    (
-                        job.id,
-                        job.name,
-                        job.queue,
-                        job.priority,
-                        job.arguments,
-                        job.max_attempts,
-                        job.tenant,
-                        job.correlation_id,
-                        job.tags,
-                        job.breaker,
-                        job.trace,
-                    )
-                    for job in jobs
-                ],
+                columns=columns,
+                records=map(attrgetter(*columns), jobs),
             )
             queues = sorted({job.queue for job in jobs})
             await self._fetch(connection, "notify_queues", queues=queues)

@@ -18,26 +18,10 @@ async def fetch(connection: Any, statement: Statement, /, **values: object) -> S
     return rows
 
 
-def to_claimed(row: Any, *, probe: bool = False) -> Claimed:
-    return Claimed(
-        id=row[0],
-        name=row[1],
-        arguments=row[2],
-        queue=row[3],
-        priority=row[4],
-        tenant=row[5],
-        correlation_id=row[6],
-        attempt=row[7],
-        max_attempts=row[8],
-        fence=row[9],
-        snoozes=row[10],
-        releases=row[11],
-        expired=row[12],
-        breaker=row[14],
-        trace=row[15],
-        probe=probe,
-        capped=row[16],
-    )
+def to_claimed(row: Any) -> Claimed:
+    """Of a row as `claimed.sql` has it; taken apart at once, because every job comes this way."""
+    *values, _run_at = row
+    return Claimed(*values)
 
 
 def to_job(row: Any) -> Job:

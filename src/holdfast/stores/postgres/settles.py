@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -126,7 +127,7 @@ class Settler:
 
 
 def _sorted(items: Sequence[Held]) -> list[Held]:
-    return sorted(items, key=lambda item: item.job_id)
+    return sorted(items, key=attrgetter("job_id"))
 
 
 def _are_unique(items: Sequence[Held]) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from holdfast.context import Context
+from holdfast.context import Context, Surroundings
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Lease
 from holdfast.seam import Seam
@@ -101,10 +101,14 @@ class Link:
                 self._heard(message)
         os.killpg(0, signal.SIGKILL)
 
+    def _around(self) -> Surroundings:
+        loop = asyncio.get_running_loop()
+        return Surroundings(self, self.resources, self.result_bytes_max, self._seam, loop)
+
     def _heard(self, message: messages.Message) -> None:
         match message:
             case Perform(job):
-                context = Context(job, self, self.resources, self.result_bytes_max, self._seam)
+                context = Context(job, self._around())
                 context.enable_stop()
                 self._run = Run(job, context, self._seam.monotonic())
                 self.work.put((self._run, message))

@@ -338,10 +338,7 @@ WHERE id = ANY (ARRAY(
         AND finished_at IS NULL AND run_at = 'infinity'
     FOR UPDATE SKIP LOCKED
 ))
-RETURNING
-    id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
-    queue = ANY (:room_queues::text[]) AS capped
+{claimed}
 
 -- name: pass_over
 -- Who found none to send ahead among so many held jobs lets the next look begin behind them.

@@ -113,10 +113,7 @@ WHERE id = ANY (ARRAY(
     ) AS placed
     WHERE room IS NULL OR place <= room
 ))
-RETURNING
-    id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
-    queue = ANY (:room_queues::text[]) AS capped
+{claimed}
 
 -- name: lanes
 WITH RECURSIVE {lanes}
@@ -162,10 +159,7 @@ WHERE id = ANY (ARRAY(
     ) AS placed
     WHERE room IS NULL OR place <= room
 ))
-RETURNING
-    id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
-    queue = ANY (:room_queues::text[]) AS capped
+{claimed}
 
 -- name: claim_suspect
 UPDATE holdfast.jobs
@@ -182,10 +176,7 @@ WHERE id = ANY (ARRAY(
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 ))
-RETURNING
-    id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
-    queue = ANY (:room_queues::text[]) AS capped
+{claimed}
 
 -- name: suspects
 SELECT count(*)
@@ -213,10 +204,7 @@ SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :
     alone = false
 WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL AND run_at <= now()
     AND NOT suspect AND {unheld} AND queue <> ALL ({shut})
-RETURNING
-    id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, run_at, breaker, trace,
-    queue = ANY (:room_queues::text[]) AS capped
+{claimed}
 
 -- name: renew
 WITH renewed AS (
