@@ -13,6 +13,8 @@ from bench.place import Place
 
 MEGABYTE = 1_000_000
 PILOT_JOBS = 200
+SLOW_JOBS = 20
+MEMORY_CONCURRENCY = 100
 PERCENTILES = (50, 95, 99)
 
 
@@ -20,7 +22,7 @@ PERCENTILES = (50, 95, 99)
 class Scale:
     """How much of everything. A slow subject gets fewer jobs: a drain lasts about so long."""
 
-    rounds: int = 3
+    rounds: int = 3  # of Holdfast itself; others have one
     drain_seconds: float = 6.0
     drain_jobs_min: int = 500
     drain_jobs_max: int = 100_000
@@ -98,9 +100,9 @@ class Measuring:
         return max(self.scale.drain_jobs_min, min(wanted, self.scale.drain_jobs_max))
 
 
-def measure_all(measuring: Measuring, subject: Subject) -> None:
+def measure_all(measuring: Measuring, subject: Subject, rounds: int = 1) -> None:
     """The cases of every subject, each with an empty queue."""
-    for _ in range(measuring.scale.rounds):
+    for _ in range(rounds):
         enqueue(measuring, subject)
         drain(measuring, subject)
         latency(measuring, subject)
@@ -130,6 +132,8 @@ def drain(measuring: Measuring, subject: Subject) -> None:
 
 def pilot(measuring: Measuring, subject: Subject, **said: object) -> int:
     """How many jobs make a drain that lasts long enough?"""
+    if subject.slow:
+        return SLOW_JOBS
     with measuring.driving(subject, "warm-up", **said) as driver:
         driver.ask("bulk", PILOT_JOBS)
         return measuring.jobs_for(PILOT_JOBS / driver.drain(PILOT_JOBS).seconds)
@@ -155,7 +159,8 @@ def latency(measuring: Measuring, subject: Subject, case: str = "pick-up", **sai
 
 def add_latency(measuring: Measuring, driver: Driver, case: str, x: float = 0.0) -> None:
     scale = measuring.scale
-    found = driver.latencies(scale.latency_jobs, scale.latency_gap_seconds)
+    jobs = SLOW_JOBS if driver.subject.slow else scale.latency_jobs
+    found = driver.latencies(jobs, scale.latency_gap_seconds)
     for percent in PERCENTILES:
         seconds = percentile(found, percent)
         measuring.add(driver.subject, f"{case} p{percent}", seconds * 1000, "ms", x)

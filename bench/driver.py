@@ -43,6 +43,8 @@ class Subject:
     service: str  # postgresql, sqlite, rabbitmq or redis
     command: tuple[str, ...]
     variant: str = "best"
+    slow: bool = False
+    """Less than a job a second: few are enough to see that."""
 
 
 @dataclass(frozen=True)

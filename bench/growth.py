@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.cases import (
     MEGABYTE,
+    MEMORY_CONCURRENCY,
     Measuring,
     add_latency,
     enqueue,
@@ -20,8 +21,9 @@ from bench.cases import (
     pilot,
 )
 from bench.driver import Driver, Subject, SubjectFailed
-from bench.machine import memory_bytes
+from bench.machine import CORES, memory_bytes
 from bench.past import write_past
+from bench.targets import MEMORY_CASE
 from holdfast import Holdfast, State
 from holdfast.domain.job import Claimed, Settlement
 from holdfast.seam import Seam
@@ -37,9 +39,13 @@ IMPORT_REPEATS = 7
 DAY_SECONDS = 86_400
 BURST_DELAY_SECONDS = 5
 SAMPLES = 30
+HELD_OPEN_ROUNDS = 3
 IDLE_SECONDS_MAX = 120.0
 WAKE_SECONDS_MAX = 30.0
-HANDLERS = ("nothing", "wait", "burn-thread", "burn-process")
+# Each with the jobs at a time that suit it: 0 for as many as there may be.
+HANDLERS = {"nothing": 0, "wait": 0, "burn-thread": 20, "burn-process": CORES}
+WORKERS_CONCURRENCY = 100
+QUEUE = "default"
 
 Case = Callable[[Measuring, Subject], None]
 
@@ -111,7 +117,8 @@ def scheduled(measuring: Measuring, subject: Subject) -> None:
 def workers(measuring: Measuring, subject: Subject) -> None:
     jobs = pilot(measuring, subject)
     for processes in measuring.scale.workers:
-        with measuring.driving(subject, f"drain by {processes}") as driver:
+        what = f"drain by {processes}"
+        with measuring.driving(subject, what, concurrency=WORKERS_CONCURRENCY) as driver:
             driver.ask("bulk", jobs)
             rate = jobs / driver.drain(jobs, processes).seconds
             measuring.add(subject, "drain by workers", rate, "jobs/s", processes)
@@ -138,29 +145,57 @@ def payloads(measuring: Measuring, subject: Subject) -> None:
 
 
 def handlers(measuring: Measuring, subject: Subject) -> None:
-    for handler in HANDLERS:
-        jobs = pilot(measuring, subject, handler=handler)
-        with measuring.driving(subject, f"handler: {handler}", handler=handler) as driver:
+    for handler, concurrency in HANDLERS.items():
+        said = {"handler": handler, "concurrency": concurrency}
+        jobs = pilot(measuring, subject, **said)
+        with measuring.driving(subject, f"handler: {handler}", **said) as driver:
             driver.ask("bulk", jobs)
             rate = jobs / driver.drain(jobs).seconds
             measuring.add(subject, f"drain, handler {handler}", rate, "jobs/s")
 
 
 def held_open(measuring: Measuring, subject: Subject) -> None:
-    """Drain, again and again, while a transaction keeps everything that died."""
+    """One worker drains, again and again, while a transaction keeps everything that died."""
     seconds = measuring.scale.held_open_seconds
     jobs = pilot(measuring, subject)
-    with measuring.driving(subject, "before a transaction is held open") as driver:
-        driver.ask("bulk", jobs)
-        before = jobs / driver.drain(jobs).seconds
+    with (
+        measuring.driving(subject, "before a transaction is held open") as driver,
+        driver.working(),
+    ):
+        before = median(_drain_again(driver, jobs) for _ in range(HELD_OPEN_ROUNDS))
         measuring.add(subject, "drain under an open transaction", before, "jobs/s", 0)
         with measuring.place.held_open(driver.url):
             began = time.monotonic()
+            rates = []
             while (held := time.monotonic() - began) < seconds:
                 measuring.tell(f"{subject.name}: transaction open for {held:.0f} s")
-                driver.ask("bulk", jobs)
-                rate = jobs / driver.drain(jobs).seconds
-            measuring.add(subject, "drain under an open transaction", rate, "jobs/s", seconds)
+                rates.append(_drain_again(driver, jobs))
+            after = median(rates[-HELD_OPEN_ROUNDS:])
+            measuring.add(subject, "drain under an open transaction", after, "jobs/s", seconds)
+
+
+def _drain_again(driver: Driver, jobs: int) -> float:
+    """Fill the queue of a worker that runs already, and see how fast it gets empty."""
+    handled = driver.handled().jobs
+    asyncio.run(_pause(driver.url, paused=True))
+    driver.ask("bulk", jobs)
+    began = time.time()
+    asyncio.run(_pause(driver.url, paused=False))
+    return jobs / (driver.until_handled(handled + jobs).last_at - began)
+
+
+async def _pause(url: str, *, paused: bool) -> None:
+    async with Holdfast(url) as hf:
+        await (hf.pause(QUEUE) if paused else hf.resume(QUEUE))
+
+
+def memory(measuring: Measuring, subject: Subject) -> None:
+    jobs = pilot(measuring, subject)
+    concurrency = MEMORY_CONCURRENCY
+    with measuring.driving(subject, "memory", concurrency=concurrency) as driver:
+        driver.ask("bulk", jobs)
+        taken = driver.drain(jobs).memory_bytes / MEGABYTE
+        measuring.add(subject, MEMORY_CASE, taken, "MB")
 
 
 def sustained(measuring: Measuring, subject: Subject) -> None:
@@ -273,6 +308,7 @@ async def claims_for_one_job(url: str, workers: int) -> int:
 
 
 POSTGRES: tuple[Case, ...] = (
+    memory,
     finished,
     queued,
     scheduled,
@@ -287,4 +323,4 @@ POSTGRES: tuple[Case, ...] = (
     sustained,
     start_of_python,
 )
-SQLITE: tuple[Case, ...] = (finished, queued, scheduled, payloads, handlers, burst, sustained)
+SQLITE: tuple[Case, ...] = (finished, queued, scheduled, payloads, handlers, burst)

@@ -16,7 +16,7 @@ from bench.machine import cpu_seconds
 from tests.support.postgres import Databases, Server, start_all, system_binaries
 
 # As an installed server has them; only the connections are more, for many workers at once.
-SETTINGS = {"shared_buffers": "128MB", "autovacuum_naptime": "1min", "max_connections": "800"}
+SETTINGS = {"shared_buffers": "128MB", "autovacuum_naptime": "1min", "max_connections": "1500"}
 SHOWN = (
     "server_version",
     "shared_buffers",

@@ -56,7 +56,10 @@ def find_subjects(names: Sequence[str], *, quick: bool) -> tuple[list[Subject], 
         except Unavailable as error:
             missing.append(Missing(peer.name, str(error)))
         else:
-            found += [Subject(peer.name, peer.service, command, variant) for variant in variants]
+            found += [
+                Subject(peer.name, peer.service, command, variant, variant in peer.slow_variants)
+                for variant in variants
+            ]
     return found, missing
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from bench.figures import Recording
 
+MEMORY_CASE = "memory at concurrency 100"
+
 POSTGRES = "holdfast-postgresql"
 SQLITE = "holdfast-sqlite"
 RAW_POSTGRES = "raw_postgres"
@@ -160,7 +162,7 @@ TARGETS = (
     _target(
         "worker memory at concurrency 100",
         "MB",
-        Measured(POSTGRES, "memory"),
+        Measured(POSTGRES, MEMORY_CASE),
         ((Bound(50.0),), (Bound(35.0),)),
         more_is_better=False,
     ),

@@ -19,7 +19,7 @@ from bench.place import Place
 from bench.plots import bars, lines, plots
 from bench.report import report, subjects_table, targets_table
 from bench.subjects import OWN
-from bench.targets import POSTGRES, RAW_POSTGRES, SQLITE
+from bench.targets import MEMORY_CASE, POSTGRES, RAW_POSTGRES, SQLITE
 from tests.support.postgres import Databases
 
 ROOT = Path(__file__).parent.parent
@@ -112,7 +112,7 @@ def test_a_bound_whose_measure_is_missing_is_said_to_be_missing() -> None:
 
 
 def test_where_less_is_better_less_is_above_the_floor() -> None:
-    found = Recording([Figure("memory", POSTGRES, 40.0, "MB")])
+    found = Recording([Figure(MEMORY_CASE, POSTGRES, 40.0, "MB")])
     assert row(found, "worker memory") == ["50.0", "35.0", "40.0 MB", "+20 %", "-14 %"]
 
 

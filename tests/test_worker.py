@@ -30,7 +30,10 @@ from holdfast import (
 )
 from holdfast.observability.logs import Event
 from holdfast.seam import Seam
+from holdfast.stores.protocol import Claim
 from holdfast.testing.simulation import Simulation
+from holdfast.worker.claimer import HALF_MIN
+from tests.support.processes import wait_until
 from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events, signal, working
 
 
@@ -64,6 +67,70 @@ class Gate:
 
 async def running(hf: Holdfast) -> int:
     return sum(count.jobs for count in await hf.counts() if count.state is State.RUNNING)
+
+
+class Claims:
+    """Notes of each claim how many jobs it asked for, and how many started while it was under way."""
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.asked: list[int] = []
+        self.meanwhile: list[int] = []
+
+    async def watch(self, hf: Holdfast) -> None:
+        store: Any = await hf._store()
+        claim = store.claim
+
+        async def watched(asked: Claim) -> Any:
+            before = self.started
+            jobs = await claim(asked)
+            self.asked.append(asked.limit)
+            self.meanwhile.append(self.started - before)
+            return jobs
+
+        store.claim = watched
+
+
+async def test_half_of_the_slots_work_while_the_other_half_is_filled(hf: Holdfast) -> None:
+    """Where handlers end at once, they and the database would wait for each other otherwise."""
+    claims = Claims()
+
+    @hf.job
+    async def quick() -> None:
+        claims.started += 1
+
+    await hf.enqueue_many([quick.call() for _ in range(20 * HALF_MIN)])
+    await claims.watch(hf)
+    await hf.run_worker(concurrency=2 * HALF_MIN, until_empty=True)
+    assert claims.started == 20 * HALF_MIN
+    assert claims.asked[:3] == [2 * HALF_MIN, 2 * HALF_MIN, HALF_MIN]
+    assert claims.meanwhile[:3] == [0, 0, 0]
+    assert set(claims.asked[3:17]) == set(claims.meanwhile[3:17]) == {HALF_MIN}
+
+
+async def test_handlers_that_take_time_take_their_first_step_before_the_next_claim(
+    hf: Holdfast,
+) -> None:
+    """One that blocks the loop must not leave the answer to a claim lying unread."""
+    claims, gate = Claims(), Gate()
+
+    @hf.job
+    async def slow() -> None:
+        claims.started += 1
+        await gate.passing()
+
+    await hf.enqueue_many([slow.call() for _ in range(3 * HALF_MIN)])
+    await claims.watch(hf)
+    worker = asyncio.create_task(hf.run_worker(concurrency=2 * HALF_MIN, until_empty=True))
+    await gate.fill(2 * HALF_MIN)
+    for ended in (1, 5, 50):
+        expected = claims.started + ended
+        gate.open(ended)
+        await wait_until(lambda expected=expected: claims.started == expected, "as many again")
+    assert len(claims.asked) >= 4
+    assert not any(claims.meanwhile)
+    gate.open(3 * HALF_MIN)
+    await worker
 
 
 async def test_never_more_handlers_run_at_once_than_the_concurrency(hf: Holdfast) -> None:
