@@ -98,6 +98,8 @@ class Signature:
             raise BadArguments(f"{self.name}: {_explain(error)}") from error
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if not kwargs and len(args) == len(self.parameters) == len(self.positional):
+            return dict(zip(self.parameters, args, strict=True))
         if len(args) > len(self.positional):
             raise BadArguments(
                 f"{self.name}: takes {len(self.positional)} positional arguments,"

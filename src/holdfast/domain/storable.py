@@ -33,6 +33,8 @@ def too_large(size: str, bytes_max: int) -> str:
 
 def is_plain(value: object, nodes_max: int) -> bool:
     """Look at the value level by level, so that neither depth nor cycles matter."""
+    if type(value) is dict and len(value) < nodes_max and _is_flat(value):
+        return True
     level: list[Any] = [(value,)]
     for _ in range(JSON_DEPTH_MAX + 1):
         below: list[Any] = []
@@ -44,6 +46,12 @@ def is_plain(value: object, nodes_max: int) -> bool:
             return True
         level = below
     return False
+
+
+def _is_flat(value: dict[Any, Any]) -> bool:
+    """Are these plain leaves? Most arguments are."""
+    below: list[Any] = []
+    return _is_plain_container(value, below) and not below
 
 
 def _is_plain_container(container: Any, below: list[Any]) -> bool:

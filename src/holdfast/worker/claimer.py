@@ -237,11 +237,11 @@ class Claimer:
         return [job for job in jobs if job.id not in gone]
 
     async def _rest(self, seconds: float) -> None:
+        timer = asyncio.get_running_loop().call_later(seconds, self._awake.set)
         try:
-            async with asyncio.timeout(seconds):
-                await self._awake.wait()
-        except TimeoutError:
-            pass
+            await self._awake.wait()
+        finally:
+            timer.cancel()
 
 
 class SuspectClaimer(Claimer):

@@ -27,9 +27,11 @@ class Enqueuer:
     async def enqueue(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
         """Record all or none; to be tried again as a whole."""
         try:
-            if any(job.idempotency_key is not None for job in jobs):
+            if len(jobs) == 1 and _is_simple(jobs[0]):
+                await self._insert_one(connection, jobs[0])
+            elif any(job.idempotency_key is not None for job in jobs):
                 return await self._enqueue_keyed(connection, jobs)
-            if any(job.id_is_chosen for job in jobs):
+            elif any(job.id_is_chosen for job in jobs):
                 async with connection.transaction():
                     await self._insert(connection, jobs)
                     await self._refuse_ended(connection, jobs)
@@ -180,6 +182,10 @@ def _receipt(
     if body_hash != (job.body_hash or b""):
         raise IdempotencyConflict(job.idempotency_key, holder)
     return Receipt(holder, False)
+
+
+def _is_simple(job: NewJob) -> bool:
+    return job.idempotency_key is None and not job.id_is_chosen
 
 
 def _is_plain(job: NewJob) -> bool:

@@ -31,20 +31,17 @@ SELECT count(pg_notify('holdfast', 'q:' || queue))
 FROM (SELECT DISTINCT queue FROM added WHERE run_at <= now()) AS woken
 
 -- name: enqueue_one
-WITH added AS (
-    INSERT INTO holdfast.jobs (
-        id, name, queue, priority, arguments, max_attempts, run_at, expires_at, tenant,
-        correlation_id, tags, idempotency_key, breaker, trace
-    )
-    VALUES (
-        :id, :name, :queue, :priority, :arguments, :max_attempts,
-        coalesce(:run_at, now() + make_interval(secs => :delay_seconds)),
-        now() + make_interval(secs => :expires_in_seconds),
-        :tenant, :correlation_id, :tags, :key, :breaker, :trace
-    )
-    RETURNING queue, run_at
+INSERT INTO holdfast.jobs (
+    id, name, queue, priority, arguments, max_attempts, run_at, expires_at, tenant, correlation_id,
+    tags, idempotency_key, breaker, trace
 )
-SELECT pg_notify('holdfast', 'q:' || queue) FROM added WHERE run_at <= now()
+VALUES (
+    :id, :name, :queue, :priority, :arguments, :max_attempts,
+    coalesce(:run_at, now() + make_interval(secs => :delay_seconds)),
+    now() + make_interval(secs => :expires_in_seconds),
+    :tenant, :correlation_id, :tags, :key, :breaker, :trace
+)
+RETURNING CASE WHEN run_at <= now() THEN pg_notify('holdfast', 'q:' || queue)::text END
 
 -- name: notify_queues
 SELECT count(pg_notify('holdfast', 'q:' || queue)) FROM unnest(:queues::text[]) AS woken (queue)
