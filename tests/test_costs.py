@@ -7,7 +7,7 @@ which is a matter of chance, and none for a statement, a row or an index more fo
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -120,16 +120,22 @@ async def nothing(number: int) -> None:
     return None
 
 
-async def test_a_job_is_enqueued_by_one_statement_in_one_round_trip(costs: Costs) -> None:
+@pytest.mark.parametrize(
+    ("options", "statement"),
+    [({}, "enqueue_plain"), ({"tags": ["a"]}, "enqueue_one")],
+)
+async def test_a_job_is_enqueued_by_one_statement_in_one_round_trip(
+    costs: Costs, options: dict[str, Any], statement: str
+) -> None:
     async with Holdfast(costs.url) as hf:
-        job = hf.job(nothing)
+        job = hf.job(nothing).options(**options)
         await job.enqueue(0)  # this one connects and prepares
         costs.wire.forget()
         before = await costs.wal_bytes()
         for number in range(100):
             await job.enqueue(number)
         wal_bytes = await costs.wal_bytes() - before
-        assert costs.named() == {"enqueue_one": 100}
+        assert costs.named() == {statement: 100}
         assert costs.wire.round_trips == 100
         # Seen: 403 a job. One more index on the hot table would be 64 more, at the least.
         assert wal_bytes <= 440 * 100

@@ -22,8 +22,8 @@ class WorkerReport:
     released: int = 0
     lost: int = 0
 
-    def count(self, what: str, times: int = 1) -> None:
-        setattr(self, what, getattr(self, what) + times)
+    def count(self, what: str) -> None:
+        setattr(self, what, getattr(self, what) + 1)
 
     def __iadd__(self, other: WorkerReport) -> WorkerReport:
         for field in fields(self):

@@ -43,6 +43,11 @@ VALUES (
 )
 RETURNING CASE WHEN run_at <= now() THEN pg_notify('holdfast', 'q:' || queue)::text END
 
+-- name: enqueue_plain
+INSERT INTO holdfast.jobs (id, name, queue, priority, arguments, max_attempts)
+VALUES (:id, :name, :queue, :priority, :arguments, :max_attempts)
+RETURNING pg_notify('holdfast', 'q:' || queue)::text
+
 -- name: notify_queues
 SELECT count(pg_notify('holdfast', 'q:' || queue)) FROM unnest(:queues::text[]) AS woken (queue)
 
