@@ -18,7 +18,7 @@ from holdfast.stores.postgres.poolers import is_pooled, server_process
 T = TypeVar("T")
 
 CONNECT_SECONDS_MAX = 10.0
-COMMAND_SECONDS_MAX = 60.0
+COMMAND_SECONDS_MAX = 60.0  # and what one use of a connection of the pool may take
 CONFLICT_TRIES_MAX = 5
 CONFLICT_WAIT_SECONDS = 0.02
 
@@ -52,12 +52,13 @@ class Connections:
         """How many connections of the engine's pool are in use, and how many there may be."""
         return (0 if self._pool is None else self._pool.in_use), self._size
 
-    async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """Run on a connection; what a deadlock undid is run again."""
+    async def run(self, work: Callable[[Any], Awaitable[T]], *, endless: bool = False) -> T:
+        """Run on a connection; what a deadlock undid is run again. What is not endless is cut off
+        when it takes too long."""
         tries = 1
         while True:
             try:
-                return await self._run_once(work)
+                return await self._run_once(work, endless)
             except Exception as error:
                 if not is_driver_error(error):
                     raise
@@ -66,11 +67,11 @@ class Connections:
             await asyncio.sleep(CONFLICT_WAIT_SECONDS * tries * self._seam.random.random())
             tries += 1
 
-    async def _run_once(self, work: Callable[[Any], Awaitable[T]]) -> T:
+    async def _run_once(self, work: Callable[[Any], Awaitable[T]], endless: bool) -> T:
         if self._pool is None:
-            self._pool = Pool(self._connect_prepared, self._size)
+            self._pool = Pool(self._connect_prepared, self._size, COMMAND_SECONDS_MAX)
         pool = self._pool
-        connection = await pool.acquire()
+        connection = await pool.acquire(endless)
         try:
             if not self.pooled:
                 return await work(connection)
@@ -147,23 +148,32 @@ class Connections:
             raise translate(error, self.address) from error
 
     async def _connect_prepared(self) -> Any:
-        connection = await self._connect()
-        try:
-            if not self.pooled:
-                await connection.execute(_SESSION)
-            async with connection.transaction():
-                await connection.set_type_codec(
-                    "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
-                )
-        except BaseException:
-            connection.terminate()
-            raise
+        # From then on the pool looks after the time that is taken.
+        async with asyncio.timeout(COMMAND_SECONDS_MAX):
+            connection = await self._connect(command_timeout=None)
+            try:
+                if not self.pooled:
+                    await connection.execute(_SESSION)
+                async with connection.transaction():
+                    await connection.set_type_codec(
+                        "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
+                    )
+            except BaseException:
+                connection.terminate()
+                raise
         return connection
 
-    async def _connect(self, _url: str = "", **of_pool: Any) -> Any:
+    async def _connect(
+        self,
+        _url: str = "",
+        *,
+        command_timeout: float | None = COMMAND_SECONDS_MAX,
+        **of_pool: Any,
+    ) -> Any:
         """Connect, and again without prepared statements where a pooler is found."""
         was_known = self.pooled  # another connection may find it while this one is made
-        connection = await self._seam.connect_postgres(self._url, **of_pool | self._options())
+        options = of_pool | {"command_timeout": command_timeout}
+        connection = await self._seam.connect_postgres(self._url, **options | self._options())
         try:
             if was_known or not await is_pooled(connection):
                 return connection
@@ -174,7 +184,7 @@ class Connections:
         if self._cache_size is not None:
             return connection
         await connection.close(timeout=CLOSE_SECONDS_MAX)
-        return await self._seam.connect_postgres(self._url, **of_pool | self._options())
+        return await self._seam.connect_postgres(self._url, **options | self._options())
 
     async def _reset(self, connection: Any) -> None:
         """Undo what a session was told; behind a pooler it would be another one's."""
@@ -187,7 +197,6 @@ class Connections:
             cache_size = 0 if self.pooled else STATEMENT_CACHE_SIZE
         return {
             "timeout": CONNECT_SECONDS_MAX,
-            "command_timeout": COMMAND_SECONDS_MAX,
             "statement_cache_size": cache_size,
             "max_cached_statement_lifetime": 0,
             "server_settings": {"application_name": "holdfast"},

@@ -106,7 +106,7 @@ class PostgresStore:
         return self._connections.use
 
     async def migrate(self) -> Sequence[str]:
-        done = await self._connections.run(schema.migrate)
+        done = await self._connections.run(schema.migrate, endless=True)
         await keep_days(self._fetch, self._retention)
         return done
 
