@@ -39,6 +39,18 @@ async def test_every_use_has_its_own_time(postgres_url: str) -> None:
     await connections.close()
 
 
+async def test_a_connection_that_rests_is_kept(postgres_url: str) -> None:
+    connections = pool(postgres_url, use_seconds_max=0.1)
+    endless = await connections.acquire(endless=True)
+    resting = await connections.acquire()
+    connections.release(resting)
+    await endless.execute("SELECT pg_sleep(0.3)")
+    assert await connections.acquire() is resting
+    connections.release(resting)
+    connections.release(endless)
+    await connections.close()
+
+
 async def test_what_is_said_to_be_endless_is_not_cut_off(postgres_url: str) -> None:
     connections = pool(postgres_url, use_seconds_max=0.05)
     endless = await connections.acquire(endless=True)
