@@ -19,7 +19,7 @@ def pool(url: str, use_seconds_max: float) -> Pool:
 
 
 async def test_a_use_that_takes_too_long_ends_and_its_connection_with_it(postgres_url: str) -> None:
-    connections = pool(postgres_url, use_seconds_max=0.2)
+    connections = pool(postgres_url, use_seconds_max=2.0)
     connection = await connections.acquire()
     with pytest.raises(asyncpg.PostgresConnectionError):
         await connection.execute(NEVER)
@@ -31,10 +31,10 @@ async def test_a_use_that_takes_too_long_ends_and_its_connection_with_it(postgre
 
 
 async def test_every_use_has_its_own_time(postgres_url: str) -> None:
-    connections = pool(postgres_url, use_seconds_max=0.5)
+    connections = pool(postgres_url, use_seconds_max=2.5)
     for _ in range(3):
         connection = await connections.acquire()
-        await connection.execute("SELECT pg_sleep(0.3)")
+        await connection.execute("SELECT pg_sleep(0.9)")
         connections.release(connection)
     await connections.close()
 
