@@ -92,8 +92,10 @@ async def test_a_killed_process_is_replaced_and_its_jobs_are_taken_back_at_once(
 
 async def test_a_supervisor_goes_on_though_it_can_take_nothing_back(stage: Stage) -> None:
     """The schema of its database is one that it does not know."""
-    worker = stage.worker("--processes=2")
-    first, second = await children(worker, 2)
+    await stage.hf.enqueue_many([stage.jobs.gated.call("never") for _ in range(2)])
+    worker = stage.worker("--processes=2", concurrency=1)
+    await stage.noted("start", times=2)  # both have opened all that they need of the database
+    first, second = started(worker)
     await execute(stage.url, "INSERT INTO schema_version VALUES (99, 'later', 0)")
     os.kill(first, signal.SIGKILL)
     assert "has version 99" in (await worker.logs("sweep_failed"))["message"]
