@@ -27,6 +27,7 @@ WORKERS = 2
 QUEUED_JOBS_MIN = 100
 MAX_ATTEMPTS = 100
 KILL_SECONDS_MAX = 0.8
+LEASE_SECONDS = 3.0  # what a killed supervisor leaves behind waits so long
 DRAIN_SECONDS_MAX = 300.0
 ROWS = """
 SELECT id, name, state, fence FROM jobs UNION ALL SELECT id, name, state, fence FROM history
@@ -48,7 +49,7 @@ class CrashRun:
             await self._enqueue()
             self._workers = [each for each in self._workers if each.code is None]
             while len(self._workers) < WORKERS:
-                self._workers.append(self._stage.worker("--processes=2"))
+                self._workers.append(self._start())
             await pause(self._random.random() * KILL_SECONDS_MAX)
             self._kill_one()
         await self._drain()
@@ -66,6 +67,11 @@ class CrashRun:
             calls.append(self._stage.jobs.crash.options(max_attempts=2).call())
         self.jobs += len(await self._stage.hf.enqueue_many(calls))
 
+    def _start(self, *arguments: str, concurrency: int = 10) -> Process:
+        return self._stage.worker(
+            "--processes=2", *arguments, concurrency=concurrency, lease_seconds=LEASE_SECONDS
+        )
+
     def _kill_one(self) -> None:
         worker = self._random.choice(self._workers)
         with suppress(ProcessLookupError, FileNotFoundError):
@@ -78,7 +84,7 @@ class CrashRun:
         for worker in self._workers:
             worker.signal(signal.SIGTERM)
             await worker.ended()
-        last = self._stage.worker("--until-empty", "--processes=2", concurrency=100)
+        last = self._start("--until-empty", concurrency=100)
         code = await last.ended(DRAIN_SECONDS_MAX)
         assert code == 0, f"the last worker ended with {code}:\n{last.text[-4000:]}"
 
