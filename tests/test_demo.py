@@ -103,7 +103,7 @@ async def test_nothing_stays_behind_when_it_is_interrupted(
     await wait_until(lambda: "appserver" in "".join(processes_in(scratch)), "a server that starts")
     for which in signals:
         demo.signal(which)
-    assert await demo.ended() == 130
+    assert await demo.ended() == 130, demo.text
     assert "holdfast: interrupted" in demo.text
     await wait_until(lambda: not processes_in(scratch), lambda: f"gone: {processes_in(scratch)}")
     assert os.listdir(scratch) == []
@@ -118,7 +118,7 @@ async def test_an_interrupt_while_it_ends_changes_nothing(tmp_path: Path, scratc
     demo.signal(signal.SIGINT)
     await wait_until(lambda: "holdfast: interrupted" in demo.text, "interrupted")
     demo.signal(signal.SIGINT)
-    assert await demo.ended() == 130
+    assert await demo.ended() == 130, demo.text
 
 
 async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:

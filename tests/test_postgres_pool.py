@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from typing import Any
 
 import asyncpg
 import pytest
 
 from holdfast.stores.postgres.pool import Pool
 from tests.support.pooling import needs_a_session
+from tests.support.processes import wait_until
 
 pytestmark = needs_a_session
 NEVER = "SELECT pg_sleep(3600)"
@@ -23,10 +26,10 @@ async def test_a_use_that_takes_too_long_ends_and_its_connection_with_it(postgre
     connection = await connections.acquire()
     with pytest.raises(asyncpg.PostgresConnectionError):
         await connection.execute(NEVER)
-    connections.release(connection)
+    connections.release(connection, cut_off=False)
     again = await connections.acquire()
     assert await again.fetchval("SELECT 1") == 1
-    connections.release(again)
+    connections.release(again, cut_off=False)
     await connections.close()
 
 
@@ -35,7 +38,7 @@ async def test_every_use_has_its_own_time(postgres_url: str) -> None:
     for _ in range(3):
         connection = await connections.acquire()
         await connection.execute("SELECT pg_sleep(0.9)")
-        connections.release(connection)
+        connections.release(connection, cut_off=False)
     await connections.close()
 
 
@@ -43,11 +46,11 @@ async def test_a_connection_that_rests_is_kept(postgres_url: str) -> None:
     connections = pool(postgres_url, use_seconds_max=0.1)
     endless = await connections.acquire(endless=True)
     resting = await connections.acquire()
-    connections.release(resting)
+    connections.release(resting, cut_off=False)
     await endless.execute("SELECT pg_sleep(0.3)")
     assert await connections.acquire() is resting
-    connections.release(resting)
-    connections.release(endless)
+    connections.release(resting, cut_off=False)
+    connections.release(endless, cut_off=False)
     await connections.close()
 
 
@@ -58,6 +61,44 @@ async def test_what_is_said_to_be_endless_is_not_cut_off(postgres_url: str) -> N
     with pytest.raises(asyncpg.PostgresConnectionError):
         await other.execute(NEVER)
     assert await endless.fetchval("SELECT 1") == 1
-    connections.release(other)
-    connections.release(endless)
+    connections.release(other, cut_off=False)
+    connections.release(endless, cut_off=False)
     await connections.close()
+
+
+async def test_a_begin_that_was_cut_off_swallows_nothing_that_is_done_later(
+    postgres_url: str,
+) -> None:
+    connections = pool(postgres_url, use_seconds_max=60.0)
+    cut_off = await connections.acquire()
+    beginning = asyncio.create_task(cut_off.execute("BEGIN"))
+    await asyncio.sleep(0)
+    beginning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await beginning
+    connections.release(cut_off, cut_off=True)
+    later = await connections.acquire()
+    await later.execute("CREATE TABLE kept ()")
+    connections.release(later, cut_off=False)
+    await connections.close()
+    looking = await asyncpg.connect(postgres_url)
+    assert await looking.fetchval("SELECT to_regclass('kept')") == "kept"
+    await looking.close()
+
+
+async def test_a_statement_that_was_cut_off_ends_on_the_server(postgres_url: str) -> None:
+    connections = pool(postgres_url, use_seconds_max=60.0)
+    cut_off = await connections.acquire()
+    process = cut_off.get_server_pid()
+    with pytest.raises(TimeoutError):
+        await cut_off.execute(NEVER, timeout=0.1)
+    connections.release(cut_off, cut_off=True)
+    other = await connections.acquire()
+    await wait_until(partial(is_gone, other, process), "the server's process ended")
+    connections.release(other, cut_off=False)
+    await connections.close()
+
+
+async def is_gone(connection: Any, process: int) -> bool:
+    known = await connection.fetchval("SELECT 1 FROM pg_stat_activity WHERE pid = $1", process)
+    return known is None

@@ -60,14 +60,18 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return sessions.FAILED_CODE
     except (KeyboardInterrupt, click.Abort):
-        # All that is left is to end: another Ctrl-C would only cut that short.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        say("interrupted")
-        return sessions.INTERRUPTED_CODE
+        return _end_interrupted()
     except Exception as error:
         if session.debug:
             click.echo(masked(traceback.format_exc()), err=True, nl=False)
         return _explain(error)
+
+
+def _end_interrupted() -> int:
+    # All that is left is to end: another Ctrl-C would only cut that short.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    say("interrupted")
+    return sessions.INTERRUPTED_CODE
 
 
 def _explain(error: Exception) -> int:
@@ -89,7 +93,10 @@ def _explain(error: Exception) -> int:
 
 
 def main() -> None:
-    code = run(sys.argv[1:])
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # a second one, before the first was dealt with
+        code = _end_interrupted()
     # Handlers that never end may have left threads behind that the interpreter would wait for.
     threading.Thread(target=_exit_late, args=(code,), daemon=True).start()
     sys.exit(code)

@@ -72,6 +72,7 @@ class Connections:
             self._pool = Pool(self._connect_prepared, self._size, COMMAND_SECONDS_MAX)
         pool = self._pool
         connection = await pool.acquire(endless)
+        cut_off = False
         try:
             if not self.pooled:
                 return await work(connection)
@@ -80,8 +81,11 @@ class Connections:
             async with connection.transaction():
                 await connection.execute(_TRANSACTION)
                 return await work(connection)
+        except BaseException as error:
+            cut_off = not isinstance(error, Exception)
+            raise
         finally:
-            pool.release(connection)
+            pool.release(connection, cut_off)
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:

@@ -29,6 +29,7 @@ class Pool:
         self._size = size
         self._free = asyncio.Semaphore(size)
         self._idle: list[Any] = []
+        self._cut_off: set[Any] = set()
         self._closed = False
         self._use_seconds_max = use_seconds_max
         self._used_since: dict[Any, float] = {}
@@ -41,7 +42,10 @@ class Pool:
         try:
             while self._idle:
                 connection = self._idle.pop()
-                if not connection.is_closed():
+                if connection in self._cut_off:
+                    self._cut_off.discard(connection)
+                    await _close(connection)
+                elif not connection.is_closed():
                     return self._watched(connection, endless)
             return self._watched(await self._connect(), endless)
         except BaseException:
@@ -68,15 +72,20 @@ class Pool:
         if younger:
             self._timer = loop.call_later(min(younger) - oldest, self._end_overdue)
 
-    def release(self, connection: Any) -> None:
+    def release(self, connection: Any, cut_off: bool) -> None:
         self._let_go()
         self._used_since.pop(connection, None)
         if connection.is_closed():
             return
-        # What was cut off inside a transaction is rolled back by ending the connection. A statement
-        # that was cut off outside of one needs no care: the driver lets the next one wait for it.
+        # What was cut off inside a transaction is rolled back by ending the connection.
         if self._closed or connection.is_in_transaction():
             connection.terminate()
+        elif cut_off:
+            # The driver tells the server to stop, but no longer knows where it stands: a BEGIN may
+            # have been carried out, and what is done next would never be committed. There is time
+            # for both until the connection is the last one that is left.
+            self._cut_off.add(connection)
+            self._idle.insert(0, connection)
         else:
             self._idle.append(connection)
 
@@ -94,8 +103,11 @@ class Pool:
         if self._timer is not None:
             self._timer.cancel()
         while self._idle:
-            connection = self._idle.pop()
-            try:
-                await connection.close(timeout=CLOSE_SECONDS_MAX)
-            except Exception:
-                connection.terminate()
+            await _close(self._idle.pop())
+
+
+async def _close(connection: Any) -> None:
+    try:
+        await connection.close(timeout=CLOSE_SECONDS_MAX)
+    except Exception:
+        connection.terminate()
