@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.stores.postgres.pool import Pool
 from tests.support.pooling import needs_a_session
-from tests.support.processes import wait_until
+from tests.support.processes import pause, wait_until
 
 pytestmark = needs_a_session
 NEVER = "SELECT pg_sleep(3600)"
@@ -72,7 +72,7 @@ async def test_a_begin_that_was_cut_off_swallows_nothing_that_is_done_later(
     connections = pool(postgres_url, use_seconds_max=60.0)
     cut_off = await connections.acquire()
     beginning = asyncio.create_task(cut_off.execute("BEGIN"))
-    await asyncio.sleep(0)
+    await pause(0)
     beginning.cancel()
     with pytest.raises(asyncio.CancelledError):
         await beginning

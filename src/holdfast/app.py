@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from datetime import datetime
 from logging import WARNING
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
@@ -147,20 +148,22 @@ class Holdfast(Seeing):
     async def enqueue_many(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
         """Enqueue all or none: in a transaction of its own, or in that of the given connection."""
         with tracing.enqueuing() as span:
-            jobs = self._new_jobs(calls, span)
+            now = self._seam.now()
+            jobs = self._new_jobs(calls, span, now)
             if connection is None:
-                return await self._enqueue(jobs)
+                return await self._enqueue(jobs, now)
             foreign = recognise_async(connection, "enqueue_sync or enqueue_many_sync")
-            return await self._enqueue_through(foreign, jobs)
+            return await self._enqueue_through(foreign, jobs, now)
 
     def enqueue_many_sync(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
         """`enqueue_many` for code without an event loop."""
         with tracing.enqueuing() as span:
-            jobs = self._new_jobs(calls, span)
+            now = self._seam.now()
+            jobs = self._new_jobs(calls, span, now)
             if connection is None:
-                return self._loops.run_sync(self._enqueue(jobs))
+                return self._loops.run_sync(self._enqueue(jobs, now))
             foreign = recognise_sync(connection, "await enqueue(...) or await enqueue_many(...)")
-            return run_now(self._enqueue_through(foreign, jobs))
+            return run_now(self._enqueue_through(foreign, jobs, now))
 
     def tables(self, name: str, package: str) -> Tables:
         """Declare an application's own tables, which lie in the folder `sql` of its package.
@@ -437,18 +440,17 @@ class Holdfast(Seeing):
 
     def new_id(self) -> UUID:
         """Make an id for a job before it is enqueued: `resize.options(id=...)`."""
-        return self._ids.make(self._milliseconds())
+        return self._ids.make(_milliseconds(self._seam.now()))
 
-    def _milliseconds(self) -> int:
-        return int(self._seam.now().timestamp() * 1000)
-
-    def _new_jobs(self, calls: Sequence[Call], span: tracing.Enqueuing) -> list[NewJob]:
+    def _new_jobs(
+        self, calls: Sequence[Call], span: tracing.Enqueuing, now: datetime
+    ) -> list[NewJob]:
         if len(calls) > ENQUEUE_BATCH_MAX:
             raise ConfigurationError(
                 f"{len(calls)} jobs in one call are more than {ENQUEUE_BATCH_MAX}"
             )
         kept_seconds = self.settings.keys_kept_seconds
-        ids = self._ids.make_many(self._milliseconds(), len(calls))
+        ids = self._ids.make_many(_milliseconds(now), len(calls))
         jobs = [
             call.new_job(job_id, kept_seconds, span.trace)
             for call, job_id in zip(calls, ids, strict=True)
@@ -456,24 +458,24 @@ class Holdfast(Seeing):
         span.tell(jobs)
         return jobs
 
-    async def _enqueue(self, jobs: Sequence[NewJob]) -> list[Job]:
+    async def _enqueue(self, jobs: Sequence[NewJob], now: datetime) -> list[Job]:
         if not jobs:
             return []
-        store = await self._store()
+        store = await self._loops.store()
         receipts = await store.enqueue(jobs)
         if self._metrics.counting:
             self._metrics.enqueued(jobs, receipts)
-        now = self._seam.now()
         return [
             job.enqueued(receipt.id, now) if receipt.created else await self.get(receipt.id)
             for job, receipt in zip(jobs, receipts, strict=True)
         ]
 
-    async def _enqueue_through(self, foreign: Foreign, jobs: Sequence[NewJob]) -> list[Job]:
+    async def _enqueue_through(
+        self, foreign: Foreign, jobs: Sequence[NewJob], now: datetime
+    ) -> list[Job]:
         """Enqueue in a transaction of the caller's, where what it did before can be seen."""
         # It need not be open: the connection is the caller's.
         store = self._make_store()
-        now = self._seam.now()
 
         async def enqueue(driver: Driver) -> list[Job]:
             await driver.join()
@@ -487,3 +489,7 @@ class Holdfast(Seeing):
             return found
 
         return await foreign.run(enqueue) if jobs else []
+
+
+def _milliseconds(now: datetime) -> int:
+    return int(now.timestamp() * 1000)

@@ -41,6 +41,18 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "waiting with a lease": {"lease_owner": "worker", "lease_expires_at": _SOMETIME},
     "ended without an end": {"state": "canceled"},
     "an end without being ended": {"finished_at": _SOMETIME},
+    "running with an end": {
+        "state": "running",
+        "lease_owner": "worker",
+        "lease_expires_at": _SOMETIME,
+        "finished_at": _SOMETIME,
+    },
+    "ended with a lease": {
+        "state": "canceled",
+        "lease_owner": "worker",
+        "lease_expires_at": _SOMETIME,
+        "finished_at": _SOMETIME,
+    },
     "less than no attempt": {"attempt": -1},
     "more attempts than allowed": {"attempt": 6},
     "no attempt left to wait for": {"attempt": 5},

@@ -39,7 +39,7 @@ VALUES (
     :id, :name, :queue, :priority, :arguments, :max_attempts,
     coalesce(:run_at, now() + make_interval(secs => :delay_seconds)),
     now() + make_interval(secs => :expires_in_seconds),
-    :tenant, :correlation_id, :tags, :key, :breaker, :trace
+    :tenant, :correlation_id, :tags, :idempotency_key, :breaker, :trace
 )
 RETURNING CASE WHEN run_at <= now() THEN pg_notify('holdfast', 'q:' || queue)::text END
 
