@@ -13,10 +13,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from bench import figures, growth
@@ -36,14 +35,18 @@ OUT = ROOT / ".cache/bench/results"
 PAGE = ROOT / "docs/benchmarks.md"
 PICTURES = ROOT / "docs/pictures"
 GROWTH = {POSTGRES: growth.POSTGRES, SQLITE: growth.SQLITE}
+QUICK_GROWTH = {POSTGRES: growth.QUICK}
+Cases = Mapping[str, Sequence[growth.Case]]
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 class Run:
     """All turns, one after the other; a subject that fails is told of and left out."""
 
-    def __init__(self, place: Place, scale: Scale, recorder: Recorder) -> None:
+    def __init__(self, place: Place, scale: Scale, recorder: Recorder, cases: Cases) -> None:
         self._recorder = recorder
+        self._cases = cases
+        self._described: set[Subject] = set()
         self._measuring = Measuring(place, scale, self._note, tell)
         self._began = time.monotonic()
 
@@ -56,22 +59,23 @@ class Run:
             beside = RAW.get(subject.service, RAW["postgresql"])
             if beside in raw and beside != last_raw:
                 self._take_turn(raw[beside])
-            self._take_turn(subject)
-            if beside in raw:
-                self._take_turn(raw[beside])
-                last_raw = beside
+            for _ in range(self._measuring.scale.rounds if _is_ours(subject) else 1):
+                self._take_turn(subject)
+                if beside in raw:
+                    self._take_turn(raw[beside])
+                    last_raw = beside
         for subject in subjects:
-            if subject.name in GROWTH and subject.variant == "best":
+            if _is_ours(subject):
                 self._measuring.turn += 1
-                for case in GROWTH[subject.name]:
+                for case in self._cases.get(subject.name, ()):
                     self._try(case, subject)
 
     def _take_turn(self, subject: Subject) -> None:
         self._measuring.turn += 1
-        ours = subject.name in GROWTH and subject.variant == "best"
-        rounds = self._measuring.scale.rounds if ours else 1
-        self._try(self._describe, subject)
-        self._try(partial(measure_all, rounds=rounds), subject)
+        if subject not in self._described:
+            self._described.add(subject)
+            self._try(self._describe, subject)
+        self._try(measure_all, subject)
 
     def _try(self, case: growth.Case, subject: Subject) -> None:
         try:
@@ -103,6 +107,10 @@ class Run:
         )
 
 
+def _is_ours(subject: Subject) -> bool:
+    return subject.name in (POSTGRES, SQLITE) and subject.variant == "best"
+
+
 def measure(out: Path, scale: Scale, names: Sequence[str], *, quick: bool) -> None:
     recorder = Recorder(out / "figures.jsonl")
     with ExitStack() as stack:
@@ -125,7 +133,8 @@ def measure(out: Path, scale: Scale, names: Sequence[str], *, quick: bool) -> No
                 ),
             }
         )
-        Run(place, scale, recorder).run([each for each in subjects if each.service not in left_out])
+        run = Run(place, scale, recorder, QUICK_GROWTH if quick else GROWTH)
+        run.run([each for each in subjects if each.service not in left_out])
     tell("")
 
 

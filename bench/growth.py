@@ -324,3 +324,13 @@ POSTGRES: tuple[Case, ...] = (
     start_of_python,
 )
 SQLITE: tuple[Case, ...] = (finished, queued, scheduled, payloads, handlers, burst)
+# What has a floor or a goal, and what takes no time.
+QUICK: tuple[Case, ...] = (
+    memory,
+    finished,
+    queued,
+    burst,
+    idle_workers,
+    held_open,
+    start_of_python,
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -52,6 +54,19 @@ def test_ids_rise_even_when_the_clock_steps_back(clock: list[int], seed: int) ->
     made = [maker.make(now) for now in clock]
     assert made == sorted(made)
     assert len(set(made)) == len(made)
+
+
+@given(MILLISECONDS)
+def test_an_id_is_like_any_other_uuid(now: int) -> None:
+    made = IdMaker(Random(0)).make(now)
+    same = UUID(int=made.int)
+    assert (made, hash(made), repr(made), made.is_safe) == (
+        same,
+        hash(same),
+        repr(same),
+        same.is_safe,
+    )
+    assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == same
 
 
 @settings(deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from random import Random
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 _COUNTER_BITS = 74
 _COUNTER_MASK = (1 << _COUNTER_BITS) - 1
@@ -35,7 +35,7 @@ class IdMaker:
                 self._process_id = os.getpid()
                 self._random = Random()
                 self._milliseconds = 0
-            return [UUID(int=self._next(epoch_milliseconds)) for _ in range(count)]
+            return [_uuid(self._next(epoch_milliseconds)) for _ in range(count)]
 
     def _next(self, epoch_milliseconds: int) -> int:
         if epoch_milliseconds > self._milliseconds:
@@ -49,3 +49,11 @@ class IdMaker:
                 self._counter = self._random.getrandbits(_COUNTER_BITS - 1)
         high, low = self._counter >> 62, self._counter & _LOW_MASK
         return self._milliseconds << 80 | _VERSION | high << 64 | _VARIANT | low
+
+
+def _uuid(number: int) -> UUID:
+    """`UUID(int=number)` without its looks at what else may be given, in half the time."""
+    made = UUID.__new__(UUID)
+    object.__setattr__(made, "int", number)
+    object.__setattr__(made, "is_safe", SafeUUID.unknown)
+    return made
