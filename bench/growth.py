@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from statistics import median
 from typing import Any
 
@@ -52,14 +52,22 @@ Case = Callable[[Measuring, Subject], None]
 
 def finished(measuring: Measuring, subject: Subject) -> None:
     jobs = pilot(measuring, subject)
-    for behind in measuring.scale.finished:
-        with measuring.driving(subject, f"{behind:,} finished") as driver:
+    with ExitStack() as stack:
+        drivers = {
+            behind: stack.enter_context(measuring.driving(subject, f"{behind:,} finished"))
+            for behind in measuring.scale.finished
+        }
+        for behind, driver in drivers.items():
             _write_past(measuring, driver, behind)
-            driver.ask("bulk", jobs)
-            claiming = asyncio.run(_claim_seconds(driver.url))
-            measuring.add(subject, "claim after finished", claiming * 1000, "ms", behind)
-            rate = jobs / driver.drain(jobs).seconds
-            measuring.add(subject, "drain after finished", rate, "jobs/s", behind)
+        for _ in range(measuring.scale.rounds):
+            for behind, driver in drivers.items():
+                measuring.tell(f"{subject.name}: drain after {behind:,} finished")
+                driver.ask("bulk", jobs)
+                claiming = asyncio.run(_claim_seconds(driver.url))
+                measuring.add(subject, "claim after finished", claiming * 1000, "ms", behind)
+                rate = jobs / driver.drain(jobs).seconds
+                measuring.add(subject, "drain after finished", rate, "jobs/s", behind)
+        for behind, driver in drivers.items():
             add_latency(measuring, driver, "pick-up after finished", behind)
 
 
@@ -92,15 +100,16 @@ async def _claim_seconds(url: str) -> float:
 def queued(measuring: Measuring, subject: Subject) -> None:
     """The first of many, against all of few."""
     jobs = pilot(measuring, subject)
-    for more in measuring.scale.queued:
-        with measuring.driving(subject, f"{more:,} more queued") as driver:
-            driver.ask("bulk", jobs + more)
-            with driver.working():
-                driver.until_handled(jobs)
-            seen = driver.handled()
-            acknowledged = jobs + more - driver.unfinished()
-            rate = acknowledged / (seen.last_at - seen.first_at)
-            measuring.add(subject, "drain with queued", rate, "jobs/s", more)
+    for _ in range(measuring.scale.rounds):
+        for more in measuring.scale.queued:
+            with measuring.driving(subject, f"{more:,} more queued") as driver:
+                driver.ask("bulk", jobs + more)
+                with driver.working():
+                    driver.until_handled(jobs)
+                seen = driver.handled()
+                acknowledged = jobs + more - driver.unfinished()
+                rate = acknowledged / (seen.last_at - seen.first_at)
+                measuring.add(subject, "drain with queued", rate, "jobs/s", more)
 
 
 def scheduled(measuring: Measuring, subject: Subject) -> None:
