@@ -16,11 +16,13 @@ import pytest
 from holdfast import Holdfast
 from holdfast.domain.job import Claimed
 from holdfast.seam import Seam
-from holdfast.stores.postgres.store import STATEMENTS
+from holdfast.stores.postgres.caps import LOOK_SECONDS
+from holdfast.stores.postgres.store import STATEMENTS, PostgresStore
 from holdfast.stores.protocol import Claim, Store
 from holdfast.testing.simulation import Simulation
 from tests.support.postgres import Databases, Server, start_all, system_binaries
 from tests.support.processes import wait_until
+from tests.support.seams import HandSeam
 from tests.support.services import missing
 from tests.support.wire import Wire
 
@@ -154,6 +156,22 @@ async def test_a_thousand_jobs_are_enqueued_in_five_round_trips(costs: Costs) ->
     assert costs.wire.round_trips == 5
     # Seen: 314 a job.
     assert wal_bytes <= 350 * 1000
+
+
+async def test_a_job_that_is_found_waits_for_one_statement(costs: Costs) -> None:
+    seam = HandSeam()
+    store = PostgresStore(costs.url, seam)
+    claim = Claim("worker", 1, 30.0, ["nothing"])
+    async with Holdfast(costs.url) as hf:
+        job = hf.job(nothing)
+        await hf.enqueue_many([job.call(number) for number in range(4)])
+        await store.claim(claim)
+        costs.wire.forget()
+        for _ in range(3):
+            seam.seconds += LOOK_SECONDS
+            assert len(await store.claim(claim)) == 1
+        assert costs.named() == {"claim": 3}
+    await store.close()
 
 
 async def test_a_job_is_claimed_run_and_settled_within_limits(costs: Costs) -> None:

@@ -19,7 +19,7 @@ from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.breakers import PROBE_LOOK_MAX
-from holdfast.stores.postgres.caps import LOOK_SECONDS
+from holdfast.stores.postgres.caps import BUSY_LOOK_SECONDS, LOOK_SECONDS
 from holdfast.stores.postgres.store import STATEMENTS
 from holdfast.stores.protocol import Claim
 from tests.support.processes import wait_until
@@ -205,6 +205,22 @@ async def test_not_to_know_of_a_cap_costs_time_and_never_the_cap(
     await store.cap("q", None)
     assert len(await unaware.claim(request(9))) == 7
     await unaware.close()
+
+
+async def test_one_that_always_finds_jobs_gets_to_know_of_a_cap_as_well(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    seam = HandSeam()
+    busy = PostgresStore(postgres_url, seam)
+    await store.enqueue([job() for _ in range(9)])
+    assert [each.queue for each in await busy.claim(request(1))] == ["q"]
+    await store.cap("capped", 3)
+    await store.enqueue([job("capped", priority=-1) for _ in range(5)])
+    seam.seconds += LOOK_SECONDS
+    assert [each.queue for each in await busy.claim(request(1))] == ["q"]
+    seam.seconds += BUSY_LOOK_SECONDS
+    assert [each.queue for each in await busy.claim(request(4))] == ["capped"] * 3 + ["q"]
+    await busy.close()
 
 
 async def test_of_failures_at_the_same_moment_exactly_so_many_cost_an_attempt(

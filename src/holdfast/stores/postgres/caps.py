@@ -17,6 +17,7 @@ from holdfast.stores.protocol import Claim
 from holdfast.stores.statements import Statement
 
 LOOK_SECONDS = 1.0
+BUSY_LOOK_SECONDS = 5.0  # while claims find jobs, which a look would keep waiting
 
 
 class Caps:
@@ -30,11 +31,11 @@ class Caps:
         self._statements = statements
         self._seam = seam
         self._exist = False
-        self._look_at: float | None = None
+        self._looked_at: float | None = None
 
     def look_again(self) -> None:
         """Somebody in this process has said something about a cap."""
-        self._look_at = None
+        self._looked_at = None
 
     async def claim(self, name: str, claim: Claim, **values: object) -> Sequence[Any]:
         values |= {
@@ -45,18 +46,24 @@ class Caps:
             "queues": claim.queues,
             "except_queues": claim.except_queues,
         }
-        if await self._are_there():
-            return await self._connections.run(
-                lambda connection: self._claim_with_room(connection, name, values)
-            )
-        return await self._fetch(name, room_queues=[], rooms=[], **values)
+        await self._look(LOOK_SECONDS if self._exist else BUSY_LOOK_SECONDS)
+        if not self._exist:
+            rows = await self._fetch(name, room_queues=[], rooms=[], **values)
+            if rows:
+                return rows
+            await self._look(LOOK_SECONDS)
+            if not self._exist:
+                return []
+        return await self._connections.run(
+            lambda connection: self._claim_with_room(connection, name, values)
+        )
 
-    async def _are_there(self) -> bool:
+    async def _look(self, seconds: float) -> None:
+        """Look whether there are caps, unless that was done within so many seconds."""
         now = self._seam.monotonic()
-        if self._look_at is None or now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
+        if self._looked_at is None or now >= self._looked_at + seconds:
+            self._looked_at = now
             self._exist = (await self._fetch("caps"))[0][0]
-        return self._exist
 
     async def _claim_with_room(
         self, connection: Any, name: str, values: dict[str, object]
