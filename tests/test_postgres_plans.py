@@ -375,13 +375,17 @@ RECLAIM: dict[str, object] = {
 }
 
 
+CLAIMS = ["claim", "claim_with_room", "claim_onwards", "claim_onwards_with_room"]
+
+
+@pytest.mark.parametrize("name", CLAIMS[:2])
 @pytest.mark.parametrize("queues", [None, QUEUES[:10], QUEUES[:1]], ids=["any", "ten", "one"])
 @pytest.mark.parametrize("limit", [1, 100, 500])
 async def test_a_claim_reads_its_lanes_and_no_more_jobs_than_it_takes(
-    database: Explainer, queues: list[str] | None, limit: int
+    database: Explainer, queues: list[str] | None, limit: int, name: str
 ) -> None:
     plan = await database.explain(
-        "claim",
+        name,
         queues=queues,
         except_queues=[],
         worker="worker",
@@ -417,7 +421,7 @@ def claim_values(queue: str, limit: int = 100) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("name", ["claim", "claim_onwards"])
+@pytest.mark.parametrize("name", CLAIMS)
 async def test_a_claim_does_not_read_over_what_a_breaker_holds(
     database: Explainer, name: str
 ) -> None:
@@ -428,7 +432,7 @@ async def test_a_claim_does_not_read_over_what_a_breaker_holds(
     assert 0 < beside.pages <= 2 * alone.pages
 
 
-@pytest.mark.parametrize("name", ["claim", "claim_onwards"])
+@pytest.mark.parametrize("name", CLAIMS)
 async def test_a_claim_looks_for_no_breaker_of_jobs_that_have_none(
     database: Explainer, name: str
 ) -> None:
@@ -437,7 +441,7 @@ async def test_a_claim_looks_for_no_breaker_of_jobs_that_have_none(
     assert "breakers_pkey" not in plan.indexes
 
 
-@pytest.mark.parametrize("name", ["claim", "claim_onwards"])
+@pytest.mark.parametrize("name", CLAIMS)
 async def test_a_claim_looks_each_breaker_up_by_its_key(database: Explainer, name: str) -> None:
     plan = await database.explain(name, **claim_values("with keys"))
     # Every fifth is open.
@@ -498,9 +502,12 @@ async def test_a_list_of_breakers_counts_what_they_hold_up_to_a_limit(
     assert plan.rows <= HELD_COUNTED_MAX + 1000
 
 
-async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(database: Explainer) -> None:
+@pytest.mark.parametrize("name", CLAIMS[2:])
+async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(
+    database: Explainer, name: str
+) -> None:
     plan = await database.explain(
-        "claim_onwards",
+        name,
         worker="worker",
         lease_seconds=30,
         alone=False,

@@ -72,7 +72,7 @@ class Caps:
             rooms = await self._rooms(connection, values)
             return await fetch(
                 connection,
-                self._statements[name],
+                self._statements.get(f"{name}_with_room") or self._statements[name],
                 room_queues=list(rooms),
                 rooms=list(rooms.values()),
                 **values,

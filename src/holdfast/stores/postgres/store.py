@@ -62,7 +62,9 @@ from holdfast.wakeups.protocol import Heard
 def _load_statements() -> dict[str, Statement]:
     files = ("jobs", "reads", "upkeep", "workers", "holds", "health", "pulse")
     text = "\n".join(read_sql("postgres", f"{name}.sql") for name in files)
-    for part in ("lanes", "shut", "unheld", "claimed", "reclaiming", "ending", "every_job"):
+    for part in (
+        "lanes", "take", "due", "shut", "unheld", "claimed", "reclaiming", "ending", "every_job",
+    ):  # fmt: skip
         text = text.replace(f"{{{part}}}", read_sql("postgres", f"{part}.sql").strip())
     return load(text, numbered=True)
 

@@ -80,10 +80,30 @@ SELECT id FROM holdfast.history WHERE id = ANY (:ids::uuid[])
 
 -- name: claim
 WITH RECURSIVE {lanes}
-UPDATE holdfast.jobs
-SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
-    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
-    alone = :alone
+{take}
+WHERE id = ANY (ARRAY(
+    SELECT job.id
+    FROM (
+        SELECT queue, priority
+        FROM lane
+        WHERE run_at <= now() AND queue <> ALL (:except_queues::text[]) AND queue <> ALL ({shut})
+        ORDER BY priority, queue <= :last_queue, queue
+    ) AS turn
+    CROSS JOIN LATERAL (
+        SELECT id
+        FROM holdfast.jobs
+        WHERE {due}
+        ORDER BY run_at, id
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED
+    ) AS job
+    LIMIT :limit
+))
+{claimed}
+
+-- name: claim_with_room
+WITH RECURSIVE {lanes}
+{take}
 WHERE id = ANY (ARRAY(
     SELECT id
     FROM (
@@ -103,9 +123,7 @@ WHERE id = ANY (ARRAY(
             CROSS JOIN LATERAL (
                 SELECT run_at, id
                 FROM holdfast.jobs
-                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-                    AND {unheld}
+                WHERE {due}
                 ORDER BY run_at, id
                 LIMIT least(:limit, turn.room)
                 FOR UPDATE SKIP LOCKED
@@ -124,10 +142,31 @@ FROM lane
 WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
 
 -- name: claim_onwards
-UPDATE holdfast.jobs
-SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
-    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
-    alone = :alone
+{take}
+WHERE id = ANY (ARRAY(
+    SELECT job.id
+    FROM (
+        SELECT queue, priority, run_at, id
+        FROM unnest(
+            :lane_queues::text[], :lane_priorities::smallint[],
+            :lane_run_at::timestamptz[], :lane_ids::uuid[]
+        ) AS lane (queue, priority, run_at, id)
+        WHERE queue <> ALL ({shut})
+    ) AS turn
+    CROSS JOIN LATERAL (
+        SELECT id
+        FROM holdfast.jobs
+        WHERE {due} AND (jobs.run_at, jobs.id) >= (turn.run_at, turn.id)
+        ORDER BY run_at, id
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED
+    ) AS job
+    LIMIT :limit
+))
+{claimed}
+
+-- name: claim_onwards_with_room
+{take}
 WHERE id = ANY (ARRAY(
     SELECT id
     FROM (
@@ -148,10 +187,7 @@ WHERE id = ANY (ARRAY(
             CROSS JOIN LATERAL (
                 SELECT run_at, id
                 FROM holdfast.jobs
-                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-                    AND (jobs.run_at, jobs.id) >= (turn.run_at, turn.id)
-                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-                    AND {unheld}
+                WHERE {due} AND (jobs.run_at, jobs.id) >= (turn.run_at, turn.id)
                 ORDER BY run_at, id
                 LIMIT least(:limit, turn.room)
                 FOR UPDATE SKIP LOCKED
