@@ -16,9 +16,7 @@ COPY_JOBS_MIN = 200
 _UNIQUE_VIOLATION = "23505"
 _COPIED = ("id", "name", "queue", "priority", "arguments", "max_attempts")
 _COPIED_IF_GIVEN = ("tenant", "correlation_id", "tags", "breaker", "trace")
-_NOT_PLAIN = attrgetter(
-    *_COPIED_IF_GIVEN, "delay_seconds", "run_at", "expires_in_seconds", "idempotency_key"
-)
+_GIVEN = attrgetter(*_COPIED_IF_GIVEN)
 
 Key = tuple[str, str]
 
@@ -94,11 +92,11 @@ class Enqueuer:
             raise DuplicateJob(ended[0]["id"])
 
     async def _insert_one(self, connection: Any, job: NewJob) -> None:
-        # Each parameter more would cost half a percent.
-        if any(_NOT_PLAIN(job)):
-            await connection.fetch(self._statements["enqueue_one"].sql, *self._one_values(job))
-        else:
+        if _is_simple(job) and _is_plain(job) and not any(_GIVEN(job)):
+            # Each parameter more would cost half a percent.
             await connection.fetch(self._statements["enqueue_plain"].sql, *self._plain_values(job))
+        else:
+            await connection.fetch(self._statements["enqueue_one"].sql, *self._one_values(job))
 
     async def _copy(self, connection: Any, jobs: Sequence[NewJob]) -> None:
         given = [name for name in _COPIED_IF_GIVEN if any(map(attrgetter(name), jobs))]
