@@ -88,19 +88,15 @@ MUTANTS = [
         "02 a claim does not lock what it takes",
         POSTGRES_SQL,
         """\
-                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-                    AND {unheld}
-                ORDER BY run_at, id
-                LIMIT least(:limit, turn.room)
-                FOR UPDATE SKIP LOCKED
+        WHERE {due}
+        ORDER BY run_at, id
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED
 """,
         """\
-                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-                    AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect
-                    AND {unheld}
-                ORDER BY run_at, id
-                LIMIT least(:limit, turn.room)
+        WHERE {due}
+        ORDER BY run_at, id
+        LIMIT :limit
 """,
         TWO,
         "test_claims_at_the_same_time_never_lease_a_job_twice[pg15]",
@@ -334,13 +330,9 @@ MUTANTS = [
     ),
     Mutant(
         "08 PostgreSQL takes what is not due along",
-        POSTGRES_SQL,
-        """\
-                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-                    AND run_at <= now() AND name""",
-        """\
-                WHERE state = 'queued' AND queue = turn.queue AND priority = turn.priority
-                    AND name""",
+        "stores/sql/postgres/due.sql",
+        "AND run_at <= now() AND name",
+        "AND name",
         EIGHT,
         "test_a_worker_that_is_woken_all_the_time_starts_nothing_early[pg15]",
     ),
