@@ -7,6 +7,7 @@ PostgreSQL; `own_postgres` a server that the test may stop, crash and restart.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -74,6 +75,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(areas.Times(), "area-times")
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[ADDRESSES] = _start_servers()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector need not look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
