@@ -462,3 +462,23 @@ def test_help_comes_without_loading_what_it_does_not_need(folder: Path) -> None:
 
 def test_version_is_told(run: Run) -> None:
     assert re.fullmatch(r"holdfast \d+\.\d+\S*\n", run("--version").stdout)
+
+
+def test_a_second_interrupt_before_the_first_was_dealt_with_ends_the_command_as_well() -> None:
+    code = """
+from holdfast.cli import main
+
+def struck_twice(arguments):
+    raise KeyboardInterrupt
+
+main.run = struck_twice
+main.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS_MAX,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "holdfast: interrupted\n")

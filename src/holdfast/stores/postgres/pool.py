@@ -81,9 +81,9 @@ class Pool:
         if self._closed or connection.is_in_transaction():
             connection.terminate()
         elif cut_off:
-            # The driver tells the server to stop, but no longer knows where it stands: a BEGIN may
-            # have been carried out, and what is done next would never be committed. There is time
-            # for both until the connection is the last one that is left.
+            # The driver no longer knows where it stands: a BEGIN may have been carried out, and
+            # what is done next would never be committed. So it is not used again, only closed:
+            # later, because the driver has yet to tell the server to stop.
             self._cut_off.add(connection)
             self._idle.insert(0, connection)
         else:

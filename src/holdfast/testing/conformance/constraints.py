@@ -58,6 +58,11 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "no attempt left to wait for": {"attempt": 5},
     "too many attempts allowed": {"max_attempts": ATTEMPTS_MAX + 1},
     "no attempt allowed": {"max_attempts": 0},
+    "ended, and no attempt was allowed": {
+        "state": "canceled",
+        "finished_at": _SOMETIME,
+        "max_attempts": 0,
+    },
     "a fence below zero": {"fence": -1},
     "less than no snooze": {"snoozes": -1},
     "too many snoozes": {"snoozes": SNOOZES_MAX + 1},

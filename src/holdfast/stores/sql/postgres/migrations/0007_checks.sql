@@ -18,5 +18,5 @@ ALTER TABLE holdfast.jobs
         END
         AND (lease_owner IS NULL) = (lease_expires_at IS NULL)
         AND least(attempt, max_attempts - attempt, snoozes, releases, crashes) >= 0
-        AND max_attempts <= 1000 AND snoozes <= 1000 AND releases <= 100
+        AND max_attempts BETWEEN 1 AND 1000 AND snoozes <= 1000 AND releases <= 100
     );
