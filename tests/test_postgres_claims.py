@@ -9,6 +9,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.ids import IdMaker
@@ -169,6 +170,50 @@ async def test_a_busy_machine_keeps_no_claim_from_finding_what_has_just_come(
         await store.enqueue(jobs)
         assert [each.id for each in await claim(busy, 10)] == [each.id for each in jobs]
     await busy.close()
+
+
+async def told(store: PostgresStore, job_id: UUID) -> list[UUID]:
+    request = Claim("worker", 10, 30.0, ["resize"], job_id=job_id)
+    return [each.id for each in await store.claim(request)]
+
+
+async def test_a_claim_that_is_told_of_a_job_takes_that_one_only(store: PostgresStore) -> None:
+    jobs = [job(), job(), job()]
+    await store.enqueue(jobs)
+    assert await told(store, jobs[1].id) == [jobs[1].id]
+    assert await told(store, jobs[1].id) == []
+    assert [each.id for each in await claim(store, 10)] == [jobs[0].id, jobs[2].id]
+
+
+async def test_a_claim_that_is_told_of_a_job_takes_nothing_that_may_not_run(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    late, unknown, paused = job(run_at=datetime(2999, 1, 1, tzinfo=UTC)), job(), job("paused")
+    held, suspect, locked = job(), job(), job()
+    unknown, held = replace(unknown, name="unknown"), replace(held, breaker="gateway")
+    jobs = [late, unknown, paused, held, suspect, locked]
+    await store.enqueue(jobs)
+    await store.pause("paused", None, None)
+    await store.open_breaker("gateway", None, None)
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute(
+        "UPDATE holdfast.jobs SET suspect = true, crashes = 1 WHERE id = $1", suspect.id
+    )
+    async with connection.transaction():
+        await connection.execute("SELECT FROM holdfast.jobs WHERE id = $1 FOR UPDATE", locked.id)
+        assert [await told(store, each.id) for each in jobs] == [[]] * len(jobs)
+    await connection.close()
+    assert await told(store, locked.id) == [locked.id]
+
+
+async def test_a_claim_that_is_told_of_a_job_keeps_within_the_cap_of_its_queue(
+    store: PostgresStore,
+) -> None:
+    jobs = [job(), job()]
+    await store.enqueue(jobs)
+    await store.cap("images", 1)
+    assert await told(store, jobs[1].id) == [jobs[1].id]
+    assert await told(store, jobs[0].id) == []
 
 
 async def test_queues_of_equal_priority_take_turns(store: PostgresStore) -> None:

@@ -421,6 +421,12 @@ def claim_values(queue: str, limit: int = 100) -> dict[str, object]:
     }
 
 
+async def test_a_claim_that_is_told_of_a_job_reads_that_one_only(database: Explainer) -> None:
+    (job_id,) = await database.ids("queued", 1)
+    plan = await database.explain("claim_told", **claim_values("queue 0"), job_id=job_id)
+    assert_bounded(plan, {"jobs_pkey"}, 2)
+
+
 @pytest.mark.parametrize("name", CLAIMS)
 async def test_a_claim_does_not_read_over_what_a_breaker_holds(
     database: Explainer, name: str

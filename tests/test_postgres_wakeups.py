@@ -25,14 +25,14 @@ PATIENCE_SECONDS = 60.0
 
 
 class Ear:
-    """Hears wake-ups and waits for one of them."""
+    """Hears wake-ups and waits for one of them, whichever job it is about."""
 
     def __init__(self) -> None:
         self.heard: list[Wakeup] = []
         self._more = asyncio.Event()
 
     def __call__(self, wakeup: Wakeup) -> None:
-        self.heard.append(wakeup)
+        self.heard.append(wakeup._replace(job_id=None))
         self._more.set()
 
     async def until(self, wakeup: Wakeup) -> list[Wakeup]:
@@ -135,6 +135,8 @@ async def listen_by(
 def test_a_payload_names_a_queue_or_a_job_and_all_else_means_look_everywhere() -> None:
     job_id = UUID("01890000-0000-7000-8000-000000000001")
     assert parse("q:images") == Wakeup(queue="images")
+    assert parse(f"j:{job_id}:a:b") == Wakeup(queue="a:b", job_id=job_id)
+    assert parse("j:none:images") == Wakeup()
     assert parse("q:a:b") == Wakeup(queue="a:b")
     assert parse(f"c:{job_id}") == Wakeup(canceled=job_id)
     assert parse("c:none") == Wakeup()

@@ -86,8 +86,7 @@ class Seam:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic: Callable[[], float] = staticmethod(time.monotonic)
 
     def identity(self, process_id: int | None = None, token: str | None = None) -> str:
         """Name this boot of this process: two deploys of one name are two workers.

@@ -42,7 +42,8 @@ from holdfast.wakeups.protocol import Heard, Listener
 
 class Claim(NamedTuple):
     """A request for jobs: at most `limit`, of these names and queues only (None: all queues but
-    `except_queues`). `alone` says that each will be the only one in its process."""
+    `except_queues`). `alone` says that each will be the only one in its process; `job_id` that it
+    is enough to look at this job, which is of one of these queues."""
 
     worker: str
     limit: int
@@ -51,6 +52,7 @@ class Claim(NamedTuple):
     queues: Sequence[str] | None = None
     except_queues: Sequence[str] = ()
     alone: bool = False
+    job_id: UUID | None = None
 
 
 class Canceled(NamedTuple):

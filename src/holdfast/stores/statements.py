@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -22,8 +23,8 @@ class Statement(NamedTuple):
     sql: str
     parameters: tuple[str, ...]
 
-    def arguments(self, values: dict[str, object]) -> list[object]:
-        return [values[parameter] for parameter in self.parameters]
+    def arguments(self, values: Mapping[str, object]) -> list[object]:
+        return list(map(values.__getitem__, self.parameters))
 
 
 def read_sql(*path: str) -> str:

@@ -1,8 +1,8 @@
 """Wake-ups by LISTEN and NOTIFY, on a connection of their own.
 
-The payload is `q:<queue>` or `c:<job id>`. A connection can be gone without a sign, and a pooler in
-transaction mode takes LISTEN and then stays silent; so the listener proves itself before it is
-used, looks after its connection, and makes it again.
+The payload is `q:<queue>`, `j:<job id>:<queue>` or `c:<job id>`. A connection can be gone without a
+sign, and a pooler in transaction mode takes LISTEN and then stays silent; so the listener proves
+itself before it is used, looks after its connection, and makes it again.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ def parse(payload: str) -> Wakeup | None:
     """Read a payload; None for what is no wake-up, a look at everything for what is unknown."""
     kind, _, rest = payload.partition(":")
     match kind:
+        case "j":
+            job_id, _, queue = rest.partition(":")
+            with suppress(ValueError):
+                return Wakeup(queue=queue, job_id=UUID(job_id))
         case "q":
             return Wakeup(queue=rest)
         case "c":

@@ -1,5 +1,5 @@
-"""A wake-up carries no job: it says where to look. Losing, doubling or reordering every one of
-them costs latency only."""
+"""A wake-up carries no job: it says where to look, and may say at which. Losing, doubling or
+reordering every one of them costs latency only."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from uuid import UUID
 
 
 class Wakeup(NamedTuple):
-    """Look at this queue, or let go of this job; with neither: look at everything."""
+    """Look at this queue, where this job is due, or let go of a job that was canceled; with none of
+    these: look at everything."""
 
     queue: str | None = None
     canceled: UUID | None = None
+    job_id: UUID | None = None
 
 
 Heard = Callable[[Wakeup], None]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from logging import WARNING
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -27,6 +28,8 @@ class Claimer:
 
     Told that suspects wait for this process, it takes turns: it runs as many of them as it has
     slots, each when nothing else runs here, and then what others wait for.
+
+    Told of one job, it looks at that only, if it has looked at everything not long before.
     """
 
     def __init__(
@@ -51,6 +54,9 @@ class Claimer:
         self._room = room
         self._is_done = is_done
         self._awake = asyncio.Event()
+        self._told: UUID | None = None
+        self._saw_all = False
+        self._looked_at = 0.0
         self._stopping = False
         self._suspects_wait = False
         self._suspects_run = 0
@@ -62,13 +68,15 @@ class Claimer:
         self._ends_at_once = False
         self._poll = Backoff(seam, settings.poll_seconds / 8, settings.poll_seconds)
 
-    def wake(self) -> None:
+    def wake(self, job_id: UUID | None = None) -> None:
+        """There is something to claim: this job, or whatever it is."""
+        self._told = None if self._awake.is_set() else job_id
         self._awake.set()
 
     def run_suspects(self) -> None:
         """Suspects wait that this process has to run."""
         self._suspects_wait = True
-        self._awake.set()
+        self.wake()
 
     def probe_in(self, seconds: float | None) -> None:
         """A job is to be sent ahead in so many seconds, to see whether its breaker can close."""
@@ -81,19 +89,20 @@ class Claimer:
 
     def _send_probes(self) -> None:
         self._probes_are_due = True
-        self._awake.set()
+        self.wake()
 
     def stop(self) -> None:
         """Claim no more. A claim that is under way is not cut off: its jobs would be stranded
         until their leases ran out; they are handed to `start`, which releases them."""
         self._stopping = True
-        self._awake.set()
+        self.wake()
 
     async def run(self) -> None:
         while not self._stopping:
+            told, self._told = self._told, None
             self._awake.clear()
             try:
-                claimed, more = await self._take_turn()
+                claimed, more = await self._take_turn(told)
                 done = not claimed and not self._slots.used and await self._is_done()
             except StoreUnavailable as error:
                 logs.event(WARNING, "claim_failed", str(error), worker_id=self._worker_id)
@@ -103,21 +112,38 @@ class Claimer:
             if done:
                 return
             if more:
-                if not self._ends_at_once:
-                    # The handlers take their first step before the next claim is sent: one that
-                    # blocks the loop must not leave the answer to a claim lying unread.
-                    await asyncio.sleep(0)
                 await self._room()
             else:
                 await self._rest(self._poll.next_seconds())
 
-    async def _take_turn(self) -> tuple[int, bool]:
+    async def _take_turn(self, told: UUID | None) -> tuple[int, bool]:
         """Claim once; answer how many jobs came, and whether there may be more."""
         if self._suspects_wait and self._suspects_run < self._slots.concurrency:
             return await self._claim_suspect()
         self._suspects_run = 0
-        claimed, more = await self._claim()
+        if told is not None and self._is_up_to_date():
+            claimed, more = await self._claim_told(told)
+        else:
+            claimed, more = await self._claim()
         return claimed, more or self._suspects_wait
+
+    def _is_up_to_date(self) -> bool:
+        """Has it seen, not long ago, that nothing waits? What became due since then is found in
+        time, although wake-ups keep coming."""
+        return (
+            self._saw_all
+            and self._slots.free > 0
+            and not self._probes_are_due
+            and self._seam.monotonic() < self._looked_at + self._settings.poll_seconds
+        )
+
+    async def _claim_told(self, job_id: UUID) -> tuple[int, bool]:
+        """Claim the job of which it was told; its queue is none of those with a limit."""
+        limit = min(self._slots.free, CLAIM_BATCH_MAX)
+        others = self._slots.groups[-1]
+        claim = self._request(limit, others, () if others else self._slots.capped, job_id)
+        claimed = await self._claim_and_start(self._store.claim, claim)
+        return claimed, claimed == claim.limit
 
     async def _claim_suspect(self) -> tuple[int, bool]:
         """Claim one suspect when nothing runs here, and claim nothing else until it has ended."""
@@ -131,7 +157,9 @@ class Claimer:
         asked_at = self._seam.monotonic()
         job = await self._store.claim_suspect(self._request(1, self._slots.queues))
         self._suspects_wait = job is not None
-        jobs = await self._in_time(asked_at, [replace(job, suspect=True)] if job else [])
+        jobs: Sequence[Claimed] = [replace(job, suspect=True)] if job else []
+        if self._is_late(asked_at):
+            jobs = await self._still_ours(jobs)
         if jobs:
             self._suspects_run += 1
             self._start(jobs)
@@ -155,6 +183,7 @@ class Claimer:
         claimed = 0
         more = False
         self._turn += 1
+        self._looked_at = self._seam.monotonic()
         if self._probes_are_due:
             self._probes_are_due = False
             for claim in self._claims():
@@ -163,34 +192,38 @@ class Claimer:
             count = await self._claim_and_start(self._store.claim, claim)
             claimed += count
             more = more or count == claim.limit
+        self._saw_all = self._slots.free > 0 and not more
         return claimed, more
 
     async def _claim_and_start(
         self, ask: Callable[[Claim], Awaitable[Sequence[Claimed]]], claim: Claim
     ) -> int:
         asked_at = self._seam.monotonic()
-        jobs = await self._in_time(asked_at, await ask(claim))
+        jobs = await ask(claim)
+        if self._is_late(asked_at):
+            jobs = await self._still_ours(jobs)
         self._ends_at_once = self._was_full and not self._slots.used
         self._was_full = len(jobs) == claim.limit
         if jobs:
             self._poll.reset()
             self._start(jobs)
+            if not self._ends_at_once:
+                # The handlers take their first step before the next claim is sent: one that blocks
+                # the loop must not leave the answer to a claim lying unread.
+                await asyncio.sleep(0)
         return len(jobs)
 
     def _claims(self) -> Iterator[Claim]:
-        """One claim for all queues without a limit of their own, one for each with a limit.
+        """One claim for each group of queues in which there is room.
 
         They take turns to be first, or one that is always full would leave no slot to the others.
         """
-        slots = self._slots
-        groups: list[Sequence[str] | None] = [[queue] for queue in slots.caps]
-        if slots.queues is None:
-            groups.append(None)
-        elif open_queues := [queue for queue in slots.queues if queue not in slots.caps]:
-            groups.append(open_queues)
+        groups = self._slots.groups
         first = self._turn % len(groups)
         for queues in groups[first:] + groups[:first]:
-            yield from self._claim_of(queues, min(slots.free_for(queues), self._at_a_time()))
+            limit = min(self._slots.free_for(queues), self._at_a_time(), CLAIM_BATCH_MAX)
+            if limit > 0 and self._names and not self._stopping:
+                yield self._request(limit, queues, () if queues else self._slots.capped)
 
     def _at_a_time(self) -> int:
         """How many to claim at most. While claims come back full and what they bring ends at once,
@@ -200,14 +233,12 @@ class Claimer:
             return concurrency
         return min(concurrency, max(HALF_MIN, (concurrency + 1) // 2))
 
-    def _claim_of(self, queues: Sequence[str] | None, limit: int) -> Iterator[Claim]:
-        if limit > 0 and self._names and not self._stopping:
-            yield self._request(
-                min(limit, CLAIM_BATCH_MAX), queues, self._slots.caps if queues is None else ()
-            )
-
     def _request(
-        self, limit: int, queues: Sequence[str] | None, except_queues: Iterable[str] = ()
+        self,
+        limit: int,
+        queues: Sequence[str] | None,
+        except_queues: Sequence[str] = (),
+        job_id: UUID | None = None,
     ) -> Claim:
         return Claim(
             worker=self._worker_id,
@@ -215,13 +246,17 @@ class Claimer:
             lease_seconds=self._settings.lease_seconds,
             names=self._names,
             queues=queues,
-            except_queues=list(except_queues),
+            except_queues=except_queues,
             alone=self._slots.concurrency == 1,
+            job_id=job_id,
         )
 
-    async def _in_time(self, asked_at: float, jobs: Sequence[Claimed]) -> Sequence[Claimed]:
-        """If the answer came late (a blocked loop, a stopped process): what is still ours."""
-        if not jobs or self._seam.monotonic() - asked_at <= self._settings.lease_seconds / 2:
+    def _is_late(self, asked_at: float) -> bool:
+        """Did the answer come late (a blocked loop, a stopped process)?"""
+        return self._seam.monotonic() - asked_at > self._settings.lease_seconds / 2
+
+    async def _still_ours(self, jobs: Sequence[Claimed]) -> Sequence[Claimed]:
+        if not jobs:
             return jobs
         leases = [job.lease for job in jobs]
         while True:
@@ -237,7 +272,7 @@ class Claimer:
         return [job for job in jobs if job.id not in gone]
 
     async def _rest(self, seconds: float) -> None:
-        timer = asyncio.get_running_loop().call_later(seconds, self._awake.set)
+        timer = asyncio.get_running_loop().call_later(seconds, self.wake)
         try:
             await self._awake.wait()
         finally:
@@ -247,5 +282,5 @@ class Claimer:
 class SuspectClaimer(Claimer):
     """For a process that runs suspects and nothing else, and ends when none is due."""
 
-    async def _take_turn(self) -> tuple[int, bool]:
+    async def _take_turn(self, told: UUID | None) -> tuple[int, bool]:
         return await self._claim_suspect()

@@ -32,7 +32,8 @@ class Events:
     def claimed(self, jobs: Sequence[Claimed]) -> None:
         self._starts_are_logged = logs.enabled(INFO)
         self._starts_are_traced = tracing.is_wanted()
-        logs.event(DEBUG, "claim", worker_id=self._worker_id, count=len(jobs))
+        if self._starts_are_logged:
+            logs.event(DEBUG, "claim", worker_id=self._worker_id, count=len(jobs))
 
     def started(self, run: Run) -> None:
         """Called in the task that runs the handler: its span is the current one there."""

@@ -62,6 +62,8 @@ class Slots:
         self.concurrency = concurrency
         self.queues = None if queues is None or ALL in queues else list(queues)
         self.caps = {queue: cap for queue, cap in (queues or {}).items() if cap is not None}
+        self.capped = tuple(self.caps)
+        self.groups = self._grouped()
         self._used = 0
         self._used_by_queue: Counter[str] = Counter()
         self._free = asyncio.Event()
@@ -71,6 +73,16 @@ class Slots:
         self._idle.set()
         self._unused = asyncio.Event()
         self._unused.set()
+
+    def _grouped(self) -> list[tuple[str, ...] | None]:
+        """The queues that are claimed together: each with a limit by itself, and all others (None
+        if they are not listed)."""
+        groups: list[tuple[str, ...] | None] = [(queue,) for queue in self.caps]
+        if self.queues is None:
+            groups.append(None)
+        elif others := tuple(queue for queue in self.queues if queue not in self.caps):
+            groups.append(others)
+        return groups
 
     @property
     def served(self) -> dict[str, int | None] | None:
@@ -98,9 +110,12 @@ class Slots:
     def free(self) -> int:
         return self.concurrency - self._used
 
-    def free_for(self, queues: Sequence[str] | None) -> int:
-        capped = [queue for queue in queues or () if queue in self.caps]
-        return min([self.free, *(self.caps[name] - self._used_by_queue[name] for name in capped)])
+    def free_for(self, group: Sequence[str] | None) -> int:
+        """How many more of a group may start."""
+        if not self.caps or group is None or group[0] not in self.caps:
+            return self.free
+        (queue,) = group
+        return min(self.free, self.caps[queue] - self._used_by_queue[queue])
 
     def take(self, queues: Sequence[str]) -> None:
         """Take a slot for each job that starts, by the queues of these."""

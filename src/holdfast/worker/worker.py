@@ -69,7 +69,7 @@ class Worker:
         self._find_launch = find_launch
         self._metrics_socket = metrics_socket
         self._store = store
-        self._names = sorted(definitions)
+        self._names = tuple(sorted(definitions))
         self._settings = settings
         self._seam = seam
         self._slots = slots
@@ -326,7 +326,7 @@ class Worker:
         if wakeup.canceled is not None:
             self._runner.check_canceled(wakeup.canceled)
         elif self._slots.queues is None or wakeup.queue in (None, *self._slots.queues):
-            self._claimer.wake()
+            self._claimer.wake(None if wakeup.queue in self._slots.caps else wakeup.job_id)
 
     def _suspects_found(self, count: int) -> None:
         self._suspects.found(count)

@@ -113,9 +113,7 @@ class Breakers:
         return [replace(to_claimed(row), probe=True) for row in rows]
 
     async def _run(self, name: str, **values: object) -> Sequence[Any]:
-        return await self._connections.run(
-            lambda connection: self._fetch(connection, name, **values)
-        )
+        return await self._connections.fetch(self._statements[name], values)
 
     async def _fetch(self, connection: Any, name: str, **values: object) -> Sequence[Any]:
         return await fetch(connection, self._statements[name], **values)

@@ -46,24 +46,28 @@ class Caps:
             "queues": claim.queues,
             "except_queues": claim.except_queues,
         }
-        await self._look(LOOK_SECONDS if self._exist else BUSY_LOOK_SECONDS)
+        if self._look_is_due(LOOK_SECONDS if self._exist else BUSY_LOOK_SECONDS):
+            await self._look()
         if not self._exist:
-            rows = await self._fetch(name, room_queues=[], rooms=[], **values)
+            rows = await self._connections.fetch(
+                self._statements[name], {**values, "room_queues": (), "rooms": ()}
+            )
             if rows:
                 return rows
-            await self._look(LOOK_SECONDS)
+            if self._look_is_due(LOOK_SECONDS):
+                await self._look()
             if not self._exist:
                 return []
         return await self._connections.run(
             lambda connection: self._claim_with_room(connection, name, values)
         )
 
-    async def _look(self, seconds: float) -> None:
-        """Look whether there are caps, unless that was done within so many seconds."""
-        now = self._seam.monotonic()
-        if self._looked_at is None or now >= self._looked_at + seconds:
-            self._looked_at = now
-            self._exist = (await self._fetch("caps"))[0][0]
+    def _look_is_due(self, seconds: float) -> bool:
+        return self._looked_at is None or self._seam.monotonic() >= self._looked_at + seconds
+
+    async def _look(self) -> None:
+        self._looked_at = self._seam.monotonic()
+        self._exist = (await self._connections.fetch(self._statements["caps"], {}))[0][0]
 
     async def _claim_with_room(
         self, connection: Any, name: str, values: dict[str, object]
@@ -87,8 +91,3 @@ class Caps:
         running = {row["queue"]: row["jobs"] for row in counted}
         rooms = {row["name"]: row["running_max"] - running.get(row["name"], 0) for row in locked}
         return {name: room for name, room in rooms.items() if room > 0}
-
-    async def _fetch(self, name: str, **values: object) -> Sequence[Any]:
-        return await self._connections.run(
-            lambda connection: fetch(connection, self._statements[name], **values)
-        )

@@ -33,6 +33,8 @@ QUICK_SWEEP_SECONDS = 0.005
 SWEEP_SHARE = 20  # a sweep may take one of so many parts of the time
 TRACKS_MAX = 64
 
+_IN_ORDER = itemgetter("priority", "run_at", "id")
+
 
 class Position(NamedTuple):
     """A key in a lane's index: everything before it was taken, or was none of ours."""
@@ -76,12 +78,10 @@ class Track:
     def sweep_is_due(self, now: float) -> bool:
         return now - self.swept_at >= SWEEP_SHARE * self.sweep_seconds
 
-    def count(self, is_full: bool, is_slow: bool) -> None:
-        """Count the claims that were full, and those that were slow, in a row."""
+    def should_remember(self, is_full: bool, is_slow: bool) -> bool:
+        """Have several claims in a row, and now this one, been full, or slow?"""
         self.full_claims = self.full_claims + 1 if is_full else 0
         self.slow_claims = self.slow_claims + 1 if is_slow else 0
-
-    def should_remember(self) -> bool:
         return (
             self.full_claims >= FULL_CLAIMS_BEFORE_REMEMBERING
             or self.slow_claims >= SLOW_CLAIMS_BEFORE_REMEMBERING
@@ -100,6 +100,9 @@ class Claimer:
         self._tracks: dict[tuple[object, ...], Track] = {}
 
     async def claim(self, claim: Claim) -> list[Claimed]:
+        if claim.job_id is not None:
+            found = await self._caps.claim("claim_told", claim, job_id=claim.job_id)
+            return [to_claimed(row) for row in found]
         track = self._track(claim)
         if track.lanes is None:
             rows = await self._claim_from_front(claim, track)
@@ -110,17 +113,19 @@ class Claimer:
     def _track(self, claim: Claim) -> Track:
         queues = None if claim.queues is None else tuple(claim.queues)
         key = (tuple(claim.names), queues, tuple(claim.except_queues))
-        if key not in self._tracks and len(self._tracks) >= TRACKS_MAX:
-            self._tracks.clear()
-        return self._tracks.setdefault(key, Track())
+        track = self._tracks.get(key)
+        if track is None:
+            if len(self._tracks) >= TRACKS_MAX:
+                self._tracks.clear()
+            track = self._tracks[key] = Track()
+        return track
 
     async def _claim_from_front(self, claim: Claim, track: Track) -> list[Any]:
         started = self._seam.monotonic()
         rows = await self._take("claim", claim, track, claim.limit, last_queue=track.last_queue)
-        seconds = self._seam.monotonic() - started
-        track.count(is_full=len(rows) == claim.limit, is_slow=seconds > SLOW_CLAIM_SECONDS)
+        is_slow = self._seam.monotonic() - started > SLOW_CLAIM_SECONDS
         # Where nothing was taken there is nothing to go on from: the next claim starts in front.
-        if rows and track.should_remember():
+        if track.should_remember(len(rows) == claim.limit, is_slow) and rows:
             track.remember(rows)
             # The jobs are leased already: what fails from here on must not strand them.
             with suppress(StoreUnavailable):
@@ -164,10 +169,11 @@ class Claimer:
     async def _take(
         self, statement: str, claim: Claim, track: Track, limit: int, **lanes: object
     ) -> list[Any]:
-        rows = await self._caps.claim(statement, claim, limit=limit, **lanes)
-        ordered = sorted(rows, key=itemgetter("priority", "run_at", "id"))
-        track.advance(ordered)
-        return ordered
+        rows = list(await self._caps.claim(statement, claim, limit=limit, **lanes))
+        if len(rows) > 1:
+            rows.sort(key=_IN_ORDER)
+        track.advance(rows)
+        return rows
 
     async def _sweep(self, claim: Claim, track: Track) -> None:
         started = self._seam.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from holdfast.seam import Seam
 from holdfast.stores.postgres.failures import is_conflict, is_driver_error, translate
 from holdfast.stores.postgres.pool import CLOSE_SECONDS_MAX, Pool
 from holdfast.stores.postgres.poolers import is_pooled, server_process
+from holdfast.stores.statements import Statement
 
 T = TypeVar("T")
 
@@ -66,6 +67,13 @@ class Connections:
                     raise translate(error, self.address) from error
             await asyncio.sleep(CONFLICT_WAIT_SECONDS * tries * self._seam.random.random())
             tries += 1
+
+    async def fetch(self, statement: Statement, values: Mapping[str, object]) -> Sequence[Any]:
+        arguments = statement.arguments(values)
+        rows: Sequence[Any] = await self.run(
+            lambda connection: connection.fetch(statement.sql, *arguments)
+        )
+        return rows
 
     async def _run_once(self, work: Callable[[Any], Awaitable[T]], endless: bool) -> T:
         if self._pool is None:

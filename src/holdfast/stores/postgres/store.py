@@ -324,9 +324,7 @@ class PostgresStore:
         await self._fetch("notify", payload=payload)
 
     async def _fetch(self, name: str, /, **values: Any) -> Sequence[Any]:
-        return await self._connections.run(
-            lambda connection: fetch(connection, STATEMENTS[name], **values)
-        )
+        return await self._connections.fetch(STATEMENTS[name], values)
 
     async def _fetch_planned(
         self, name: str, /, settings: str = PLANNED, **values: Any

@@ -37,7 +37,8 @@ class Ear:
         self._more = asyncio.Event()
 
     def __call__(self, wakeup: Wakeup) -> None:
-        self.heard.append(wakeup)
+        # Which job it is about, it need not say.
+        self.heard.append(wakeup._replace(job_id=None))
         self._more.set()
 
     async def until(self, wakeup: Wakeup) -> list[Wakeup]:

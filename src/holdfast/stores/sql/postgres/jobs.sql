@@ -41,12 +41,12 @@ VALUES (
     now() + make_interval(secs => :expires_in_seconds),
     :tenant, :correlation_id, :tags, :idempotency_key, :breaker, :trace
 )
-RETURNING CASE WHEN run_at <= now() THEN pg_notify('holdfast', 'q:' || queue)::text END
+RETURNING CASE WHEN run_at <= now() THEN pg_notify('holdfast', 'j:' || id || ':' || queue)::text END
 
 -- name: enqueue_plain
 INSERT INTO holdfast.jobs (id, name, queue, priority, arguments, max_attempts)
 VALUES (:id, :name, :queue, :priority, :arguments, :max_attempts)
-RETURNING pg_notify('holdfast', 'q:' || queue)::text
+RETURNING pg_notify('holdfast', 'j:' || id || ':' || queue)::text
 
 -- name: notify_queues
 SELECT count(pg_notify('holdfast', 'q:' || queue)) FROM unnest(:queues::text[]) AS woken (queue)
@@ -98,6 +98,17 @@ WHERE id = ANY (ARRAY(
         FOR UPDATE SKIP LOCKED
     ) AS job
     LIMIT :limit
+))
+{claimed}
+
+-- name: claim_told
+{take}
+WHERE id = ANY (ARRAY(
+    SELECT id
+    FROM holdfast.jobs
+    WHERE id = :job_id AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
+        AND NOT suspect AND {unheld} AND queue <> ALL ({shut})
+    FOR UPDATE SKIP LOCKED
 ))
 {claimed}
 
