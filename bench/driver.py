@@ -28,7 +28,7 @@ VERB_SECONDS_MAX = 900.0
 STALL_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 40.0
 LOOK_SECONDS = 0.02
-IDLE_SECONDS = 2.0
+IDLE_SECONDS = 1.0
 
 
 class SubjectFailed(Exception):
@@ -143,7 +143,7 @@ class Driver(AbstractContextManager["Driver"]):
             self.until_handled(1)
             time.sleep(idle_seconds)
             self.ask("latency", jobs, gap_seconds)
-            self.until_handled(jobs + 1)
+            self.until_handled(jobs + 2)  # with the one before, and the first that is not timed
             return latencies_seen(self._folder)
 
     @contextmanager

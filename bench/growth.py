@@ -39,7 +39,7 @@ IMPORT_REPEATS = 7
 DAY_SECONDS = 86_400
 BURST_DELAY_SECONDS = 5
 SAMPLES = 30
-HELD_OPEN_ROUNDS = 3
+HELD_OPEN_ROUNDS = 5
 IDLE_SECONDS_MAX = 120.0
 WAKE_SECONDS_MAX = 30.0
 # Each with the jobs at a time that suit it: 0 for as many as there may be.

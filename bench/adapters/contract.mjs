@@ -77,6 +77,8 @@ async function send (verb, jobs, gap, padding, client) {
       await client.bulk(Array.from({ length: size }, () => ({ sentAt: 0, padding })))
     }
   } else {
+    // The first prepares what the others find prepared.
+    if (verb === 'latency') await client.enqueue({ sentAt: 0, padding })
     for (let number = 0; number < jobs; number++) {
       if (verb === 'latency') await pause(gap)
       await client.enqueue({ sentAt: verb === 'latency' ? now() : 0, padding })

@@ -230,6 +230,7 @@ def _jobs(options: argparse.Namespace) -> Iterator[Any]:
     elif options.verb == "enqueue":
         yield from (sent(number, 0.0) for number in range(options.jobs))
     else:
+        yield sent(0, 0.0)  # the first prepares what the others find prepared
         for number in range(options.jobs):
             time.sleep(options.gap)
             yield sent(number, time.time())

@@ -259,8 +259,8 @@ MUTANTS = [
     Mutant(
         "06 more is claimed than can start",
         "worker/claimer.py",
-        "min(limit, CLAIM_BATCH_MAX), queues",
-        "CLAIM_BATCH_MAX, queues",
+        "yield self._request(limit, queues",
+        "yield self._request(CLAIM_BATCH_MAX, queues",
         SIX,
         "test_jobs_behind_the_one_that_was_killed_lose_nothing[sqlite]",
     ),

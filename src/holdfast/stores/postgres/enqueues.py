@@ -32,7 +32,7 @@ class Enqueuer:
         """Record all or none; to be tried again as a whole."""
         try:
             if len(jobs) == 1 and _is_simple(jobs[0]):
-                await self._insert_one(connection, jobs[0])
+                await self._insert(connection, jobs)
             elif any(job.idempotency_key is not None for job in jobs):
                 return await self._enqueue_keyed(connection, jobs)
             elif any(job.id_is_chosen for job in jobs):
