@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import figures, growth
-from bench.cases import QUICK, Measuring, Scale, measure_all
+from bench.cases import QUICK, Measuring, Scale, drain, measure_all
 from bench.driver import Driver, Subject, SubjectFailed
 from bench.figures import Figure, Recorder, Recording
 from bench.machine import description
@@ -57,12 +57,13 @@ class Run:
             if subject.name in raw:
                 continue
             beside = RAW.get(subject.service, RAW["postgresql"])
+            case = self._case_of(subject)
             if beside in raw and beside != last_raw:
-                self._take_turn(raw[beside])
+                self._take_turn(raw[beside], case)
             for _ in range(self._measuring.scale.rounds if _is_ours(subject) else 1):
-                self._take_turn(subject)
+                self._take_turn(subject, case)
                 if beside in raw:
-                    self._take_turn(raw[beside])
+                    self._take_turn(raw[beside], case)
                     last_raw = beside
         for subject in subjects:
             if _is_ours(subject):
@@ -70,12 +71,16 @@ class Run:
                 for case in self._cases.get(subject.name, ()):
                     self._try(case, subject)
 
-    def _take_turn(self, subject: Subject) -> None:
+    def _case_of(self, subject: Subject) -> growth.Case:
+        only_drains = self._measuring.scale.only_drains and subject.name != POSTGRES
+        return drain if only_drains else measure_all
+
+    def _take_turn(self, subject: Subject, case: growth.Case) -> None:
         self._measuring.turn += 1
         if subject not in self._described:
             self._described.add(subject)
             self._try(self._describe, subject)
-        self._try(measure_all, subject)
+        self._try(case, subject)
 
     def _try(self, case: growth.Case, subject: Subject) -> None:
         try:

@@ -24,6 +24,8 @@ class Scale:
     """How much of everything. A slow subject gets fewer jobs: a drain lasts about so long."""
 
     rounds: int = 3  # of Holdfast itself, with the raw loop between them; others have one
+    growth_rounds: int = 3
+    only_drains: bool = False  # of all but Holdfast on PostgreSQL: no other case has a floor
     drain_seconds: float = 6.0
     drain_jobs_min: int = 500
     drain_jobs_max: int = 100_000
@@ -47,10 +49,12 @@ class Scale:
 
 
 QUICK = Scale(
+    growth_rounds=5,
+    only_drains=True,
     drain_seconds=2.0,
     drain_jobs_max=40_000,
     bulk_jobs=10_000,
-    latency_jobs=60,
+    latency_jobs=40,
     latency_workers=3,
     finished=(0, 200_000),
     queued=(0, 100_000),

@@ -59,7 +59,7 @@ def finished(measuring: Measuring, subject: Subject) -> None:
         }
         for behind, driver in drivers.items():
             _write_past(measuring, driver, behind)
-        for _ in range(measuring.scale.rounds):
+        for _ in range(measuring.scale.growth_rounds):
             for behind, driver in drivers.items():
                 measuring.tell(f"{subject.name}: drain after {behind:,} finished")
                 driver.ask("bulk", jobs)
@@ -100,7 +100,7 @@ async def _claim_seconds(url: str) -> float:
 def queued(measuring: Measuring, subject: Subject) -> None:
     """The first of many, against all of few."""
     jobs = pilot(measuring, subject)
-    for _ in range(measuring.scale.rounds):
+    for _ in range(measuring.scale.growth_rounds):
         for more in measuring.scale.queued:
             with measuring.driving(subject, f"{more:,} more queued") as driver:
                 driver.ask("bulk", jobs + more)
