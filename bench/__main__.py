@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import figures, growth
-from bench.cases import QUICK, Measuring, Scale, drain, measure_all
+from bench.cases import ALL, QUICK, Measuring, Scale, drain
 from bench.driver import Driver, Subject, SubjectFailed
 from bench.figures import Figure, Recorder, Recording
 from bench.machine import description
@@ -52,28 +52,31 @@ class Run:
 
     def run(self, subjects: Sequence[Subject]) -> None:
         raw = {each.name: each for each in subjects if each.name in RAW.values()}
-        last_raw = ""
         for subject in subjects:
             if subject.name in raw:
                 continue
-            beside = RAW.get(subject.service, RAW["postgresql"])
-            case = self._case_of(subject)
-            if beside in raw and beside != last_raw:
-                self._take_turn(raw[beside], case)
-            for _ in range(self._measuring.scale.rounds if _is_ours(subject) else 1):
-                self._take_turn(subject, case)
-                if beside in raw:
-                    self._take_turn(raw[beside], case)
-                    last_raw = beside
+            beside = raw.get(RAW.get(subject.service, RAW["postgresql"]))
+            for case in self._cases_of(subject):
+                self._take_turns(subject, beside, case)
         for subject in subjects:
             if _is_ours(subject):
                 self._measuring.turn += 1
                 for case in self._cases.get(subject.name, ()):
                     self._try(case, subject)
 
-    def _case_of(self, subject: Subject) -> growth.Case:
+    def _cases_of(self, subject: Subject) -> Sequence[growth.Case]:
         only_drains = self._measuring.scale.only_drains and subject.name != POSTGRES
-        return drain if only_drains else measure_all
+        return (drain,) if only_drains else ALL
+
+    def _take_turns(self, subject: Subject, raw: Subject | None, case: growth.Case) -> None:
+        """The raw loop before and after each, in one case after the other: what is compared is
+        measured within seconds."""
+        if raw is not None:
+            self._take_turn(raw, case)
+        for _ in range(self._measuring.scale.rounds if _is_ours(subject) else 1):
+            self._take_turn(subject, case)
+            if raw is not None:
+                self._take_turn(raw, case)
 
     def _take_turn(self, subject: Subject, case: growth.Case) -> None:
         self._measuring.turn += 1

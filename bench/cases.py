@@ -100,13 +100,6 @@ class Measuring:
         return max(self.scale.drain_jobs_min, min(wanted, self.scale.drain_jobs_max))
 
 
-def measure_all(measuring: Measuring, subject: Subject) -> None:
-    """The cases of every subject, each with an empty queue."""
-    enqueue(measuring, subject)
-    drain(measuring, subject)
-    latency(measuring, subject)
-
-
 def enqueue(measuring: Measuring, subject: Subject, payload: int | None = None) -> None:
     scale, x = measuring.scale, float(payload or 0)
     by_payload = "" if payload is None else " by payload"
@@ -172,3 +165,7 @@ def add_latency(measuring: Measuring, driver: Driver, case: str, x: float = 0.0)
 def percentile(ascending: Sequence[float], percent: int) -> float:
     """The smallest value that so many percent do not exceed."""
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
+
+
+ALL: Sequence[Callable[[Measuring, Subject], None]] = (enqueue, drain, latency)
+"""The cases of every subject, each with an empty queue."""

@@ -36,7 +36,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Bound:
-    """So many times what was measured elsewhere, or that number itself."""
+    """So many times what was measured elsewhere, or that number itself.
+
+    Other queues are measured minutes before or after, when the machine may be faster or slower:
+    what counts is what they had of the raw loop beside them.
+    """
 
     times: float
     of: Measured | None = None
@@ -45,12 +49,14 @@ class Bound:
     def value(self, recording: Recording, reached: Measured) -> float:
         if self.of is None:
             return self.times
+        case, x = self.of.case, self.of.find_x(recording)
         if self.of.subject in RAW.values():
-            beside = recording.beside(
-                reached.subject, self.of.subject, self.of.case, self.of.find_x(recording)
-            )
-            return self.times * beside
-        return self.times * self.of.find(recording)
+            return self.times * recording.beside(reached.subject, self.of.subject, case, x)
+        found = self.times * self.of.find(recording)
+        if self.of.subject == reached.subject or not recording.xs(RAW_POSTGRES, case):
+            return found
+        then = recording.beside(self.of.subject, RAW_POSTGRES, case, x)
+        return found * recording.beside(reached.subject, RAW_POSTGRES, case, x) / then
 
     def text(self) -> str:
         return f"{self.times:g} x {self.name}" if self.of else ""

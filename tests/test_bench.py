@@ -144,6 +144,18 @@ def test_a_ratio_is_taken_to_the_raw_loop_before_and_after() -> None:
     assert "| pgqueuer | 1,000 (0.50) |" in subjects_table(recording)
 
 
+def test_another_queue_is_compared_by_what_it_had_of_the_raw_loop_beside_it() -> None:
+    """The machine became twice as fast between the two."""
+    turns = [(1, RAW_POSTGRES, 40.0), (2, POSTGRES, 30.0), (3, RAW_POSTGRES, 40.0)]
+    turns += [(8, RAW_POSTGRES, 80.0), (9, "pgqueuer", 20.0), (10, RAW_POSTGRES, 80.0)]
+    found = Recording(
+        [Figure("drain", name, rate, "jobs/s", 1.0, turn=turn) for turn, name, rate in turns]
+    )
+    floor, _, _, distance, _ = row(found, "drain, 1 process")
+    assert floor == "14.0 (0.35 x raw), 20.0 (2 x PgQueuer)"
+    assert distance == "+50 %"
+
+
 def test_the_report_says_what_was_missing_what_was_set_and_who_disturbed() -> None:
     recording = drains(raw_postgres=6000)
     recording.figures.append(Figure("bulk", "rq", 5.0, "jobs/s", others=0.4))
