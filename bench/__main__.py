@@ -73,7 +73,9 @@ class Run:
         measured within seconds."""
         if raw is not None:
             self._take_turn(raw, case)
-        for _ in range(self._measuring.scale.rounds if _is_ours(subject) else 1):
+        scale = self._measuring.scale
+        rounds = scale.drain_rounds if case is drain else scale.short_rounds
+        for _ in range(rounds if _is_ours(subject) else 1):
             self._take_turn(subject, case)
             if raw is not None:
                 self._take_turn(raw, case)

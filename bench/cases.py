@@ -23,7 +23,9 @@ PERCENTILES = (50, 95, 99)
 class Scale:
     """How much of everything. A slow subject gets fewer jobs: a drain lasts about so long."""
 
-    rounds: int = 3  # of Holdfast itself, with the raw loop between them; others have one
+    # Of Holdfast itself, with the raw loop between them; others have one.
+    drain_rounds: int = 3
+    short_rounds: int = 5  # of what is over within seconds
     growth_rounds: int = 3
     only_drains: bool = False  # of all but Holdfast on PostgreSQL: no other case has a floor
     drain_seconds: float = 6.0

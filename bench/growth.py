@@ -67,8 +67,9 @@ def finished(measuring: Measuring, subject: Subject) -> None:
                 measuring.add(subject, "claim after finished", claiming * 1000, "ms", behind)
                 rate = jobs / driver.drain(jobs).seconds
                 measuring.add(subject, "drain after finished", rate, "jobs/s", behind)
-        for behind, driver in drivers.items():
-            add_latency(measuring, driver, "pick-up after finished", behind)
+        if not measuring.scale.only_drains:
+            for behind, driver in drivers.items():
+                add_latency(measuring, driver, "pick-up after finished", behind)
 
 
 def _write_past(measuring: Measuring, driver: Driver, jobs: int) -> None:
