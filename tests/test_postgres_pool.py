@@ -26,10 +26,10 @@ async def test_a_use_that_takes_too_long_ends_and_its_connection_with_it(postgre
     connection = await connections.acquire()
     with pytest.raises(asyncpg.PostgresConnectionError):
         await connection.execute(NEVER)
-    connections.release(connection, cut_off=False)
+    connections.release(connection)
     again = await connections.acquire()
     assert await again.fetchval("SELECT 1") == 1
-    connections.release(again, cut_off=False)
+    connections.release(again)
     await connections.close()
 
 
@@ -38,7 +38,7 @@ async def test_every_use_has_its_own_time(postgres_url: str) -> None:
     for _ in range(3):
         connection = await connections.acquire()
         await connection.execute("SELECT pg_sleep(0.9)")
-        connections.release(connection, cut_off=False)
+        connections.release(connection)
     await connections.close()
 
 
@@ -46,11 +46,29 @@ async def test_a_connection_that_rests_is_kept(postgres_url: str) -> None:
     connections = pool(postgres_url, use_seconds_max=0.1)
     endless = await connections.acquire(endless=True)
     resting = await connections.acquire()
-    connections.release(resting, cut_off=False)
+    connections.release(resting)
     await endless.execute("SELECT pg_sleep(0.3)")
     assert await connections.acquire() is resting
-    connections.release(resting, cut_off=False)
-    connections.release(endless, cut_off=False)
+    connections.release(resting)
+    connections.release(endless)
+    await connections.close()
+
+
+async def test_what_is_done_aside_leaves_others_the_connection_that_they_know(
+    postgres_url: str,
+) -> None:
+    connections = pool(postgres_url, use_seconds_max=60.0)
+    usual, other = await connections.acquire(), await connections.acquire()
+    connections.release(other)
+    connections.release(usual)
+    for _ in range(3):
+        aside = await connections.acquire(aside=True)
+        assert aside is other
+        assert await connections.acquire() is usual
+        connections.release(usual)
+        connections.release(aside, aside=True)
+    assert await connections.acquire() is usual
+    connections.release(usual)
     await connections.close()
 
 
@@ -61,8 +79,8 @@ async def test_what_is_said_to_be_endless_is_not_cut_off(postgres_url: str) -> N
     with pytest.raises(asyncpg.PostgresConnectionError):
         await other.execute(NEVER)
     assert await endless.fetchval("SELECT 1") == 1
-    connections.release(other, cut_off=False)
-    connections.release(endless, cut_off=False)
+    connections.release(other)
+    connections.release(endless)
     await connections.close()
 
 
@@ -79,7 +97,7 @@ async def test_a_begin_that_was_cut_off_swallows_nothing_that_is_done_later(
     connections.release(cut_off, cut_off=True)
     later = await connections.acquire()
     await later.execute("CREATE TABLE kept ()")
-    connections.release(later, cut_off=False)
+    connections.release(later)
     await connections.close()
     looking = await asyncpg.connect(postgres_url)
     assert await looking.fetchval("SELECT to_regclass('kept')") == "kept"
@@ -95,7 +113,7 @@ async def test_a_statement_that_was_cut_off_ends_on_the_server(postgres_url: str
     connections.release(cut_off, cut_off=True)
     other = await connections.acquire()
     await wait_until(partial(is_gone, other, process), "the server's process ended")
-    connections.release(other, cut_off=False)
+    connections.release(other)
     await connections.close()
 
 

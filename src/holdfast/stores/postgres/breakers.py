@@ -81,7 +81,9 @@ class Breakers:
         return bool(known)
 
     async def hold(self, limit: int) -> Holding:
-        return await self._connections.run(lambda connection: self._hold(connection, limit))
+        return await self._connections.run(
+            lambda connection: self._hold(connection, limit), aside=True
+        )
 
     async def _hold(self, connection: Any, limit: int) -> Holding:
         # First those that can run again.

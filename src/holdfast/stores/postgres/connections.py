@@ -53,13 +53,15 @@ class Connections:
         """How many connections of the engine's pool are in use, and how many there may be."""
         return (0 if self._pool is None else self._pool.in_use), self._size
 
-    async def run(self, work: Callable[[Any], Awaitable[T]], *, endless: bool = False) -> T:
+    async def run(
+        self, work: Callable[[Any], Awaitable[T]], *, endless: bool = False, aside: bool = False
+    ) -> T:
         """Run on a connection; what a deadlock undid is run again. What is not endless is cut off
-        when it takes too long."""
+        when it takes too long; what is done aside leaves others the connection that they know."""
         tries = 1
         while True:
             try:
-                return await self._run_once(work, endless)
+                return await self._run_once(work, endless, aside)
             except Exception as error:
                 if not is_driver_error(error):
                     raise
@@ -68,18 +70,20 @@ class Connections:
             await asyncio.sleep(CONFLICT_WAIT_SECONDS * tries * self._seam.random.random())
             tries += 1
 
-    async def fetch(self, statement: Statement, values: Mapping[str, object]) -> Sequence[Any]:
+    async def fetch(
+        self, statement: Statement, values: Mapping[str, object], *, aside: bool = False
+    ) -> Sequence[Any]:
         arguments = statement.arguments(values)
         rows: Sequence[Any] = await self.run(
-            lambda connection: connection.fetch(statement.sql, *arguments)
+            lambda connection: connection.fetch(statement.sql, *arguments), aside=aside
         )
         return rows
 
-    async def _run_once(self, work: Callable[[Any], Awaitable[T]], endless: bool) -> T:
+    async def _run_once(self, work: Callable[[Any], Awaitable[T]], endless: bool, aside: bool) -> T:
         if self._pool is None:
             self._pool = Pool(self._connect_prepared, self._size, COMMAND_SECONDS_MAX)
         pool = self._pool
-        connection = await pool.acquire(endless)
+        connection = await pool.acquire(endless=endless, aside=aside)
         cut_off = False
         try:
             if not self.pooled:
@@ -93,7 +97,7 @@ class Connections:
             cut_off = not isinstance(error, Exception)
             raise
         finally:
-            pool.release(connection, cut_off)
+            pool.release(connection, cut_off=cut_off, aside=aside)
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:

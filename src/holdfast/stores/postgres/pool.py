@@ -16,7 +16,9 @@ CLOSE_SECONDS_MAX = 5.0
 
 
 class Pool:
-    """At most `size` connections, made when they are needed; the last one used is used next.
+    """At most `size` connections, made when they are needed. The last one used is used next: its
+    server has the usual statements prepared. What is done aside, now and then, takes the one that
+    rested longest and puts it back there, so that nobody has to prepare them on another meanwhile.
 
     One that is in use for longer than `use_seconds_max` is ended, and with it what it is used for,
     unless that is said to be endless.
@@ -36,12 +38,12 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self.in_use = 0
 
-    async def acquire(self, endless: bool = False) -> Any:
+    async def acquire(self, *, endless: bool = False, aside: bool = False) -> Any:
         await self._free.acquire()
         self.in_use += 1
         try:
             while self._idle:
-                connection = self._idle.pop()
+                connection = self._idle.pop(0 if aside else -1)
                 if connection in self._cut_off:
                     self._cut_off.discard(connection)
                     await _close(connection)
@@ -72,7 +74,7 @@ class Pool:
         if younger:
             self._timer = loop.call_later(min(younger) - oldest, self._end_overdue)
 
-    def release(self, connection: Any, cut_off: bool) -> None:
+    def release(self, connection: Any, *, cut_off: bool = False, aside: bool = False) -> None:
         self._let_go()
         self._used_since.pop(connection, None)
         if connection.is_closed():
@@ -85,6 +87,8 @@ class Pool:
             # what is done next would never be committed. So it is not used again, only closed:
             # later, because the driver has yet to tell the server to stop.
             self._cut_off.add(connection)
+            self._idle.insert(0, connection)
+        elif aside:
             self._idle.insert(0, connection)
         else:
             self._idle.append(connection)

@@ -127,7 +127,9 @@ class PostgresStore:
         return to_claimed(rows[0]) if rows else None
 
     async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
-        rows = await self._fetch("suspects", names=names, queues=queues, limit=SUSPECTS_COUNTED_MAX)
+        rows = await self._fetch_aside(
+            "suspects", names=names, queues=queues, limit=SUSPECTS_COUNTED_MAX
+        )
         return int(rows[0][0])
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
@@ -170,10 +172,10 @@ class PostgresStore:
     async def reclaim(
         self, limit: int, dead_worker: str | None = None, reason: str = ""
     ) -> Sequence[Reclaimed]:
-        return await reclaim(self._fetch, self._retention, limit, dead_worker, reason)
+        return await reclaim(self._fetch_aside, self._retention, limit, dead_worker, reason)
 
     async def tidy(self, limit: int) -> int:
-        return await tidy(self._fetch, self._retention, limit)
+        return await tidy(self._fetch_aside, self._retention, limit)
 
     async def cancel(
         self, job_ids: Sequence[UUID], *, waiting_only: bool = False
@@ -303,7 +305,7 @@ class PostgresStore:
     async def unknown_names(
         self, names: Sequence[str], queues: Sequence[str] | None
     ) -> Sequence[str]:
-        rows = await self._fetch("unknown_names", names=names, queues=queues)
+        rows = await self._fetch_aside("unknown_names", names=names, queues=queues)
         return [row["name"] for row in rows]
 
     async def listen(self, heard: Heard) -> PostgresListener | None:
@@ -325,6 +327,10 @@ class PostgresStore:
 
     async def _fetch(self, name: str, /, **values: Any) -> Sequence[Any]:
         return await self._connections.fetch(STATEMENTS[name], values)
+
+    async def _fetch_aside(self, name: str, /, **values: Any) -> Sequence[Any]:
+        """For upkeep, which must not keep claims from the connection that they know."""
+        return await self._connections.fetch(STATEMENTS[name], values, aside=True)
 
     async def _fetch_planned(
         self, name: str, /, settings: str = PLANNED, **values: Any
