@@ -276,7 +276,7 @@ def idle_workers(measuring: Measuring, subject: Subject) -> None:
 class CountingSeam(Seam):
     """Counts the claims that go to PostgreSQL."""
 
-    CLAIMS = (STATEMENTS["claim"].sql, STATEMENTS["claim_onwards"].sql)
+    CLAIMS = tuple(STATEMENTS[name].sql for name in ("claim", "claim_told", "claim_onwards"))
 
     def __init__(self) -> None:
         super().__init__()
