@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast import Holdfast
+from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Claimed
 from holdfast.domain.states import State
 from holdfast.seam import Seam
@@ -29,6 +30,7 @@ class Watched(Holdfast):
 
     def __init__(self, url: str, seam: Seam | None = None) -> None:
         self.looks: list[tuple[float, UUID | None]] = []
+        self.is_away = False
         self.heard: Heard
         super().__init__(url, seam=seam, poll_seconds=POLL_SECONDS)
 
@@ -38,6 +40,8 @@ class Watched(Holdfast):
 
         async def watched(request: Claim) -> Sequence[Claimed]:
             self.looks.append((self._seam.monotonic(), request.job_id))
+            if self.is_away:
+                raise StoreUnavailable("the database is away")
             return await claim(request)
 
         async def listening(heard: Heard) -> Any:
@@ -112,6 +116,20 @@ def test_to_be_told_of_jobs_all_the_time_keeps_no_worker_from_looking_at_everyth
         assert len(waits) > 5
         assert max(waits) <= POLL_SECONDS + 2 * STEP_SECONDS
         assert app.looked_at.count(A_JOB) > 100
+
+    simulate(local_url, story)
+
+
+def test_a_worker_that_could_not_look_at_a_job_looks_at_everything(local_url: str) -> None:
+    async def story(simulation: Simulation, app: Watched) -> None:
+        await idle_worker(simulation, app)
+        app.is_away = True
+        app.tell(A_JOB)
+        await simulation.pass_time(STEP_SECONDS / 10)
+        app.is_away = False
+        app.tell(ANOTHER)
+        await simulation.pass_time(STEP_SECONDS / 10)
+        assert app.looked_at == [A_JOB, None]
 
     simulate(local_url, story)
 

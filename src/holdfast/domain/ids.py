@@ -14,11 +14,6 @@ _LOW_MASK = (1 << 62) - 1
 _VERSION = 0x7 << 76
 _VARIANT = 0b10 << 62
 
-_new = UUID.__new__
-_set_int = vars(UUID)["int"].__set__
-_set_is_safe = vars(UUID)["is_safe"].__set__
-_UNKNOWN = SafeUUID.unknown
-
 
 class IdMaker:
     """Make ids: 48 bits of milliseconds, then 74 bits that start at random and step upwards."""
@@ -57,8 +52,8 @@ class IdMaker:
 
 
 def _uuid(number: int) -> UUID:
-    """`UUID(int=number)` without its looks at what else may be given, in a third of the time."""
-    made = _new(UUID)
-    _set_int(made, number)
-    _set_is_safe(made, _UNKNOWN)
+    """`UUID(int=number)` without its looks at what else may be given, in half the time."""
+    made = UUID.__new__(UUID)
+    object.__setattr__(made, "int", number)
+    object.__setattr__(made, "is_safe", SafeUUID.unknown)
     return made

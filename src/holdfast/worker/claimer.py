@@ -106,6 +106,7 @@ class Claimer:
                 done = not claimed and not self._slots.used and await self._is_done()
             except StoreUnavailable as error:
                 logs.event(WARNING, "claim_failed", str(error), worker_id=self._worker_id)
+                self._saw_all = False  # and what it was told of may still wait
                 await self._rest(self._trouble.next_seconds())
                 continue
             self._trouble.reset()
