@@ -17,29 +17,7 @@ from holdfast.seam import Seam
 from holdfast.stores.opening import make_store
 from holdfast.stores.protocol import Claim
 from tests.promises.stage import Stage, both_stores
-from tests.support.processes import Process, wait_until
-
-
-async def freeze(stage: Stage, worker: Process) -> None:
-    """Stop the process, but not while it holds the lock of the whole SQLite file."""
-    while True:
-        worker.signal(signal.SIGSTOP)
-        # A thread that is in the middle of a system call ends that first: it may be a lock.
-        await wait_until(worker.is_stopped, "stopped")
-        if not stage.is_sqlite or await is_writable(stage):
-            return
-        worker.signal(signal.SIGCONT)
-
-
-async def is_writable(stage: Stage) -> bool:
-    path = stage.url.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(path, timeout=0.3, isolation_level=None)) as connection:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return False
-        connection.execute("ROLLBACK")
-        return True
+from tests.support.processes import Process, freeze, wait_until
 
 
 async def become_ghost(stage: Stage, *jobs: Job) -> tuple[Process, Process]:
@@ -47,7 +25,7 @@ async def become_ghost(stage: Stage, *jobs: Job) -> tuple[Process, Process]:
     ghost = stage.worker()
     for job in jobs:
         await stage.noted("start", job.id)
-    await freeze(stage, ghost)
+    await freeze(ghost, stage.url)
     heir = stage.worker()
     await stage.let_run_out(*jobs)
     for job in jobs:

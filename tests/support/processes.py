@@ -10,8 +10,10 @@ import inspect
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +158,25 @@ class Process:
         await wait_until(
             lambda: len(self.output) >= lines, lambda: f"printed by {self.name}: {self.text}"
         )
+
+
+async def freeze(worker: Process, url: str) -> None:
+    """Stop the process, but not while it holds the lock of the whole SQLite file."""
+    while True:
+        worker.signal(signal.SIGSTOP)
+        # A thread that is in the middle of a system call ends that first: it may be a lock.
+        await wait_until(worker.is_stopped, "stopped")
+        if not url.startswith("sqlite:///") or _is_writable(url):
+            return
+        worker.signal(signal.SIGCONT)
+
+
+def _is_writable(url: str) -> bool:
+    path = url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, timeout=0.3, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.promises.stage import both_stores
-from tests.support.processes import wait_until
+from tests.support.processes import freeze, wait_until
 from tests.support.running import seen_events, working
 from tests.systems.convert.bench import Bench
 from tests.systems.convert.scripted import ScriptedGateway
@@ -82,7 +82,8 @@ async def test_a_late_worker_cannot_overwrite_the_result_of_the_owner(
     job_id = await bench.submit()
     late = bench.worker()
     await gateway.arrivals()
-    late.signal(signal.SIGSTOP)
+    assert bench.settings.database_url is not None
+    await freeze(late, bench.settings.database_url)
     await bench.let_leases_run_out()
     async with working(bench.hf):
         await gateway.arrivals(2)
