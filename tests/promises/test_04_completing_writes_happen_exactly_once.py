@@ -12,8 +12,7 @@ import pytest
 from holdfast import Job, State
 from tests.promises import paying
 from tests.promises.stage import Stage, both_stores
-from tests.promises.test_03_an_old_fence_changes_nothing import freeze
-from tests.support.processes import WAIT_SECONDS
+from tests.support.processes import WAIT_SECONDS, freeze
 from tests.support.proxy import Proxy
 
 APP = "paying:hf"
@@ -93,7 +92,7 @@ async def test_a_ghost_pays_nothing(paying_stage: Stage) -> None:
     job = await enqueue(stage, "pay_late", gate="gate")
     ghost = stage.worker(app=APP)
     await stage.noted("start", job.id)
-    await freeze(stage, ghost)
+    await freeze(ghost, stage.url)
     stage.worker(app=APP)
     await stage.let_run_out(job)
     await stage.noted("start", job.id, times=2)
