@@ -25,13 +25,13 @@ class Scale:
 
     # Of Holdfast itself, with the raw loop between them; others have one.
     drain_rounds: int = 3
-    short_rounds: int = 5  # of what is over within seconds
+    short_rounds: int = 7  # of what is over within seconds: processes differ
     growth_rounds: int = 3
     only_drains: bool = False  # of all but Holdfast on PostgreSQL: no other case has a floor
     drain_seconds: float = 6.0
     drain_jobs_min: int = 500
     drain_jobs_max: int = 100_000
-    enqueue_jobs: int = 3000
+    enqueue_jobs: int = 2000
     bulk_jobs: int = 20_000
     latency_jobs: int = 100
     latency_workers: int = 4  # one after the other: they differ more than their jobs do
