@@ -234,6 +234,7 @@ def _jobs(options: argparse.Namespace) -> Iterator[Any]:
         for number in range(options.jobs):
             time.sleep(options.gap)
             yield sent(number, time.time())
+        time.sleep(options.gap)  # a process that ends would be in the way of the last
 
 
 def _parser() -> argparse.ArgumentParser:
