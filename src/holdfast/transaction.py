@@ -15,7 +15,14 @@ from contextlib import (
 from typing import Any, Protocol
 
 from holdfast.domain.errors import StoreRefused, StoreUnavailable
-from holdfast.stores.foreign import Driver, Foreign, recognise_async, to_its_end
+from holdfast.stores.foreign import (
+    Driver,
+    Foreign,
+    PostgresDriver,
+    recognise_async,
+    speaks_postgres,
+    to_its_end,
+)
 from holdfast.stores.foreign.failures import DriverError, is_of_driver, is_refusal, unwrapped
 
 _IN_FAILED_TRANSACTION = "25P02"
@@ -68,13 +75,13 @@ async def _begin(driver: Driver) -> None:
 
 async def _begin_to_read(driver: Driver) -> None:
     await driver.begin()
-    if driver.dialect == "PostgreSQL":
+    if speaks_postgres(driver):
         await driver.fetch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY", ())
 
 
 async def _commit(foreign: Foreign, read_only: bool) -> None:
     async def commit(driver: Driver) -> None:
-        if driver.dialect == "PostgreSQL" and not read_only:
+        if speaks_postgres(driver) and not read_only:
             await _check_alive(driver)
         await driver.commit()
 
@@ -86,7 +93,7 @@ async def _commit(foreign: Foreign, read_only: bool) -> None:
         raise
 
 
-async def _check_alive(driver: Driver) -> None:
+async def _check_alive(driver: PostgresDriver) -> None:
     """Refuse a block that went on after a failed statement: PostgreSQL answers its commit with a
     rollback, and no error."""
     try:

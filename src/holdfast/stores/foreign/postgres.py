@@ -22,9 +22,6 @@ class _PostgresDriver:
         self._connection = connection
         self._transaction: Any = None
 
-    def execute(self, sql: str, values: Any = ()) -> Any:
-        raise NotImplementedError
-
     async def flush(self) -> None:
         return None
 

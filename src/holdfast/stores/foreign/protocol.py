@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeGuard, TypeVar
 
 T = TypeVar("T")
 Dialect = Literal["PostgreSQL", "SQLite"]
@@ -14,16 +14,11 @@ Row = Mapping[str, Any]
 class Driver(Protocol):
     """A connection as its own thread, task or greenlet uses it.
 
-    The methods of drivers that block are coroutines that never wait: see `run_now`. `fetch` is
-    there for PostgreSQL, with `$1`, `$2`; `execute` for SQLite, as on `sqlite3.Connection`.
+    The methods of drivers that block are coroutines that never wait: see `run_now`.
     """
 
     @property
     def dialect(self) -> Dialect: ...
-
-    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]: ...
-
-    def execute(self, sql: str, values: Any = ()) -> Any: ...
 
     async def join(self) -> None:
         """Refuse a connection that commits each statement by itself; begin where the driver would
@@ -38,6 +33,24 @@ class Driver(Protocol):
     async def commit(self) -> None: ...
 
     async def rollback(self) -> None: ...
+
+
+class PostgresDriver(Driver, Protocol):
+    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
+        """Run a statement with `$1`, `$2`."""
+
+
+class SqliteDriver(Driver, Protocol):
+    def execute(self, sql: str, values: Any = ()) -> Any:
+        """As on `sqlite3.Connection`."""
+
+
+def speaks_postgres(driver: Driver) -> TypeGuard[PostgresDriver]:
+    return driver.dialect == "PostgreSQL"
+
+
+def speaks_sqlite(driver: Driver) -> TypeGuard[SqliteDriver]:
+    return driver.dialect == "SQLite"
 
 
 class Foreign(Protocol):

@@ -16,7 +16,7 @@ from holdfast.stores.foreign.postgres import (
 )
 from holdfast.stores.foreign.protocol import Driver, Foreign, run_now
 from holdfast.stores.foreign.sqlalchemy import SqlalchemyDriver
-from holdfast.stores.foreign.sqlite import SqliteDriver
+from holdfast.stores.foreign.sqlite import Sqlite3Driver
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ _WAYS: dict[tuple[str, str], Callable[[Any], Foreign]] = {
     ("sqlalchemy", "scoped_session"): lambda it: _Direct(SqlalchemyDriver(it()), False),
     ("django", "BaseDatabaseWrapper"): lambda it: _Direct(DjangoDriver(it), False),
     ("django", "ConnectionProxy"): lambda it: _Direct(DjangoDriver(it), False),
-    ("sqlite3", "Connection"): lambda it: _Direct(SqliteDriver(it), False),
+    ("sqlite3", "Connection"): lambda it: _Direct(Sqlite3Driver(it), False),
 }
 
 

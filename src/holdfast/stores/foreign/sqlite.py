@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.stores.foreign.protocol import Dialect, Row
+from holdfast.stores.foreign.protocol import Dialect
 from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
 
 # The lock is taken at once: a transaction that reads first and is refused the lock later would have
@@ -13,15 +12,12 @@ from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
 BEGIN: Final = "BEGIN IMMEDIATE"
 
 
-class SqliteDriver:
+class Sqlite3Driver:
     dialect: Final[Dialect] = "SQLite"
 
     def __init__(self, connection: Any, begin: str = BEGIN) -> None:
         self._connection = connection
         self._begin = begin
-
-    async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
-        raise NotImplementedError
 
     def execute(self, sql: str, values: Any = ()) -> Any:
         cursor = self._connection.cursor()

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.domain.errors import BadArguments
 from holdfast.domain.job import Job, NewJob, Receipt, Settlement
-from holdfast.stores.foreign import Driver
+from holdfast.stores.foreign import Driver, PostgresDriver, speaks_postgres
 from holdfast.stores.foreign.failures import DriverError, is_of_driver, unwrapped
 from holdfast.stores.postgres.enqueues import Enqueuer
 from holdfast.stores.postgres.failures import translate
@@ -37,29 +37,28 @@ class PostgresEnrolled:
         self._enqueuer = enqueuer
         self._settler = settler
         self._address = address
-        self._connection = TextConnection(driver)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
-        with self._translated():
-            return await self._enqueuer.enqueue(self._connection, jobs)
+        with self._connected() as connection:
+            return await self._enqueuer.enqueue(connection, jobs)
 
     async def get(self, job_id: UUID) -> Job | None:
-        with self._translated():
-            return await self._enqueuer.get(self._connection, job_id)
+        with self._connected() as connection:
+            return await self._enqueuer.get(connection, job_id)
 
     async def settle(self, settlement: Settlement) -> bool:
-        with self._translated():
-            return not await self._settler.settle(self._connection, [settlement])
+        with self._connected() as connection:
+            return not await self._settler.settle(connection, [settlement])
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        if self._driver.dialect != "PostgreSQL":
+    def _connected(self) -> Iterator[TextConnection]:
+        if not speaks_postgres(self._driver):
             raise BadArguments(
                 f"the connection is one to {self._driver.dialect}, but the jobs are in PostgreSQL"
                 f" at {self._address}"
             )
         try:
-            yield
+            yield TextConnection(self._driver)
         except DriverError as error:
             raise translate(error, self._address) from error.error
 
@@ -90,7 +89,7 @@ class ForeignEnqueuer(Enqueuer):
 class TextConnection:
     """The calls that the engine makes on its own connections, through any driver."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: PostgresDriver) -> None:
         self._driver = driver
 
     async def fetch(self, sql: str, *values: object) -> Sequence[Mapping[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from holdfast.domain.errors import StoreRefused, WrongState
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver, run_now
-from holdfast.stores.foreign.sqlite import BEGIN, SqliteDriver
+from holdfast.stores.foreign.sqlite import BEGIN, Sqlite3Driver
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.values import adapted
 
@@ -100,7 +100,7 @@ class SqliteConnection:
 
     @property
     def driver(self) -> Driver:
-        return SqliteDriver(self._connection, "BEGIN" if self._read_only else BEGIN)
+        return Sqlite3Driver(self._connection, "BEGIN" if self._read_only else BEGIN)
 
     def connect(self) -> None:
         database = self._database

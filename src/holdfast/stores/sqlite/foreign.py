@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.domain.errors import BadArguments
 from holdfast.domain.job import Job, NewJob, Receipt, Settlement
-from holdfast.stores.foreign import Driver
+from holdfast.stores.foreign import Driver, SqliteDriver, speaks_sqlite
 from holdfast.stores.foreign.failures import is_of_driver, unwrapped
 from holdfast.stores.sqlite import enqueueing, leasing, reading
 from holdfast.stores.sqlite.database import Database
@@ -51,7 +51,7 @@ class SqliteEnrolled:
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        if self._driver.dialect != "SQLite":
+        if not speaks_sqlite(self._driver):
             raise BadArguments(
                 f"the connection is one to {self._driver.dialect}, but the jobs are in the SQLite"
                 f" file {self._database.path}"
@@ -77,7 +77,7 @@ class SqliteEnrolled:
 class _Connection:
     """As much of sqlite3's connection as the statements need, with its own errors."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: SqliteDriver) -> None:
         self._driver = driver
 
     def execute(self, sql: str, values: Any = ()) -> Any:
