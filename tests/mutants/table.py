@@ -467,8 +467,8 @@ MUTANTS = [
     Mutant(
         "12 a job that can't end keeps others from being taken back",
         "stores/postgres/reclaims.py",
-        "        rows = await _one_by_one(fetch, values)\n",
-        "        raise\n",
+        "            return await self._one_by_one(values)\n",
+        "            raise\n",
         TWELVE_REFUSED,
         "test_a_job_that_the_database_lets_not_end_keeps_no_other_from_ending[pg15]",
     ),

@@ -49,7 +49,7 @@ from holdfast.stores.postgres.foreign import ForeignEnqueuer, PostgresEnrolled
 from holdfast.stores.postgres.health import Examiner
 from holdfast.stores.postgres.pages import PLANNED, fetch_page
 from holdfast.stores.postgres.presence import Surroundings, greeting, to_worker
-from holdfast.stores.postgres.reclaims import reclaim
+from holdfast.stores.postgres.reclaims import Reclaimer
 from holdfast.stores.postgres.records import fetch, to_attempt, to_claimed, to_job
 from holdfast.stores.postgres.settles import Settler, retention_values
 from holdfast.stores.postgres.tidying import keep_days, tidy
@@ -90,6 +90,7 @@ class PostgresStore:
         self._enqueuer = Enqueuer(STATEMENTS)
         self._foreign_enqueuer = ForeignEnqueuer(STATEMENTS)
         self._settler = Settler(STATEMENTS, retention)
+        self._reclaimer = Reclaimer(self._fetch_aside, retention, seam)
         self._surroundings = Surroundings(STATEMENTS)
         self._examiner = Examiner(self._connections, STATEMENTS, seam, retention, self._notify)
 
@@ -172,7 +173,7 @@ class PostgresStore:
     async def reclaim(
         self, limit: int, dead_worker: str | None = None, reason: str = ""
     ) -> Sequence[Reclaimed]:
-        return await reclaim(self._fetch_aside, self._retention, limit, dead_worker, reason)
+        return await self._reclaimer.reclaim(limit, dead_worker, reason)
 
     async def tidy(self, limit: int) -> int:
         return await tidy(self._fetch_aside, self._retention, limit)

@@ -375,6 +375,7 @@ WITH lost AS MATERIALIZED (
     SELECT id, fence, attempt, max_attempts, alone, lease_owner, started_at
     FROM holdfast.jobs
     WHERE state = 'running' AND lease_expires_at < now()
+        AND lease_expires_at >= now() - make_interval(secs => :back_seconds)
     ORDER BY lease_expires_at
     LIMIT :limit
     FOR UPDATE SKIP LOCKED
@@ -383,6 +384,7 @@ expired AS MATERIALIZED (
     SELECT id
     FROM holdfast.jobs
     WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= now()
+        AND expires_at >= now() - make_interval(secs => :back_seconds)
     ORDER BY expires_at
     LIMIT :limit - (SELECT count(*) FROM lost)
     FOR UPDATE SKIP LOCKED
