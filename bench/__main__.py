@@ -180,7 +180,7 @@ def filled(page: str, text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a selection of about five minutes")
+    parser.add_argument("--quick", action="store_true", help="a selection of about seven minutes")
     parser.add_argument("--only", default="", help="names of subjects, with commas between")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--report", action="store_true", help="of the last run, measuring nothing")
