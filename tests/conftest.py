@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -36,13 +37,19 @@ ADDRESSES = "HOLDFAST_TEST_POSTGRES"
 # `pg15` is the system's server; where the system has another version it runs on that one.
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "tests/test_simul")
-# What stands above the stores meets the same one, whatever the server's version.
-ABOVE = (
-    "tests/test_app",
-    "tests/test_breakers",
-    "tests/test_cli",
-    "tests/test_handlers",
-    "tests/test_suspects",
+# What is about the stores themselves runs on every server. What stands above them meets the same
+# store whatever the server's version, and runs on one of them: each server has its share of it.
+OF_STORES = (
+    "tests/promises/test_15",
+    "tests/test_completing",
+    "tests/test_costs",
+    "tests/test_foreign",
+    "tests/test_pgbouncer",
+    "tests/test_postgres",
+    "tests/test_schema",
+    "tests/test_store",
+    "tests/test_tables",
+    "tests/test_transaction",
 )
 # What starts processes or fills large tables takes its time, and is left out of the short run.
 LEFT_OUT = (
@@ -196,8 +203,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marks = metafunc.definition.iter_markers("parametrize")
     chosen = any("store_url" in mark.args[0] for mark in marks)  # one name, or several
     if "store_url" in metafunc.fixturenames and not chosen:
-        servers = SERVERS[:1] if metafunc.definition.nodeid.startswith(ABOVE) else SERVERS
+        servers = _servers_of(metafunc.definition.nodeid)
         metafunc.parametrize("store_url", ["sqlite", *servers], indirect=True)
+
+
+def _servers_of(test: str) -> list[str]:
+    if test.startswith(OF_STORES):
+        return SERVERS
+    return [SERVERS[crc32(test.encode()) % len(SERVERS)]]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Context, Holdfast, Permanent, Retry, Snooze
-from tests.support.processes import LOOK_SECONDS, pause
+from tests.support.processes import LOOK_SECONDS_MAX, pause
 
 FOLDER = "PROMISES_FOLDER"
 SOON = Retry.schedule([0.01] * 9)
@@ -60,7 +60,7 @@ async def gated(ctx: Context, gate: str) -> str:
     note(ctx, "start")
     try:
         while not is_open(gate, ctx):
-            await pause(LOOK_SECONDS)
+            await pause(LOOK_SECONDS_MAX)
     except asyncio.CancelledError:
         note(ctx, "cancelled")
         raise
@@ -71,7 +71,7 @@ async def gated(ctx: Context, gate: str) -> str:
 def gated_in_thread(ctx: Context, gate: str) -> str:
     note(ctx, "start")
     while not is_open(gate, ctx):
-        if ctx.wait_cancelled(LOOK_SECONDS):
+        if ctx.wait_cancelled(LOOK_SECONDS_MAX):
             note(ctx, "cancelled")
             raise RuntimeError("told to stop")
     note(ctx, "finish")
@@ -82,7 +82,7 @@ async def gated_and_blocking(ctx: Context, gate: str) -> str:
     """Block the event loop, as code that was never meant for one does."""
     note(ctx, "start")
     while not is_open(gate, ctx):
-        threading.Event().wait(LOOK_SECONDS)
+        threading.Event().wait(LOOK_SECONDS_MAX)
     note(ctx, "finish")
     return f"attempt {ctx.attempt}"
 
@@ -98,7 +98,7 @@ async def stubborn(ctx: Context, gate: str) -> None:
     note(ctx, "start")
     while not is_open(gate, ctx):
         try:
-            await pause(LOOK_SECONDS)
+            await pause(LOOK_SECONDS_MAX)
         except asyncio.CancelledError:
             note(ctx, "cancelled")
     note(ctx, "finish")

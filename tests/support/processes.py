@@ -23,6 +23,7 @@ from tests.support.forks import Copy, Nursery, fit_for_a_copy, start
 
 ROOT = forks.ROOT
 LOOK_SECONDS = 0.01
+LOOK_SECONDS_MAX = 0.05  # what takes long is looked at less often: each look takes time from others
 PROGRAM_SECONDS_MAX = 200.0
 WAIT_SECONDS = float(os.environ.get("HOLDFAST_TEST_WAIT_SECONDS", "60"))
 PATH = [str(Path(holdfast.__file__).parent.parent), str(ROOT)]
@@ -52,6 +53,7 @@ async def wait_until(
     """Wait until the condition, async or not, answers something true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
+    look_seconds = LOOK_SECONDS
     while True:
         answer = condition()
         if inspect.isawaitable(answer):
@@ -61,7 +63,8 @@ async def wait_until(
         assert loop.time() < deadline, (
             f"after {seconds:g} s: not {what if isinstance(what, str) else what()}"
         )
-        await pause(LOOK_SECONDS)
+        await pause(look_seconds)
+        look_seconds = min(1.5 * look_seconds, LOOK_SECONDS_MAX)
 
 
 class Process:
