@@ -205,8 +205,8 @@ MUTANTS = [
     Mutant(
         "04 PostgreSQL commits what a ghost wrote",
         "stores/postgres/foreign.py",
-        "            return not await self._settler.settle(self._connection, [settlement])\n",
-        "            await self._settler.settle(self._connection, [settlement])\n"
+        "            return not await self._settler.settle(connection, [settlement])\n",
+        "            await self._settler.settle(connection, [settlement])\n"
         "            return True\n",
         FOUR,
         "test_a_ghost_pays_nothing[pg15]",

@@ -175,9 +175,9 @@ async def test_on_sqlite_a_clock_that_is_set_back_starts_nothing_twice_or_early(
         lease_seconds=LONG_LEASE_SECONDS,
         renew_seconds=RENEW_SECONDS,
     )
-    soon = await stage.jobs.quick.options(delay_seconds=0.5).enqueue(1)
+    soon = await stage.jobs.quick.options(delay_seconds=LONG_LEASE_SECONDS).enqueue(1)
     clock.set("-1h")
-    until = datetime.now(UTC) + timedelta(seconds=LONG_LEASE_SECONDS + 1)
+    until = soon.run_at + timedelta(seconds=1)
     await wait_until(lambda: datetime.now(UTC) > until, "later")
     assert stage.ledger("start", soon.id) == []
     stage.open_gate("go")
