@@ -11,6 +11,7 @@ from bench.driver import Drained, Driver, Subject
 from bench.figures import Figure
 from bench.machine import Others
 from bench.place import Place
+from bench.targets import POSTGRES
 
 MEGABYTE = 1_000_000
 PILOT_JOBS = 200
@@ -27,7 +28,7 @@ class Scale:
     drain_rounds: int = 3
     short_rounds: int = 7  # of what is over within seconds: processes differ
     growth_rounds: int = 3
-    only_drains: bool = False  # of all but Holdfast on PostgreSQL: no other case has a floor
+    only_drains: bool = False  # by one process; of Holdfast on PostgreSQL all is measured
     drain_seconds: float = 6.0
     drain_jobs_min: int = 500
     drain_jobs_max: int = 100_000
@@ -115,7 +116,8 @@ def enqueue(measuring: Measuring, subject: Subject, payload: int | None = None) 
 def drain(measuring: Measuring, subject: Subject) -> None:
     """With two processes there are twice as many jobs: one that is late must not be too late."""
     jobs_each = pilot(measuring, subject)
-    for processes in measuring.scale.processes:
+    only_one = measuring.scale.only_drains and subject.name != POSTGRES
+    for processes in (1,) if only_one else measuring.scale.processes:
         jobs = jobs_each * processes
         with measuring.driving(subject, f"drain by {processes}") as driver:
             driver.ask("bulk", jobs)

@@ -165,23 +165,29 @@ def handlers(measuring: Measuring, subject: Subject) -> None:
 
 
 def held_open(measuring: Measuring, subject: Subject) -> None:
-    """One worker drains, again and again, while a transaction keeps everything that died."""
+    """A worker drains again and again while a transaction keeps everything that died. Then it takes
+    turns with one on another database: the machine itself may be twice as fast ten minutes later.
+    """
     seconds = measuring.scale.held_open_seconds
     jobs = pilot(measuring, subject)
-    with (
-        measuring.driving(subject, "before a transaction is held open") as driver,
-        driver.working(),
-    ):
-        before = median(_drain_again(driver, jobs) for _ in range(HELD_OPEN_ROUNDS))
-        measuring.add(subject, "drain under an open transaction", before, "jobs/s", 0)
-        with measuring.place.held_open(driver.url):
-            began = time.monotonic()
-            rates = []
-            while (held := time.monotonic() - began) < seconds:
-                measuring.tell(f"{subject.name}: transaction open for {held:.0f} s")
-                rates.append(_drain_again(driver, jobs))
-            after = median(rates[-HELD_OPEN_ROUNDS:])
-            measuring.add(subject, "drain under an open transaction", after, "jobs/s", seconds)
+    with ExitStack() as stack:
+        drivers = [
+            stack.enter_context(measuring.driving(subject, what))
+            for what in ("without a transaction", "a transaction held open")
+        ]
+        for driver in drivers:
+            stack.enter_context(driver.working())
+            _drain_again(driver, jobs)
+        without, under = drivers
+        stack.enter_context(measuring.place.held_open(under.url))
+        began = time.monotonic()
+        while (held := time.monotonic() - began) < seconds:
+            measuring.tell(f"{subject.name}: transaction open for {held:.0f} s")
+            _drain_again(under, jobs)
+        for _ in range(HELD_OPEN_ROUNDS):
+            for driver, x in ((without, 0.0), (under, seconds)):
+                rate = _drain_again(driver, jobs)
+                measuring.add(subject, "drain under an open transaction", rate, "jobs/s", x)
 
 
 def _drain_again(driver: Driver, jobs: int) -> float:

@@ -34,6 +34,7 @@ from tests.support.running import QUICK
 from tests.support.services import fast, missing
 
 ADDRESSES = "HOLDFAST_TEST_POSTGRES"
+TEMPLATE = "HOLDFAST_TEST_TEMPLATE"  # a migrated database, for runs inside of a run
 # `pg15` is the system's server; where the system has another version it runs on that one.
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "tests/test_simul")
@@ -169,6 +170,8 @@ def migrated_template(
         await store.close()
 
     def of_server(name: str) -> str:
+        if name not in templates and TEMPLATE in os.environ:
+            templates[name] = os.environ[TEMPLATE]
         if name not in templates:
             databases = postgres_databases(name)
             template = databases.create()

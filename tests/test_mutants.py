@@ -6,14 +6,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import holdfast
-from tests.conftest import ADDRESSES
+from tests.conftest import ADDRESSES, TEMPLATE
 from tests.mutants.guard import SOURCE
 from tests.mutants.table import MUTANTS, SEVEN, Mutant
 from tests.support.forks import ROOT, Nursery
@@ -46,10 +46,15 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def addresses(request: pytest.FixtureRequest) -> str:
-    """The servers of this run, for the runs inside it: to start others takes longer."""
-    databases: Callable[[str], Databases] = request.getfixturevalue("postgres_databases")
-    return json.dumps({"pg15": databases("pg15").url("")})
+def surroundings(
+    postgres_databases: Callable[[str], Databases], migrated_template: Callable[[str], str]
+) -> dict[str, str]:
+    """A server of this run, for the runs inside it, and what to copy there: to start another and to
+    migrate takes longer."""
+    return {
+        ADDRESSES: json.dumps({"pg15": postgres_databases("pg15").url("")}),
+        TEMPLATE: migrated_template("pg15"),
+    }
 
 
 class Run(NamedTuple):
@@ -57,15 +62,15 @@ class Run(NamedTuple):
     output: str
 
 
-def run_test(test: str, source: Path, addresses: str, wait_seconds: float) -> Run:
+def run_test(test: str, source: Path, surroundings: Mapping[str, str], wait_seconds: float) -> Run:
     """Run a test on this copy of the engine; what does not happen is not waited for long."""
     inherited = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
     options = ["-q", "-rf", "--tb=line", "-n0", *[f"-p{plugin}" for plugin in PLUGINS]]
     variables = {
         **inherited,
+        **surroundings,
         "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]),
         SOURCE: str(source),
-        ADDRESSES: addresses,
         # All the plugins that are installed would double the time of most runs.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "COLUMNS": "500",
@@ -82,23 +87,25 @@ def run_test(test: str, source: Path, addresses: str, wait_seconds: float) -> Ru
 
 
 @pytest.mark.slow
-def test_the_copy_passes_before_it_is_broken(source: Path, addresses: str) -> None:
-    run = run_test(f"tests/promises/{SEVEN}", source, addresses, wait_seconds=20)
+def test_the_copy_passes_before_it_is_broken(source: Path, surroundings: dict[str, str]) -> None:
+    run = run_test(f"tests/promises/{SEVEN}", source, surroundings, wait_seconds=20)
     assert run.code == 0, run.output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_mutant_is_seen_by_the_test_of_its_promise(
-    mutant: Mutant, source: Path, addresses: str
+    mutant: Mutant, source: Path, surroundings: dict[str, str]
 ) -> None:
     file = source / "holdfast" / mutant.file
     text = file.read_text(encoding="utf-8")
     assert text.count(mutant.text) == 1, f"the text to replace is not (only once) in {mutant.file}"
     file.write_text(text.replace(mutant.text, mutant.replacement), encoding="utf-8")
+    if "migrations" in mutant.file:
+        del surroundings[TEMPLATE]
     test = f"tests/promises/{mutant.test_file}::{mutant.test}"
     for _ in range(LOOKS_MAX):
-        run = run_test(test, source, addresses, mutant.wait_seconds)
+        run = run_test(test, source, surroundings, mutant.wait_seconds)
         if is_seen(run):
             return
     pytest.fail(f"the break was not seen:\n{run.output}")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from asyncio import to_thread
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
-import asyncpg
+import psycopg
 import pytest
 import pytest_asyncio
+from psycopg import sql
 
 from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.seam import Seam
@@ -51,7 +53,7 @@ SHIFTED = {
 SHIFT_FAILURES = """
 UPDATE holdfast.breakers
 SET failures = ARRAY(
-    SELECT failed_at - $1::interval
+    SELECT failed_at - %(by)s
     FROM unnest(failures) WITH ORDINALITY AS failed (failed_at, place)
     ORDER BY place
 )
@@ -114,10 +116,15 @@ class SqliteHarness:
 
 
 class PostgresHarness:
-    """The server's clock can't be moved, so time passes by moving all rows into the past."""
+    """The server's clock can't be moved, so time passes by moving all rows into the past.
 
-    def __init__(self, url: str) -> None:
+    What happens beside the store goes over one connection for all tests, whose server knows the
+    tables by then: it has a thread, because every test has an event loop of its own.
+    """
+
+    def __init__(self, url: str, beside: psycopg.Connection) -> None:
         self._url = url
+        self._beside = beside
 
     async def open_store(self, retention: Retention = A_WEEK) -> Store:
         store = PostgresStore(self._url, Seam(), retention=retention)
@@ -125,82 +132,106 @@ class PostgresHarness:
         return store
 
     async def clear(self) -> None:
-        async with self._beside() as connection:
-            # Quicker than to truncate all partitions of the history.
-            for table in (*SHIFTED, "history_counts"):
-                await connection.execute(f"DELETE FROM holdfast.{table}")
+        # Quicker than to truncate all partitions of the history.
+        tables = [sql.Identifier("holdfast", table) for table in (*SHIFTED, "history_counts")]
+        await to_thread(self._run, [sql.SQL("DELETE FROM {}").format(table) for table in tables])
 
     async def advance(self, seconds: float) -> None:
-        async with self._beside() as connection:
-            # Without the triggers, which would refuse changes of what has ended.
-            await connection.execute("SET LOCAL session_replication_role = replica")
-            for table, columns in SHIFTED.items():
-                moves = ", ".join(f"{column} = {column} - $1::interval" for column in columns)
-                await connection.execute(
-                    f"UPDATE holdfast.{table} SET {moves}", timedelta(seconds=seconds)
-                )
-            await connection.execute(SHIFT_FAILURES, timedelta(seconds=seconds))
-            # Which are kept by the day, and their jobs have changed theirs.
-            await connection.execute(COUNT_ANEW)
+        updates = [
+            sql.SQL("UPDATE {} SET {}").format(
+                sql.Identifier("holdfast", table),
+                sql.SQL(", ").join(
+                    sql.SQL("{0} = {0} - %(by)s").format(sql.Identifier(column))
+                    for column in columns
+                ),
+            )
+            for table, columns in SHIFTED.items()
+        ]
+        # Without the triggers, which would refuse changes of what has ended. What is counted is
+        # kept by the day, and the jobs have changed theirs.
+        unguarded = sql.SQL("SET LOCAL session_replication_role = replica")
+        statements: list[sql.SQL | sql.Composed] = [
+            unguarded,
+            *updates,
+            sql.SQL(SHIFT_FAILURES),
+            sql.SQL(COUNT_ANEW),
+        ]
+        await to_thread(self._run, statements, {"by": timedelta(seconds=seconds)})
 
     async def write(self, job_id: UUID, columns: Mapping[str, object]) -> bool:
         try:
-            async with self._beside() as connection:
-                if not await self._update(connection, "jobs", job_id, columns):
-                    kept = {
-                        name: columns[name] for name in columns if not name.startswith("lease_")
-                    }
-                    await self._update(connection, "history", job_id, kept)
+            await to_thread(self._write, job_id, columns)
             return True
-        except asyncpg.CheckViolationError:
+        except psycopg.errors.CheckViolation:
             return False
 
-    @asynccontextmanager
-    async def _beside(self) -> AsyncIterator[asyncpg.Connection]:
-        """A transaction, which behind a pooler is all that stays on one connection."""
-        connection = await asyncpg.connect(self._url, statement_cache_size=0)
-        try:
-            async with connection.transaction():
-                yield connection
-        finally:
-            await connection.close()
+    def _run(
+        self, statements: Sequence[sql.SQL | sql.Composed], values: dict[str, object] | None = None
+    ) -> None:
+        # A transaction is all that stays on one connection behind a pooler.
+        with self._beside.transaction():
+            for statement in statements:
+                self._beside.execute(statement, values)
 
-    async def _update(
-        self,
-        connection: asyncpg.Connection,
-        table: str,
-        job_id: UUID,
-        columns: Mapping[str, object],
-    ) -> bool:
-        assignments = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, 2))
-        told: str = await connection.execute(
-            f"UPDATE holdfast.{table} SET {assignments} WHERE id = $1", job_id, *columns.values()
+    def _write(self, job_id: UUID, columns: Mapping[str, object]) -> None:
+        with self._beside.transaction():
+            if not self._update("jobs", job_id, columns):
+                kept = {name: columns[name] for name in columns if not name.startswith("lease_")}
+                self._update("history", job_id, kept)
+
+    def _update(self, table: str, job_id: UUID, columns: Mapping[str, object]) -> bool:
+        assignments = [
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder(name))
+            for name in columns
+        ]
+        told = self._beside.execute(
+            sql.SQL("UPDATE {} SET {} WHERE id = %(id)s").format(
+                sql.Identifier("holdfast", table), sql.SQL(", ").join(assignments)
+            ),
+            {**columns, "id": job_id},
         )
-        return told == "UPDATE 1"
+        return told.rowcount == 1
+
+
+@contextmanager
+def kept_open(url: str) -> Iterator[tuple[str, psycopg.Connection]]:
+    # Nothing is prepared by name: a pooler would not find it again.
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as beside:
+        yield url, beside
 
 
 @pytest.fixture(scope="module", params=["sqlite", *SERVERS])
-def shared_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
+def shared(
+    request: pytest.FixtureRequest,
+) -> Iterator[tuple[str, psycopg.Connection] | None]:
     """One database of each server for all tests, which is quicker than one for each test."""
     if request.param == "sqlite":
         yield None
         return
-    yield from request.getfixturevalue("migrated_database")(request.param)
+    for url in request.getfixturevalue("migrated_database")(request.param):
+        with kept_open(url) as opened:
+            yield opened
 
 
 class TestStore(StoreConformance):
     @pytest_asyncio.fixture
-    async def harness(self, shared_url: str | None, tmp_path: Path) -> Harness:
-        if shared_url is None:
+    async def harness(
+        self, shared: tuple[str, psycopg.Connection] | None, tmp_path: Path
+    ) -> Harness:
+        if shared is None:
             return SqliteHarness(tmp_path / "jobs.db")
-        harness = PostgresHarness(shared_url)
+        harness = PostgresHarness(*shared)
         await harness.clear()
         return harness
 
 
 @pytest.fixture(scope="module")
-def pooled_url(migrated_database: Callable[[str], Iterator[str]]) -> Iterator[str]:
-    yield from migrated_database("bouncer")
+def pooled(
+    migrated_database: Callable[[str], Iterator[str]],
+) -> Iterator[tuple[str, psycopg.Connection]]:
+    for url in migrated_database("bouncer"):
+        with kept_open(url) as opened:
+            yield opened
 
 
 @pytest.mark.slow
@@ -208,7 +239,7 @@ class TestStoreBehindPgBouncer(PollingConformance):
     """In transaction mode, where nothing that a session keeps is found again."""
 
     @pytest_asyncio.fixture
-    async def harness(self, pooled_url: str) -> Harness:
-        harness = PostgresHarness(pooled_url)
+    async def harness(self, pooled: tuple[str, psycopg.Connection]) -> Harness:
+        harness = PostgresHarness(*pooled)
         await harness.clear()
         return harness

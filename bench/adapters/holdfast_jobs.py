@@ -18,13 +18,13 @@ class DeafSeam(Seam):
     """A machine on which no notification arrives, as behind a pooler: jobs are found by polling."""
 
     async def connect_postgres(self, url: str, **options: Any) -> Any:
-        import asyncpg
+        kind: Any = options["connection_class"]
 
-        class Deaf(asyncpg.Connection):  # type: ignore[misc]
+        class Deaf(kind):  # type: ignore[misc]
             async def add_listener(self, channel: str, callback: Any) -> None:
                 return
 
-        return await asyncpg.connect(url, connection_class=Deaf, **options)
+        return await super().connect_postgres(url, **options | {"connection_class": Deaf})
 
 
 around = Surroundings.read()

@@ -143,7 +143,7 @@ class Process:
         """The events of this name in its log."""
         found = []
         for line in self.text.splitlines():
-            if line.startswith("{") and line.endswith("}"):
+            if name in line and line.startswith("{") and line.endswith("}"):
                 event = json.loads(line)
                 if event.get("event") == name:
                     found.append(event)

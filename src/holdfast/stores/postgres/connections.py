@@ -14,6 +14,7 @@ from holdfast.seam import Seam
 from holdfast.stores.postgres.failures import is_conflict, is_driver_error, translate
 from holdfast.stores.postgres.pool import CLOSE_SECONDS_MAX, Pool
 from holdfast.stores.postgres.poolers import is_pooled, server_process
+from holdfast.stores.postgres.types import connection_class
 from holdfast.stores.statements import Statement
 
 T = TypeVar("T")
@@ -168,12 +169,12 @@ class Connections:
         async with asyncio.timeout(COMMAND_SECONDS_MAX):
             connection = await self._connect(command_timeout=None)
             try:
-                if not self.pooled:
+                if self.pooled:
+                    async with connection.transaction():
+                        await _take_json_as_bytes(connection)
+                else:
                     await connection.execute(_SESSION)
-                async with connection.transaction():
-                    await connection.set_type_codec(
-                        "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
-                    )
+                    await _take_json_as_bytes(connection)
             except BaseException:
                 connection.terminate()
                 raise
@@ -212,11 +213,18 @@ class Connections:
         if cache_size is None:
             cache_size = 0 if self.pooled else STATEMENT_CACHE_SIZE
         return {
+            "connection_class": connection_class(self._driver),
             "timeout": CONNECT_SECONDS_MAX,
             "statement_cache_size": cache_size,
             "max_cached_statement_lifetime": 0,
             "server_settings": {"application_name": "holdfast"},
         }
+
+
+async def _take_json_as_bytes(connection: Any) -> None:
+    await connection.set_type_codec(
+        "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
+    )
 
 
 def load_driver() -> Any:
