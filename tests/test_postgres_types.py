@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -11,6 +10,7 @@ import asyncpg
 import pytest
 
 from holdfast.stores.postgres.types import ARRAYS_USED, connection_class
+from tests.support.processes import pause
 
 VALUES: dict[str, list[Any]] = {
     "bool": [True, False],
@@ -38,7 +38,7 @@ async def questions(connection: Any, kind: str, values: list[Any]) -> int:
 
     connection.add_query_logger(note)
     assert await connection.fetchval(f"SELECT $1::{kind}[]", values) == values
-    await asyncio.sleep(0)  # the driver tells at the loop's next turn
+    await pause(0)  # the driver tells at the loop's next turn
     connection.remove_query_logger(note)
     return len(sent) - 1
 
