@@ -65,8 +65,7 @@ class Run:
                     self._try(case, subject)
 
     def _cases_of(self, subject: Subject) -> Sequence[growth.Case]:
-        only_drains = self._measuring.scale.only_drains and subject.name != POSTGRES
-        return (drain,) if only_drains else ALL
+        return (drain,) if self._measuring.scale.only_drains_of(subject) else ALL
 
     def _take_turns(self, subject: Subject, raw: Subject | None, case: growth.Case) -> None:
         """The raw loop before and after each, in one case after the other: what is compared is

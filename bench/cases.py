@@ -50,6 +50,9 @@ class Scale:
     sustained_seconds: float = 900.0
     sustained_jobs_per_second: int = 1000
 
+    def only_drains_of(self, subject: Subject) -> bool:
+        return self.only_drains and subject.name != POSTGRES
+
 
 QUICK = Scale(
     growth_rounds=5,
@@ -116,8 +119,8 @@ def enqueue(measuring: Measuring, subject: Subject, payload: int | None = None) 
 def drain(measuring: Measuring, subject: Subject) -> None:
     """With two processes there are twice as many jobs: one that is late must not be too late."""
     jobs_each = pilot(measuring, subject)
-    only_one = measuring.scale.only_drains and subject.name != POSTGRES
-    for processes in (1,) if only_one else measuring.scale.processes:
+    scale = measuring.scale
+    for processes in (1,) if scale.only_drains_of(subject) else scale.processes:
         jobs = jobs_each * processes
         with measuring.driving(subject, f"drain by {processes}") as driver:
             driver.ask("bulk", jobs)

@@ -9,7 +9,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from holdfast.stores.postgres.types import ARRAYS_USED, connection_class
+from holdfast.seam import Seam
+from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.postgres.types import ARRAYS_USED
 from tests.support.processes import pause
 
 VALUES: dict[str, list[Any]] = {
@@ -25,8 +27,9 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-async def connect(url: str, kind: Any = None) -> Any:
-    return await asyncpg.connect(url, connection_class=kind or connection_class(asyncpg))
+async def connect(url: str) -> Any:
+    """A connection as the store makes them."""
+    return await Connections(url, Seam(), size=1).connect()
 
 
 async def questions(connection: Any, kind: str, values: list[Any]) -> int:
@@ -47,7 +50,7 @@ async def test_all_connections_but_the_first_of_a_process_ask_about_no_built_in_
     postgres_url: str,
 ) -> None:
     first, second = await connect(postgres_url), await connect(postgres_url)
-    plain = await connect(postgres_url, asyncpg.Connection)
+    plain = await asyncpg.connect(postgres_url)
     for kind, values in VALUES.items():
         await questions(first, kind, values)
         assert await questions(second, kind, values) == 0

@@ -35,6 +35,7 @@ from holdfast.testing.simulation import Simulation
 from holdfast.worker.claimer import HALF_MIN
 from tests.support.processes import wait_until
 from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events, signal, working
+from tests.support.services import missing
 
 
 class Gate:
@@ -477,7 +478,7 @@ def test_a_worker_without_a_free_slot_waits_its_grace_time_once(local_url: str) 
 
 async def test_a_signal_stops_the_worker_and_is_given_back_afterwards(local_hf: Holdfast) -> None:
     if not Seam().signals_are_free():
-        pytest.skip("somebody else handles SIGTERM in this process")
+        missing("somebody else handles SIGTERM in this process")
     gate = Gate()
 
     @local_hf.job
