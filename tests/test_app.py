@@ -31,12 +31,13 @@ from holdfast import (
     ResultTimeout,
     Retry,
     State,
+    StoreRefused,
     WrongState,
 )
 from holdfast.definition import JobFunction
 from holdfast.domain.limits import DELAY_SECONDS_MAX, ENQUEUE_BATCH_MAX, PAGE_ROWS_MAX
 from tests.support.processes import PROGRAM_SECONDS_MAX
-from tests.support.running import QUICK, WAIT_SECONDS_MAX, working
+from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, working
 
 Numbered = JobFunction[[int]]
 
@@ -491,6 +492,28 @@ async def test_the_retry_policy_sets_the_attempts_and_the_settings_the_default(
         assert (await usual.enqueue()).max_attempts == 8
         assert (await scheduled.enqueue()).max_attempts == 3
         assert (await scheduled.options(max_attempts=5).enqueue()).max_attempts == 5
+
+
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+async def test_what_the_database_refuses_is_told_without_the_row(store_url: str) -> None:
+    async with Holdfast(store_url) as hf:
+
+        @hf.job
+        async def pay(token: str) -> None: ...
+
+        await execute(store_url, "ALTER TABLE jobs ADD CONSTRAINT no_pay CHECK (name <> 'pay')")
+        with pytest.raises(StoreRefused, match="no_pay") as refused:
+            await pay.options(priority=1).enqueue("s3cr3t")
+        assert "s3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+async def test_a_server_that_speaks_no_tls_is_reached_by_default(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGSSLMODE")  # with which the tests don't ask for it
+    async with Holdfast(store_url) as hf:
+        assert (await hf.page()).jobs == []
 
 
 async def test_an_object_can_be_used_again_after_it_was_closed(local_hf: Holdfast) -> None:

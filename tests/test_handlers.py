@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -25,7 +25,9 @@ from holdfast import (
     Transient,
     WrongState,
 )
+from holdfast.domain.job import Claimed
 from holdfast.domain.limits import SNOOZES_MAX
+from holdfast.worker.runner import Runner
 from tests.support.processes import pause
 from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events, signal, working
 
@@ -513,6 +515,59 @@ async def test_a_canceled_handler_that_does_not_stop_is_told_of_and_writes_nothi
             deaf.go.set()
         assert await hf.get(job.id) == canceled
         assert len(seen.named("lost")) == 1
+
+
+async def test_a_canceled_thread_keeps_its_slot_over_its_timeout(local_url: str) -> None:
+    deaf, go = Deaf(), asyncio.Event()
+    async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
+
+        @hf.job
+        async def holding() -> None:
+            await go.wait()
+
+        @hf.job
+        async def quick() -> None: ...
+
+        job = await hf.job(timeout_seconds=1)(deaf.in_a_thread).enqueue()
+        await holding.enqueue()
+        try:
+            async with seen_events() as seen, working(hf, concurrency=2):
+                await seen.first("start", 2)
+                await hf.cancel(job.id)
+                await seen.first("hung")
+                behind = await quick.enqueue()
+                waiting = asyncio.create_task(
+                    hf.result(behind.id, timeout_seconds=WAIT_SECONDS_MAX)
+                )
+                assert not (await asyncio.wait({waiting}, timeout=1.2))[0]
+                deaf.go.set()
+                await waiting
+                go.set()
+        finally:
+            deaf.go.set()
+        assert (await hf.get(job.id)).state is State.CANCELED
+        assert len(seen.named("hung")) == 1
+
+
+async def test_a_job_that_is_told_to_stop_before_its_first_step_gives_its_slot_back(
+    local_hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Runner.start
+    told: list[Claimed] = []
+
+    def start_and_stop(runner: Runner, jobs: Sequence[Claimed]) -> None:
+        start(runner, jobs)
+        if not told:
+            told.extend(jobs)
+            runner.stop_all()
+
+    async def quick() -> None: ...
+
+    monkeypatch.setattr(Runner, "start", start_and_stop)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        job = await run_one(local_hf, quick)
+    assert len(told) == 1
+    assert (job.state, job.releases) == (State.SUCCEEDED, 1)
 
 
 async def test_a_completed_job_stays_succeeded_though_its_handler_hangs(local_url: str) -> None:

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -82,6 +83,39 @@ async def test_a_directory_that_others_can_write_is_not_used(
     with caplog.at_level(logging.WARNING, "holdfast"):
         assert signals.listen(Ear()) is None
     assert "not a directory of this user alone" in caplog.text
+
+
+@pytest.mark.parametrize("planted", ["home", "directory"])
+def test_a_sender_leaves_alone_what_somebody_else_has_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    signals = LocalSignals(str(tmp_path / "jobs.db"))
+    home, directory = Path(signals.directory).parent, Path(signals.directory)
+    theirs = tmp_path / "theirs"
+    valuable = theirs / ("valuable" if planted == "directory" else f"{directory.name}/valuable")
+    valuable.parent.mkdir(0o700, parents=True)
+    valuable.touch()
+    theirs.chmod(0o700)
+    if planted == "directory":
+        home.mkdir(0o700)
+        directory.symlink_to(theirs)
+    else:
+        home.symlink_to(theirs)
+    signals.send([Wakeup(queue="q")])
+    assert valuable.exists()
+    signals.close()
+
+
+def test_a_sender_removes_nothing_but_sockets(database: str) -> None:
+    signals = LocalSignals(database)
+    os.makedirs(signals.directory, 0o700)
+    file = Path(signals.directory, "a-file")
+    file.touch()
+    signals.send([Wakeup(queue="q")])
+    assert file.exists()
+    file.unlink()
+    signals.close()
 
 
 async def test_a_path_that_is_too_long_for_a_socket_is_said_so(tmp_path: Path) -> None:

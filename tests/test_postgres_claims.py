@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from time import time_ns
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -170,6 +172,108 @@ async def test_a_busy_machine_keeps_no_claim_from_finding_what_has_just_come(
         await store.enqueue(jobs)
         assert [each.id for each in await claim(busy, 10)] == [each.id for each in jobs]
     await busy.close()
+
+
+class Fronts:
+    """What a claimer asks when it looks at the front of every lane: held up, or refused."""
+
+    def __init__(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.go: asyncio.Event | None = None
+        self.error: Exception | None = None
+        self._claimer = store._claimer
+        self._fetch = self._claimer._fetch
+        monkeypatch.setattr(self._claimer, "_fetch", self.fetch)
+
+    async def fetch(self, name: str, /, **values: object) -> Sequence[Any]:
+        if name == "lanes":
+            self.asked += 1
+            if self.go is not None:
+                await self.go.wait()
+            if self.error is not None:
+                raise self.error
+        return await self._fetch(name, **values)
+
+    def are_due(self) -> None:
+        (track,) = self._claimer._tracks.values()
+        track.sweep_seconds = 0.0
+
+
+async def test_a_look_in_front_that_takes_long_holds_up_no_claim(
+    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = await make_it_remember(store, left=3)
+    earlier = job(run_at=LONG_AGO)
+    await other.enqueue([earlier])
+    fronts = Fronts(store, monkeypatch)
+    fronts.go = asyncio.Event()
+    fronts.are_due()
+    for expected in rest[:2]:
+        assert [each.id for each in await claim(store, 1)] == [expected]
+    assert fronts.asked == 1
+    (sweep,) = store._claimer._sweeps
+    fronts.go.set()
+    await sweep
+    assert [each.id for each in await claim(store, 1)] == [earlier.id]
+
+
+async def test_a_claim_that_is_under_way_does_not_pass_over_what_was_found_in_front(
+    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = await make_it_remember(store, left=2)
+    earlier = job(run_at=LONG_AGO)
+    await other.enqueue([earlier])
+    fronts = Fronts(store, monkeypatch)
+    fronts.go = asyncio.Event()
+    fronts.are_due()
+    claim_in_time, taken, answered = store._caps.claim, asyncio.Event(), asyncio.Event()
+
+    async def claim_late(*given: Any, **values: Any) -> Sequence[Any]:
+        rows = await claim_in_time(*given, **values)
+        taken.set()
+        await answered.wait()
+        return rows
+
+    monkeypatch.setattr(store._caps, "claim", claim_late)
+    under_way = asyncio.create_task(claim(store, 1))
+    await taken.wait()
+    (sweep,) = store._claimer._sweeps
+    fronts.go.set()
+    await sweep
+    answered.set()
+    assert [each.id for each in await under_way] == [rest[0]]
+    assert [each.id for each in await claim(store, 1)] == [earlier.id]
+
+
+async def test_a_look_in_front_that_failed_keeps_no_claim_from_going_on(
+    timed: tuple[PostgresStore, HandSeam], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, seam = timed
+    rest = await make_it_remember(store, left=3)
+    fronts = Fronts(store, monkeypatch)
+    fronts.error = StoreUnavailable("it took too long")
+    fronts.are_due()
+    seam.step_seconds = 1.0
+    for expected in rest:
+        assert [each.id for each in await claim(store, 1)] == [expected]
+    assert fronts.asked == 1
+    seam.seconds += 2 * SWEEP_SHARE
+    assert await claim(store, 1) == []
+    assert fronts.asked == 2
+
+
+async def test_a_store_that_is_closed_ends_a_look_in_front(
+    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = PostgresStore(postgres_url, SEAM)
+    await make_it_remember(closed, left=1)
+    fronts = Fronts(closed, monkeypatch)
+    fronts.go = asyncio.Event()
+    fronts.are_due()
+    assert len(await claim(closed, 1)) == 1
+    (sweep,) = closed._claimer._sweeps
+    await closed.close()
+    assert sweep.cancelled()
 
 
 async def told(store: PostgresStore, job_id: UUID) -> list[UUID]:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.job import NewJob
+from holdfast.seam import Seam
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.pool import Pool
+from holdfast.stores.protocol import Claim
 from tests.support.pooling import needs_a_session
 from tests.support.processes import pause, wait_until
+from tests.support.proxy import Proxy
 
 pytestmark = needs_a_session
 NEVER = "SELECT pg_sleep(3600)"
@@ -120,3 +128,21 @@ async def test_a_statement_that_was_cut_off_ends_on_the_server(postgres_url: str
 async def is_gone(connection: Any, process: int) -> bool:
     known = await connection.fetchval("SELECT 1 FROM pg_stat_activity WHERE pid = $1", process)
     return known is None
+
+
+async def test_a_renewal_on_a_connection_that_has_gone_silent_is_cut_off_in_time(
+    postgres_url: str,
+) -> None:
+    parts = urlsplit(postgres_url)
+    assert parts.port is not None
+    with Proxy(parts.port) as proxy:
+        store = PostgresStore(proxy.url(parts.path.removeprefix("/")), Seam())
+        await store.migrate()
+        await store.enqueue([NewJob(id=UUID(int=1), name="resize", arguments=b"{}")])
+        (job,) = await store.claim(Claim("worker", 1, 30.0, ["resize"]))
+        proxy.stall()
+        with pytest.raises(StoreUnavailable, match="did not renew leases within 2 s"):
+            await store.renew([job.lease], lease_seconds=3)
+        proxy.resume()
+        assert await store.renew([job.lease], lease_seconds=30) == []
+        await store.close()

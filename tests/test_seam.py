@@ -113,6 +113,22 @@ def test_whatever_a_call_raises_reaches_its_caller_and_leaves_the_thread_alive(
     pool.close()
 
 
+def test_a_thread_that_could_not_be_started_is_started_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = Seam().threads("pooled", 1)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            pool.submit(lambda: None)
+    assert pool.submit(lambda: "alive").result(10) == "alive"
+    pool.close()
+
+
 def test_a_thread_that_hangs_does_not_keep_the_process_alive() -> None:
     script = """
 import threading

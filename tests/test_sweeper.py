@@ -13,6 +13,7 @@ import pytest
 from holdfast import Context, Holdfast, Job, State
 from holdfast.definition import JobFunction
 from holdfast.settings import Settings
+from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.simulation import SimulatedSeam, Simulation
 
 DEFAULTS = Settings()
@@ -142,3 +143,30 @@ def test_a_killed_workers_job_starts_again_within_lease_and_6_seconds_as_all_is_
         assert [process for process, _ in machine.starts] == ["killed", "heir"]
 
     simulate(seed, tmp_path, scene)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_look_for_unknown_names_that_takes_long_keeps_nobody_from_taking_back(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    async def scene(machine: Machine) -> None:
+        async def unknown_names(*_: object) -> list[str]:
+            looks.append(machine.simulation.loop.time())
+            await machine.simulation.pass_time(0.7 * DEFAULTS.lease_seconds)
+            return []
+
+        monkeypatch.setattr(SqliteStore, "unknown_names", unknown_names)
+        _, _, take_long = machine.app("client")
+        await take_long.enqueue()
+        machine.worker("killed")
+        await machine.started(1)
+        machine.worker("heir")
+        machine.simulation.kill("killed")
+        killed_at = machine.simulation.loop.time()
+        again = await machine.started(2)
+        assert again - killed_at <= 3 * DEFAULTS.lease_seconds
+
+    simulate(seed, tmp_path, scene)
+    assert len(looks) <= 2  # of each worker one

@@ -8,9 +8,11 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from holdfast import Filter, Holdfast, StoreRefused, StoreUnavailable
+from holdfast.stores.postgres.connections import Connections
 from tests.support.running import QUICK
 
 CREATE = "CREATE TABLE notes (text VARCHAR(80) PRIMARY KEY)"
@@ -221,3 +223,21 @@ async def test_a_read_only_transaction_sees_one_moment(app: Holdfast) -> None:
             await writing.execute(INSERT, "meanwhile")
         assert await connection.fetchval("SELECT count(*) FROM notes") == 0
     assert await notes(app) == ["meanwhile"]
+
+
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+async def test_a_connection_that_ends_while_it_is_given_back_undoes_nothing(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut(*_: object) -> None:
+        raise asyncpg.ConnectionDoesNotExistError("connection was closed")
+
+    monkeypatch.setattr(Connections, "_reset", cut)
+    async with Holdfast(store_url, **QUICK) as hf:
+
+        @hf.job
+        async def tell(text: str) -> None: ...
+
+        async with hf.transaction() as connection:
+            job = await tell.options(connection=connection).enqueue("kept")
+        assert (await hf.get(job.id)).name == "tell"

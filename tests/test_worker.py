@@ -486,11 +486,16 @@ async def test_a_signal_stops_the_worker_and_is_given_back_afterwards(local_hf: 
         await gate.passing()
 
     job = await pass_gate.enqueue()
-    async with seen_events() as seen:
-        worker = asyncio.create_task(local_hf.run_worker())
-        await gate.fill(1)
-        os.kill(os.getpid(), signals.SIGTERM)
-        report = await worker
+    before = signals.signal(signals.SIGINT, signals.SIG_IGN)
+    try:
+        async with seen_events() as seen:
+            worker = asyncio.create_task(local_hf.run_worker())
+            await gate.fill(1)
+            os.kill(os.getpid(), signals.SIGTERM)
+            report = await worker
+        assert signals.getsignal(signals.SIGINT) == signals.SIG_IGN
+    finally:
+        signals.signal(signals.SIGINT, before)
     assert report.released == 1
     assert (await local_hf.get(job.id)).attempts == 0
     assert seen.named("shutdown")[0].message.startswith("SIGTERM")

@@ -250,8 +250,13 @@ class _Pool:
             self._busy += 1
             if self._busy > len(self._threads) < self._count:
                 name = f"{self._name}-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
-                self._threads[-1].start()
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no room for another thread
+                    self._busy -= 1
+                    raise
+                self._threads.append(thread)
         self._calls.put(lambda: _complete(future, call))
         return future
 

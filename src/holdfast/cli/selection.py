@@ -74,9 +74,17 @@ def filter_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
                 click.option("--code", "error_code", help="Only jobs with this error code."),
                 click.option("--fingerprint", help="Only this group of `holdfast dead groups`."),
                 click.option(
-                    "--since", type=moment, metavar="TIME", help="Ended since then, or 2h ago."
+                    "--since",
+                    type=moment,
+                    metavar="TIME",
+                    help="Ended since then (2h: two hours ago); if not ended, created.",
                 ),
-                click.option("--until", type=moment, metavar="TIME", help="Ended before then."),
+                click.option(
+                    "--until",
+                    type=moment,
+                    metavar="TIME",
+                    help="Ended before then; if not ended, created.",
+                ),
             )
         ):
             command = option(command)

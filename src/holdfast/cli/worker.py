@@ -40,9 +40,13 @@ LOOK_AT_PARENT_SECONDS = 1.0
 @click.option("--concurrency", type=click.IntRange(min=1), help="Jobs to run at the same time.")
 @click.option("--processes", type=click.IntRange(min=1), help="Workers to run and keep alive.")
 @click.option("--queues", metavar="A,B:10", help="Only these queues; B runs at most 10 at a time.")
-@click.option("--until-empty", is_flag=True, help="End when no job is running or due.")
+@click.option(
+    "--until-empty", is_flag=True, help="End when nothing runs, anywhere, or is due within a lease."
+)
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve metrics there.")
-@click.option("--metrics-host", metavar="HOST", help="Default: 127.0.0.1.")
+@click.option(
+    "--metrics-host", metavar="HOST", help="Default: the setting metrics_host (127.0.0.1)."
+)
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "json", "text"]),

@@ -18,6 +18,7 @@ from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 
 LOOK_FOR_UNKNOWN_SECONDS = 30.0
+LOOK_SHARE = 20  # it may take one of so many parts of the time
 TIDY_SECONDS = 300.0
 # Whoever was cut off has to connect first, which a short lease makes no faster.
 CONNECT_SECONDS = 2.0
@@ -47,20 +48,20 @@ class Sweeper:
         self._suspects = suspects
         self._reclaimed = reclaimed
         self._unknown: set[str] = set()
-        self._looked_at = self._reclaim_at = seam.monotonic()
+        self._looked_at = self._reclaim_at = self._look_for_unknown_at = seam.monotonic()
 
     async def run(self) -> None:
-        look_at = tidy_at = self._seam.monotonic()
+        tidy_at = self._seam.monotonic()
         self._look_at_delay()
         while True:
             now = self._seam.monotonic()
             try:
-                if await self._may_reclaim():
+                if may_reclaim := await self._may_reclaim():
                     await self.reclaim()
                 await self._look_for_suspects()
-                if now >= look_at:
-                    look_at = now + LOOK_FOR_UNKNOWN_SECONDS
-                    await self._tell_unknown_names()
+                # One that takes long makes us patient: it must not come before each reclaim.
+                if may_reclaim and now >= self._look_for_unknown_at:
+                    await self._look_for_unknown()
                 if now >= tidy_at and await self._tidy():
                     tidy_at = now + TIDY_SECONDS
             except StoreUnavailable as error:
@@ -125,6 +126,16 @@ class Sweeper:
                 if self._seam.monotonic() >= until:
                     return False
         return True
+
+    async def _look_for_unknown(self) -> None:
+        """Its share of the time is bounded: it may walk over all that vacuum could not clear."""
+        began = self._seam.monotonic()
+        try:
+            await self._tell_unknown_names()
+        finally:
+            now = self._seam.monotonic()
+            rest_seconds = max(LOOK_FOR_UNKNOWN_SECONDS, LOOK_SHARE * (now - began))
+            self._look_for_unknown_at = now + rest_seconds
 
     async def _tell_unknown_names(self) -> None:
         with telling_refusals():

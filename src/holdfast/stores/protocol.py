@@ -112,8 +112,8 @@ class Store(Protocol):
         """How many due suspects wait; SUSPECTS_COUNTED_MAX stand for any number above."""
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
-        """Lease this job if it is queued and due, its queue is neither paused nor full, and its
-        breaker not open."""
+        """Lease this job if it is queued and due, no suspect, its queue is neither paused nor full,
+        and its breaker not open."""
 
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
         """Extend the leases, skipping locked rows; answer those that are no longer held."""

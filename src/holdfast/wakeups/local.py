@@ -40,6 +40,8 @@ class LocalSignals:
     def send(self, wakeups: Iterable[Wakeup]) -> None:
         """Tell all listeners; whatever goes wrong costs them only the time until they poll."""
         try:
+            _check_private(self._home)
+            _check_private(self.directory)
             names = os.listdir(self.directory)
         except OSError:
             return
@@ -78,7 +80,8 @@ class LocalSignals:
         except ConnectionRefusedError:
             # Its process has died: nobody else will ever bind this name again.
             with suppress(OSError):
-                os.unlink(path)
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
+                    os.unlink(path)
         except OSError:
             # A listener whose buffer is full has wake-ups enough.
             return
@@ -161,6 +164,10 @@ def _make_private(directory: str) -> None:
     """Make a directory for this user alone, or see that it is one: others must not send."""
     with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
+    _check_private(directory)
+
+
+def _check_private(directory: str) -> None:
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != _user() or found.st_mode & 0o077:
         raise PermissionError(f"{directory} is not a directory of this user alone")

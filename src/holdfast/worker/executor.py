@@ -45,6 +45,8 @@ class Executor:
     async def execute(self, run: Run) -> Outcome | None:
         """Perform the attempt; None means that the lease is lost and nothing may be written."""
         job = run.job
+        if run.stop is not None:  # told so before its first step
+            return None if run.is_lost else Released()
         if job.expired:
             return Expired()
         definition = self._definitions.get(job.name)
@@ -62,7 +64,7 @@ class Executor:
         except BaseException as error:
             # Even SystemExit and the like belong to one job here, not to the worker.
             return classify(definition, run, error)
-        return None if run.stop is Stop.LOST else Succeeded(result)
+        return None if run.is_lost else Succeeded(result)
 
     async def _call(self, definition: Definition, run: Run, values: dict[str, Any]) -> Any:
         context = (run.context,) if definition.signature.takes_context else ()

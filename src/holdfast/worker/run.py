@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,6 +73,10 @@ class Run:
         return self.job.lease
 
     @property
+    def is_lost(self) -> bool:
+        return self.stop is Stop.LOST
+
+    @property
     def duration_ms(self) -> float:
         return (self.ended_monotonic - self.started_monotonic) * 1000
 
@@ -97,10 +102,17 @@ class Run:
 
     def tell_to_stop(self, why: Stop) -> None:
         """Cancel the handler. The first reason stands, except that a lost lease is final."""
+        if self.stop is Stop.LOST and why is Stop.TIMEOUT:
+            return  # it knows already, and is waited for
         if self.stop is None or why is Stop.LOST:
             self.stop = why
         self.context.tell_to_stop()
         if self.told_to_stop is not None:
             self.told_to_stop(self)
-        if self.task is not None:
+        if self.task is not None and _has_begun(self.task):
             self.task.cancel()
+
+
+def _has_begun(task: asyncio.Task[Any]) -> bool:
+    """One that is cancelled before its first step runs nothing at all, not even its clean-up."""
+    return inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED  # type: ignore[arg-type]

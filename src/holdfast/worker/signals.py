@@ -13,10 +13,12 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 @asynccontextmanager
 async def handling_signals(handle: Callable[[signal.Signals], None]) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, handle, number)
     try:
         yield
     finally:
-        for number in STOP_SIGNALS:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)  # the loop goes back to the default

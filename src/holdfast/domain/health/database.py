@@ -146,7 +146,7 @@ def _connections(connections: Connections) -> Finding:
         severity=Severity.CRITICAL if critical else Severity.WARNING,
         sentence=f"{sentence}; who gets none can't enqueue, and its workers wait",
         advice="raise max_connections, lower pool_size, or let clients go through PgBouncer; to see"
-        " who has them:",
+        " who has them",
         command="SELECT usename, application_name, count(*) FROM pg_stat_activity GROUP BY 1, 2;",
         facts=facts,
     )

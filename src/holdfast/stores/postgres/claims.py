@@ -7,11 +7,13 @@ transaction is open it can't, and the walk gets slower with every job. So when c
 back full, or keep being slow, the claimer remembers how far it got in each lane and goes on from
 there. What came in behind it (a late commit, an earlier due time, a new lane, a job that a breaker
 held) is found by a sweep: a look at the front of every lane, at most every twentieth of the time,
-and whenever a claim comes back short and the last sweep was quick.
+and whenever a claim comes back short and the last sweep was quick. A sweep walks over those dead
+entries, and may take seconds: then it goes on beside the claims.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -19,7 +21,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.errors import HoldfastError, StoreUnavailable
 from holdfast.domain.job import Claimed
 from holdfast.seam import Seam
 from holdfast.stores.postgres.caps import Caps
@@ -30,6 +32,7 @@ FULL_CLAIMS_BEFORE_REMEMBERING = 5
 SLOW_CLAIMS_BEFORE_REMEMBERING = 5  # one may be slow because the machine is busy
 SLOW_CLAIM_SECONDS = 0.05
 QUICK_SWEEP_SECONDS = 0.005
+SWEEP_AWAITED_SECONDS = 0.05
 SWEEP_SHARE = 20  # a sweep may take one of so many parts of the time
 TRACKS_MAX = 64
 
@@ -53,6 +56,8 @@ class Track:
         self.lanes: dict[tuple[str, int], Position] | None = None
         self.swept_at = 0.0
         self.sweep_seconds = 0.0
+        self.sweeping: asyncio.Task[None] | None = None
+        self.fronts: dict[tuple[str, int], Position] = {}  # as the last sweep found them
 
     def in_turn(self) -> list[tuple[str, int, datetime, UUID]]:
         """Order the lanes: best priority first, then from the queue behind the last served."""
@@ -62,7 +67,7 @@ class Track:
 
     def remember(self, rows: Sequence[Any]) -> None:
         """Begin to go on from where these were taken."""
-        self.lanes = {}
+        self.lanes, self.fronts = {}, {}
         self.swept_at = self.sweep_seconds = 0.0
         self.advance(rows)
 
@@ -75,8 +80,15 @@ class Track:
             for lane, row in last.items():
                 self.lanes[lane] = Position(row["run_at"], row["id"])
 
+    def go_back(self) -> None:
+        """Go on from what a sweep found. Not before a claim that was under way meanwhile has
+        advanced: it would pass over that."""
+        # A lane in which nothing waits keeps its place: the next job to come is behind it.
+        self.lanes = (self.lanes or {}) | self.fronts
+        self.fronts = {}
+
     def sweep_is_due(self, now: float) -> bool:
-        return now - self.swept_at >= SWEEP_SHARE * self.sweep_seconds
+        return self.sweeping is None and now - self.swept_at >= SWEEP_SHARE * self.sweep_seconds
 
     def should_remember(self, is_full: bool, is_slow: bool) -> bool:
         """Have several claims in a row, and now this one, been full, or slow?"""
@@ -98,6 +110,12 @@ class Claimer:
         self._caps = caps
         self._seam = seam
         self._tracks: dict[tuple[object, ...], Track] = {}
+        self._sweeps: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        for sweep in self._sweeps:
+            sweep.cancel()
+        await asyncio.gather(*self._sweeps, return_exceptions=True)
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         if claim.job_id is not None:
@@ -127,18 +145,17 @@ class Claimer:
         # Where nothing was taken there is nothing to go on from: the next claim starts in front.
         if track.should_remember(len(rows) == claim.limit, is_slow) and rows:
             track.remember(rows)
-            # The jobs are leased already: what fails from here on must not strand them.
-            with suppress(StoreUnavailable):
-                await self._sweep(claim, track)
+            await self._sweep(claim, track)
         return rows
 
     async def _claim_onwards(self, claim: Claim, track: Track) -> list[Any]:
         if track.sweep_is_due(self._seam.monotonic()):
             await self._sweep(claim, track)
+        track.go_back()
         rows = await self._take_onwards(claim, track, claim.limit)
         if len(rows) == claim.limit:
             return rows
-        if track.sweep_seconds > QUICK_SWEEP_SECONDS:
+        if track.sweeping is not None or track.sweep_seconds > QUICK_SWEEP_SECONDS:
             return rows
         track.forget()
         return rows + await self._take_rest(claim, track, len(rows))
@@ -176,12 +193,26 @@ class Claimer:
         return rows
 
     async def _sweep(self, claim: Claim, track: Track) -> None:
+        """Look at the front of every lane, and wait for that a moment."""
+        track.sweeping = asyncio.create_task(self._look_in_front(claim, track))
+        self._sweeps.add(track.sweeping)
+        track.sweeping.add_done_callback(self._sweeps.discard)
+        await asyncio.wait({track.sweeping}, timeout=SWEEP_AWAITED_SECONDS)
+
+    async def _look_in_front(self, claim: Claim, track: Track) -> None:
         started = self._seam.monotonic()
-        rows = await self._fetch("lanes", queues=claim.queues, except_queues=claim.except_queues)
-        fronts = {
-            (row["queue"], row["priority"]): Position(row["run_at"], row["id"]) for row in rows
-        }
-        # A lane in which nothing waits keeps its place: the next job to come is behind it.
-        track.lanes = (track.lanes or {}) | fronts
-        track.swept_at = self._seam.monotonic()
-        track.sweep_seconds = track.swept_at - started
+        try:
+            # If the database is away, the next claim tells it; what fails or takes too long here
+            # must not keep that from going on.
+            with suppress(HoldfastError):
+                rows = await self._fetch(
+                    "lanes", queues=claim.queues, except_queues=claim.except_queues
+                )
+                track.fronts = {
+                    (row["queue"], row["priority"]): Position(row["run_at"], row["id"])
+                    for row in rows
+                }
+        finally:
+            track.sweeping = None
+            track.swept_at = self._seam.monotonic()
+            track.sweep_seconds = track.swept_at - started

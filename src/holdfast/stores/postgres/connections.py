@@ -119,7 +119,12 @@ class Connections:
         try:
             yield connection
         finally:
-            await pool.release(connection)
+            try:
+                await pool.release(connection)
+            except Exception as error:
+                # It ended meanwhile, and was dropped. What was done on it stands.
+                if not is_driver_error(error):
+                    raise
 
     async def connect(self) -> Any:
         """Make a connection outside the pools, for the caller to close."""

@@ -38,7 +38,9 @@ def is_driver_error(error: BaseException) -> bool:
 def translate(error: Exception, address: str) -> HoldfastError:
     """Say what the error of a driver means; the address names the host, never a password."""
     code = sqlstate(error)
-    told = f"{type(error).__name__}: {error}"[:TOLD_CHARS_MAX].removesuffix(": ")
+    # Without the details that the server adds: they quote rows, and go to logs.
+    message = error.args[0] if code and error.args else error
+    told = f"{type(error).__name__}: {message}"[:TOLD_CHARS_MAX].removesuffix(": ")
     if code in _PREPARED_STATEMENT_LOST:
         return ConfigurationError(
             f"PostgreSQL at {address} forgets prepared statements: a pooler in transaction mode"

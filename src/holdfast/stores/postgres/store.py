@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any, Final
 from uuid import UUID
 
 from holdfast.domain.breakers import BreakerSeen, Holding, Strike
-from holdfast.domain.errors import DuplicateJob, StoreRefused
+from holdfast.domain.errors import DuplicateJob, StoreRefused, StoreUnavailable
 from holdfast.domain.health.vitals import Patience, Vitals
 from holdfast.domain.job import (
     Attempt,
@@ -70,6 +71,7 @@ def _load_statements() -> dict[str, Statement]:
 
 
 STATEMENTS: Final[Mapping[str, Statement]] = _load_statements()
+RENEW_SECONDS_MIN = 2.0  # to connect and to be answered, however short the leases are
 
 
 class PostgresStore:
@@ -98,6 +100,7 @@ class PostgresStore:
         await self._connections.run(lambda connection: schema.check(connection, self.address))
 
     async def close(self) -> None:
+        await self._claimer.close()
         await self._connections.close()
 
     @property
@@ -139,9 +142,17 @@ class PostgresStore:
         return to_claimed(rows[0]) if rows else None
 
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
-        return await self._connections.run(
-            lambda connection: self._settler.renew(connection, leases, lease_seconds)
-        )
+        # On a connection that has gone silent it would come too late: there is time for another.
+        seconds = max(lease_seconds / 2, RENEW_SECONDS_MIN)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._connections.run(
+                    lambda connection: self._settler.renew(connection, leases, lease_seconds)
+                )
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"PostgreSQL at {self.address} did not renew leases within {seconds:g} s"
+            ) from error
 
     async def progress(self, lease: Lease, progress: bytes) -> bool:
         rows = await self._fetch(

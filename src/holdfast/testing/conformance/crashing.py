@@ -53,6 +53,10 @@ async def claim_somehow(store: Store, alone: bool) -> Claimed:
 
 
 class Crashing(Suite):
+    async def test_a_suspect_is_not_leased_by_its_id(self, store: Store) -> None:
+        suspect = await make_suspect(store)
+        assert await store.claim_by_id(suspect.id, "worker", LEASE_SECONDS) is None
+
     async def test_the_leases_of_a_dead_worker_are_taken_back_before_they_run_out(
         self, store: Store, other: Store
     ) -> None:

@@ -61,7 +61,7 @@ SELECT json_group_array(json_array(
     fence, snoozes, releases, expires_at, run_at, breaker, trace
 ))
 FROM jobs
-WHERE id = :id AND state = 'queued' AND run_at <= :now
+WHERE id = :id AND state = 'queued' AND suspect = 0 AND run_at <= :now
     AND (
         breaker IS NULL
         OR (SELECT opened_at FROM breakers WHERE key = jobs.breaker) IS NULL
