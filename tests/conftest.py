@@ -80,6 +80,8 @@ _started: list[Server | Bouncer] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # No server here speaks TLS; to make ready for it and ask takes as long as to connect.
+    os.environ.setdefault("PGSSLMODE", "disable")
     config.pluginmanager.register(areas.Times(), "area-times")
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[ADDRESSES] = _start_servers()
@@ -115,7 +117,7 @@ def _start_servers() -> str:
     found = [(name, BINARIES[name]()) for name in SERVERS]
     servers = [Server(name, path) for name, path in found if path is not None]
     _started.extend(servers)
-    start_all(servers)
+    start_all(servers, keep_written=True)
     program = bouncer_program()
     for server in servers:
         if program and server.name == BOUNCED:

@@ -78,7 +78,8 @@ def run_test(test: str, source: Path, surroundings: Mapping[str, str], wait_seco
         "HOLDFAST_TEST_WAIT_SECONDS": str(wait_seconds),
     }
     out, log = source.with_name("out"), source.with_name("log")
-    run = NURSERY.run_module(["pytest.__main__", *options, test], ROOT, variables, out, log)
+    command = ["pytest.__main__", *options, test]
+    run = NURSERY.run_module(command, ROOT, variables, out, log, nursery=True)
     try:
         code = run.wait(RUN_SECONDS_MAX)
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.postgres import system_binaries
-from tests.support.services import missing
+from tests.support.services import EVERYWHERE, missing
 
 ROOT = Path(__file__).parent.parent
 SECONDS_MAX = 200
@@ -55,4 +55,6 @@ def test_make_soak_runs_all_of_it() -> None:
     assert re.search(
         r"^HOLDFAST_TEST_SCHEDULES=\d{4} pytest .* tests/test_simulation.py$", script, re.M
     )
+    assert re.search(r"^HOLDFAST_TEST_EXAMPLES=\d{4} pytest .* -m hypothesis$", script, re.M)
+    assert re.search(rf"^{EVERYWHERE}=1 pytest .* tests/test_store_conformance.py$", script, re.M)
     assert "scripts/soak" in (ROOT / "Makefile").read_text(encoding="utf-8")

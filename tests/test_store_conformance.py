@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from asyncio import to_thread
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
+from zlib import crc32
 
 import psycopg
 import pytest
@@ -22,7 +23,7 @@ from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualTime
 from holdfast.testing.conformance import Harness, PollingConformance, StoreConformance
-from tests.conftest import SERVERS
+from tests.support.services import everywhere, fast
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHIFTED = {
@@ -200,11 +201,28 @@ def kept_open(url: str) -> Iterator[tuple[str, psycopg.Connection]]:
         yield url, beside
 
 
-@pytest.fixture(scope="module", params=["sqlite", *SERVERS])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "shared" in metafunc.fixturenames:
+        databases = databases_of(metafunc.function.__name__)
+        metafunc.parametrize("shared", databases, indirect=True, scope="module")
+
+
+def databases_of(test: str) -> list[str]:
+    """SQLite and one PostgreSQL have every test; the newer one, and a PgBouncer in transaction mode
+    (where nothing that a session keeps is found again), have their share of it, or all."""
+    others = [] if fast() else ["pg18", "bouncer"]
+    if others and not everywhere():
+        others = [others[crc32(test.encode()) % len(others)]]
+    if not hasattr(PollingConformance, test):
+        others = [name for name in others if name != "bouncer"]
+    return ["sqlite", "pg15", *others]
+
+
+@pytest.fixture(scope="module")
 def shared(
     request: pytest.FixtureRequest,
 ) -> Iterator[tuple[str, psycopg.Connection] | None]:
-    """One database of each server for all tests, which is quicker than one for each test."""
+    """One database of each kind for all tests, which is quicker than one for each test."""
     if request.param == "sqlite":
         yield None
         return
@@ -221,25 +239,5 @@ class TestStore(StoreConformance):
         if shared is None:
             return SqliteHarness(tmp_path / "jobs.db")
         harness = PostgresHarness(*shared)
-        await harness.clear()
-        return harness
-
-
-@pytest.fixture(scope="module")
-def pooled(
-    migrated_database: Callable[[str], Iterator[str]],
-) -> Iterator[tuple[str, psycopg.Connection]]:
-    for url in migrated_database("bouncer"):
-        with kept_open(url) as opened:
-            yield opened
-
-
-@pytest.mark.slow
-class TestStoreBehindPgBouncer(PollingConformance):
-    """In transaction mode, where nothing that a session keeps is found again."""
-
-    @pytest_asyncio.fixture
-    async def harness(self, pooled: tuple[str, psycopg.Connection]) -> Harness:
-        harness = PostgresHarness(*pooled)
         await harness.clear()
         return harness

@@ -137,13 +137,14 @@ class Stage:
     async def _are_taken_back(self, held: list[Job]) -> bool:
         found = [await self.hf.get(job.id) for job in held]
         left = [now for now, job in zip(found, held, strict=True) if now.fence == job.fence]
-        for job in left:
-            # The last renewal of a worker that was killed may come after its death.
-            if job.lease_expires_at is not None and job.lease_expires_at > job.run_at:
-                await self.fetch(
-                    "UPDATE jobs SET lease_expires_at = run_at"
-                    f" WHERE id = '{job.id}' AND fence = {job.fence}"
-                )
+        # The last renewal of a worker that was killed may come after its death.
+        leases = " OR ".join(
+            f"id = '{job.id}' AND fence = {job.fence}"
+            for job in left
+            if job.lease_expires_at is not None and job.lease_expires_at > job.run_at
+        )
+        if leases:
+            await self.fetch(f"UPDATE jobs SET lease_expires_at = run_at WHERE {leases}")
         return all(job.state is not State.RUNNING for job in left)
 
     def logs(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,13 +12,16 @@ from tests.support.processes import PROGRAM_SECONDS_MAX, Process
 
 
 def run_command(
-    *words: str, folder: Path, url: str | None = None
+    *words: str,
+    folder: Path,
+    url: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run it in this folder, on this database; answer what it printed and how it ended."""
-    environment = {"HOLDFAST_DATABASE_URL": url} if url else {}
+    variables = {**({"HOLDFAST_DATABASE_URL": url} if url else {}), **(environment or {})}
     with TemporaryDirectory() as written:
         process = Process(
-            "holdfast", ["-m", "holdfast.cli.main", *words], folder, environment, Path(written)
+            "holdfast", ["-m", "holdfast.cli.main", *words], folder, variables, Path(written)
         )
         try:
             code = process.wait(PROGRAM_SECONDS_MAX)

@@ -10,12 +10,14 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import asyncpg
 
 from holdfast import Check, Examination, Finding, Holdfast, Severity
 from holdfast.seam import Seam
+from tests.support.command import run_command
 from tests.support.processes import wait_until
 from tests.support.running import execute
 
@@ -39,13 +41,7 @@ def surroundings(url: str | None = None, **others: str) -> dict[str, str]:
 
 async def doctor(url: str, *words: str, environment: Mapping[str, str] | None = None) -> Command:
     done = await asyncio.to_thread(
-        subprocess.run,
-        [*SHELL, "doctor", *words],
-        env=surroundings(url, **(environment or {})),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=50,
+        run_command, "doctor", *words, folder=Path.cwd(), url=url, environment=environment
     )
     return Command(done.returncode, done.stdout)
 

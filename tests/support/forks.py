@@ -15,16 +15,18 @@ import os
 import runpy
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
 CAN_COPY = hasattr(os, "pidfd_open")
+NURSERY = "HOLDFAST_TEST_NURSERY"  # the socket of one that was left to this process
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 
@@ -57,13 +59,20 @@ def start(
         )
 
 
+class Line(NamedTuple):
+    """To a nursery, and back."""
+
+    questions: IO[str]
+    answers: IO[str]
+
+
 class Nursery:
     """A process that waits, with these modules imported, to be copied."""
 
     def __init__(self, path: Sequence[str], modules: Sequence[str]) -> None:
         self._path = os.pathsep.join(path)
         self._modules = modules
-        self._server: subprocess.Popen[str] | None = None
+        self._line: Line | None = None
         self._talking = threading.Lock()
 
     def run_module(
@@ -73,8 +82,11 @@ class Nursery:
         environment: Mapping[str, str],
         out: Path,
         log: Path,
+        *,
+        nursery: bool = False,
     ) -> Copy | subprocess.Popen[bytes]:
-        """Start a copy that goes on as `python -m` with these arguments, and writes to files."""
+        """Start a copy that goes on as `python -m` with these arguments, and writes to files. It
+        can be given a nursery of its own, which has imported what this one has."""
         if not CAN_COPY:
             return start(["-m", *arguments], folder, environment, out, log)
         for path in (out, log):
@@ -86,21 +98,31 @@ class Nursery:
             "out": str(out),
             "log": str(log),
         }
-        return Copy(self, self.ask(start=wish))
+        return Copy(self, self.ask(start=wish, nursery=nursery))
 
     def ask(self, **question: Any) -> int:
         with self._talking:
-            if self._server is None:
-                self._server = self._start()
-            assert self._server.stdin is not None
-            assert self._server.stdout is not None
-            self._server.stdin.write(json.dumps(question) + "\n")
-            self._server.stdin.flush()
-            return int(self._server.stdout.readline())
+            if self._line is None:
+                self._line = self._adopt() or self._start()
+                self._ask(modules=self._modules)
+            return self._ask(**question)
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _ask(self, **question: Any) -> int:
+        assert self._line is not None
+        self._line.questions.write(json.dumps(question) + "\n")
+        self._line.questions.flush()
+        return int(self._line.answers.readline())
+
+    def _adopt(self) -> Line | None:
+        left = os.environ.pop(NURSERY, None)
+        if left is None:
+            return None
+        line = socket.socket(fileno=int(left)).makefile("rw")
+        return Line(line, line)
+
+    def _start(self) -> Line:
         server = subprocess.Popen(
-            [sys.executable, "-m", __name__, *self._modules],
+            [sys.executable, "-m", __name__],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": self._path, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,
@@ -108,7 +130,9 @@ class Nursery:
             text=True,
         )
         atexit.register(server.communicate)  # with nothing more to ask, it ends
-        return server
+        assert server.stdin is not None
+        assert server.stdout is not None
+        return Line(server.stdin, server.stdout)
 
 
 class Copy:
@@ -150,15 +174,38 @@ def serve() -> list[str] | None:
     """Make copies until nobody asks any more; in a copy, answer what it shall run."""
     for line in sys.stdin:
         question = json.loads(line)
-        if "bury" in question:
+        if "modules" in question:
+            for name in question["modules"]:
+                import_module(name)
+            gc.freeze()  # what was imported stays: no copy has to look through it
+            answer = 0
+        elif "bury" in question:
             _, status = os.waitpid(question["bury"], 0)
-            print(os.waitstatus_to_exitcode(status))  # noqa: T201
-            continue
-        copy = os.fork()
-        if copy == 0:
-            return _settle_in(**question["start"])
-        print(copy)  # noqa: T201
+            answer = os.waitstatus_to_exitcode(status)
+        else:
+            answer = os.fork()
+            if answer == 0:
+                arguments = _settle_in(**question["start"])
+                if question["nursery"] and _leaves_a_nursery():
+                    continue
+                return arguments
+        print(answer)  # noqa: T201
     return None
+
+
+def _leaves_a_nursery() -> bool:
+    """Part in two: one goes on with what it shall run, the other (true) serves it meanwhile."""
+    ours, theirs = socket.socketpair()
+    nursery = os.fork() == 0
+    if nursery:
+        end_with_parent()
+        for number in (0, 1):
+            os.dup2(theirs.fileno(), number)
+        ours.close()
+    else:
+        os.environ[NURSERY] = str(ours.detach())
+    theirs.close()
+    return nursery
 
 
 def _settle_in(
@@ -184,9 +231,6 @@ def _python_path(environment: Mapping[str, str]) -> list[str]:
 
 
 def main() -> None:
-    for name in sys.argv[1:]:
-        import_module(name)
-    gc.freeze()  # what was imported stays: no copy has to look through it
     arguments = serve()
     if arguments:
         sys.argv = arguments

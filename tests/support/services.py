@@ -7,10 +7,17 @@ from typing import NoReturn
 
 import pytest
 
+EVERYWHERE = "HOLDFAST_TEST_EVERYWHERE"
+
 
 def fast() -> bool:
     """Is this the short run (`make test FAST=1`)?"""
     return os.environ.get("HOLDFAST_TEST_FAST") == "1"
+
+
+def everywhere() -> bool:
+    """Does every test of the stores run on every server (`make soak`), not on its share alone?"""
+    return os.environ.get(EVERYWHERE) == "1"
 
 
 def missing(reason: str) -> NoReturn:
