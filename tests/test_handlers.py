@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -25,9 +25,14 @@ from holdfast import (
     Transient,
     WrongState,
 )
-from holdfast.domain.job import Claimed
+from holdfast.context import Surroundings
 from holdfast.domain.limits import SNOOZES_MAX
-from holdfast.worker.runner import Runner
+from holdfast.domain.outcomes import Outcome, Released
+from holdfast.seam import Seam
+from holdfast.settings import Settings
+from holdfast.worker.executor import Executor
+from holdfast.worker.run import Run, Stop
+from tests.support.jobs import claimed
 from tests.support.processes import pause
 from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events, signal, working
 
@@ -549,25 +554,29 @@ async def test_a_canceled_thread_keeps_its_slot_over_its_timeout(local_url: str)
         assert len(seen.named("hung")) == 1
 
 
-async def test_a_job_that_is_told_to_stop_before_its_first_step_gives_its_slot_back(
-    local_hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("why", "outcome"), [(Stop.SHUTDOWN, Released()), (Stop.LOST, None)], ids=["shutdown", "lost"]
+)
+async def test_a_handler_that_is_told_to_stop_before_its_first_step_never_begins(
+    local_hf: Holdfast, why: Stop, outcome: Outcome | None
 ) -> None:
-    start = Runner.start
-    told: list[Claimed] = []
+    """A task that is cancelled then runs nothing at all, and its slot would never be free again."""
 
-    def start_and_stop(runner: Runner, jobs: Sequence[Claimed]) -> None:
-        start(runner, jobs)
-        if not told:
-            told.extend(jobs)
-            runner.stop_all()
+    @local_hf.job
+    async def work() -> None:
+        pytest.fail("it has begun")
 
-    async def quick() -> None: ...
-
-    monkeypatch.setattr(Runner, "start", start_and_stop)
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        job = await run_one(local_hf, quick)
-    assert len(told) == 1
-    assert (job.state, job.releases) == (State.SUCCEEDED, 1)
+    seam, job = Seam(), claimed(name="work")
+    threads = seam.threads("handlers", 1)
+    executor = Executor(
+        local_hf._definitions, Settings(), seam, threads, None, lambda *told: pytest.fail(f"{told}")
+    )
+    store, loop = await local_hf._store(), asyncio.get_running_loop()
+    run = Run(job, Context(job, Surroundings(store, {}, 1000, seam, loop)), 0.0)
+    run.task = asyncio.create_task(executor.execute(run))
+    run.tell_to_stop(why)
+    assert await run.task == outcome
+    threads.close()
 
 
 async def test_a_completed_job_stays_succeeded_though_its_handler_hangs(local_url: str) -> None:

@@ -8,7 +8,6 @@ import os
 import socket
 import stat
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -87,11 +86,12 @@ async def test_a_directory_that_others_can_write_is_not_used(
 
 @pytest.mark.parametrize("planted", ["home", "directory"])
 def test_a_sender_leaves_alone_what_somebody_else_has_put_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+    database: str, tmp_path: Path, planted: str
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    signals = LocalSignals(str(tmp_path / "jobs.db"))
-    home, directory = Path(signals.directory).parent, Path(signals.directory)
+    signals = LocalSignals(database)
+    home = tmp_path / "home"
+    directory = home / "directory"
+    signals._home, signals.directory = str(home), str(directory)
     theirs = tmp_path / "theirs"
     valuable = theirs / ("valuable" if planted == "directory" else f"{directory.name}/valuable")
     valuable.parent.mkdir(0o700, parents=True)

@@ -19,6 +19,7 @@ from holdfast.domain.job import Claimed, NewJob, Settlement
 from holdfast.domain.states import State
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.caps import Caps
 from holdfast.stores.postgres.claims import (
     FULL_CLAIMS_BEFORE_REMEMBERING,
     SLOW_CLAIM_SECONDS,
@@ -174,105 +175,106 @@ async def test_a_busy_machine_keeps_no_claim_from_finding_what_has_just_come(
     await busy.close()
 
 
-class Fronts:
-    """What a claimer asks when it looks at the front of every lane: held up, or refused."""
+class Watched(PostgresStore):
+    """Whose looks at the front of every lane are counted, and can be held up or refused."""
 
-    def __init__(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked = 0
-        self.go: asyncio.Event | None = None
-        self.error: Exception | None = None
-        self._claimer = store._claimer
-        self._fetch = self._claimer._fetch
-        monkeypatch.setattr(self._claimer, "_fetch", self.fetch)
+    looks = 0
+    go: asyncio.Event | None = None
+    error: Exception | None = None
 
-    async def fetch(self, name: str, /, **values: object) -> Sequence[Any]:
+    async def _fetch(self, name: str, /, **values: Any) -> Sequence[Any]:
         if name == "lanes":
-            self.asked += 1
+            self.looks += 1
             if self.go is not None:
                 await self.go.wait()
             if self.error is not None:
                 raise self.error
-        return await self._fetch(name, **values)
+        return await super()._fetch(name, **values)
 
-    def are_due(self) -> None:
+    async def remember(self, left: int, *, go: asyncio.Event | None = None) -> list[UUID]:
+        """Go on from where it was; the next look is due, and held up. Answer what is left."""
+        rest = await make_it_remember(self, left)
         (track,) = self._claimer._tracks.values()
-        track.sweep_seconds = 0.0
+        track.sweep_seconds, self.looks, self.go = 0.0, 0, go
+        return rest
+
+
+@pytest.fixture
+async def watched(store: PostgresStore, postgres_url: str) -> AsyncIterator[Watched]:
+    watched = Watched(postgres_url, SEAM)
+    yield watched
+    await watched.close()
 
 
 async def test_a_look_in_front_that_takes_long_holds_up_no_claim(
-    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    watched: Watched, other: PostgresStore
 ) -> None:
-    rest = await make_it_remember(store, left=3)
+    go = asyncio.Event()
+    rest = await watched.remember(left=3, go=go)
     earlier = job(run_at=LONG_AGO)
     await other.enqueue([earlier])
-    fronts = Fronts(store, monkeypatch)
-    fronts.go = asyncio.Event()
-    fronts.are_due()
     for expected in rest[:2]:
-        assert [each.id for each in await claim(store, 1)] == [expected]
-    assert fronts.asked == 1
-    (sweep,) = store._claimer._sweeps
-    fronts.go.set()
+        assert [each.id for each in await claim(watched, 1)] == [expected]
+    assert watched.looks == 1
+    (sweep,) = watched._claimer._sweeps
+    go.set()
     await sweep
-    assert [each.id for each in await claim(store, 1)] == [earlier.id]
+    assert [each.id for each in await claim(watched, 1)] == [earlier.id]
+
+
+class Late(Caps):
+    """Whose claims are answered late."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        super().__init__(store._connections, STATEMENTS, SEAM)
+        self.taken, self.go = asyncio.Event(), asyncio.Event()
+
+    async def claim(self, name: str, claim: Claim, **values: object) -> Sequence[Any]:
+        rows = await super().claim(name, claim, **values)
+        self.taken.set()
+        await self.go.wait()
+        return rows
 
 
 async def test_a_claim_that_is_under_way_does_not_pass_over_what_was_found_in_front(
-    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    watched: Watched, other: PostgresStore
 ) -> None:
-    rest = await make_it_remember(store, left=2)
+    go = asyncio.Event()
+    rest = await watched.remember(left=2, go=go)
     earlier = job(run_at=LONG_AGO)
     await other.enqueue([earlier])
-    fronts = Fronts(store, monkeypatch)
-    fronts.go = asyncio.Event()
-    fronts.are_due()
-    claim_in_time, taken, answered = store._caps.claim, asyncio.Event(), asyncio.Event()
-
-    async def claim_late(*given: Any, **values: Any) -> Sequence[Any]:
-        rows = await claim_in_time(*given, **values)
-        taken.set()
-        await answered.wait()
-        return rows
-
-    monkeypatch.setattr(store._caps, "claim", claim_late)
-    under_way = asyncio.create_task(claim(store, 1))
-    await taken.wait()
-    (sweep,) = store._claimer._sweeps
-    fronts.go.set()
+    watched._claimer._caps = late = Late(watched)
+    under_way = asyncio.create_task(claim(watched, 1))
+    await late.taken.wait()
+    (sweep,) = watched._claimer._sweeps
+    go.set()
     await sweep
-    answered.set()
+    late.go.set()
     assert [each.id for each in await under_way] == [rest[0]]
-    assert [each.id for each in await claim(store, 1)] == [earlier.id]
+    assert [each.id for each in await claim(watched, 1)] == [earlier.id]
 
 
 async def test_a_look_in_front_that_failed_keeps_no_claim_from_going_on(
-    timed: tuple[PostgresStore, HandSeam], monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, postgres_url: str
 ) -> None:
-    store, seam = timed
-    rest = await make_it_remember(store, left=3)
-    fronts = Fronts(store, monkeypatch)
-    fronts.error = StoreUnavailable("it took too long")
-    fronts.are_due()
-    seam.step_seconds = 1.0
+    seam = HandSeam()
+    watched = Watched(postgres_url, seam)
+    rest = await watched.remember(left=3)
+    watched.error, seam.step_seconds = StoreUnavailable("it took too long"), 1.0
     for expected in rest:
-        assert [each.id for each in await claim(store, 1)] == [expected]
-    assert fronts.asked == 1
+        assert [each.id for each in await claim(watched, 1)] == [expected]
+    assert watched.looks == 1
     seam.seconds += 2 * SWEEP_SHARE
-    assert await claim(store, 1) == []
-    assert fronts.asked == 2
+    assert await claim(watched, 1) == []
+    assert watched.looks == 2
+    await watched.close()
 
 
-async def test_a_store_that_is_closed_ends_a_look_in_front(
-    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed = PostgresStore(postgres_url, SEAM)
-    await make_it_remember(closed, left=1)
-    fronts = Fronts(closed, monkeypatch)
-    fronts.go = asyncio.Event()
-    fronts.are_due()
-    assert len(await claim(closed, 1)) == 1
-    (sweep,) = closed._claimer._sweeps
-    await closed.close()
+async def test_a_store_that_is_closed_ends_a_look_in_front(watched: Watched) -> None:
+    await watched.remember(left=1, go=asyncio.Event())
+    assert len(await claim(watched, 1)) == 1
+    (sweep,) = watched._claimer._sweeps
+    await watched.close()
     assert sweep.cancelled()
 
 
