@@ -1,8 +1,7 @@
 """Fixtures for all tests: fresh databases on real servers.
 
 `store_url` is a fresh, migrated database of every kind, and on demand (`bouncer`) one behind a
-PgBouncer in transaction mode; `postgres_url` a fresh, empty one on every
-PostgreSQL; `own_postgres` a server that the test may stop, crash and restart.
+PgBouncer in transaction mode; `postgres_url` a fresh, empty one on a PostgreSQL; `own_postgres` a server that the test may stop, crash and restart.
 """
 
 from __future__ import annotations
@@ -31,27 +30,13 @@ from tests.support.postgres import (
     wheel_binaries,
 )
 from tests.support.running import QUICK
-from tests.support.services import fast, missing
+from tests.support.services import everywhere, fast, missing
 
 ADDRESSES = "HOLDFAST_TEST_POSTGRES"
 TEMPLATE = "HOLDFAST_TEST_TEMPLATE"  # a migrated database, for runs inside of a run
 # `pg15` is the system's server; where the system has another version it runs on that one.
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "tests/test_simul")
-# What is about the stores themselves runs on every server. What stands above them meets the same
-# store whatever the server's version, and runs on one of them: each server has its share of it.
-OF_STORES = (
-    "tests/promises/test_15",
-    "tests/test_completing",
-    "tests/test_costs",
-    "tests/test_foreign",
-    "tests/test_pgbouncer",
-    "tests/test_postgres",
-    "tests/test_schema",
-    "tests/test_store",
-    "tests/test_tables",
-    "tests/test_transaction",
-)
 # What starts processes or fills large tables takes its time, and is left out of the short run.
 LEFT_OUT = (
     "tests/promises/",
@@ -146,7 +131,7 @@ def postgres_databases(worker_id: str) -> Iterator[Callable[[str], Databases]]:
         each.close()
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture
 def postgres_url(
     request: pytest.FixtureRequest, postgres_databases: Callable[[str], Databases]
 ) -> Iterator[str]:
@@ -204,18 +189,19 @@ def migrated_database(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Let a test that did not choose its databases run on all that have something to say."""
-    marks = metafunc.definition.iter_markers("parametrize")
-    chosen = any("store_url" in mark.args[0] for mark in marks)  # one name, or several
-    if "store_url" in metafunc.fixturenames and not chosen:
-        servers = _servers_of(metafunc.definition.nodeid)
-        metafunc.parametrize("store_url", ["sqlite", *servers], indirect=True)
+    """Let a test that did not choose its databases run on SQLite and on a PostgreSQL, or on all."""
+    servers = _servers_of(metafunc.definition.nodeid)
+    for name, databases in (("store_url", ["sqlite", *servers]), ("postgres_url", servers)):
+        marks = metafunc.definition.iter_markers("parametrize")
+        chosen = any(name in mark.args[0] for mark in marks)  # one name, or several
+        if name in metafunc.fixturenames and not chosen:
+            metafunc.parametrize(name, databases, indirect=True)
 
 
 def _servers_of(test: str) -> list[str]:
-    if test.startswith(OF_STORES):
-        return SERVERS
-    return [SERVERS[crc32(test.encode()) % len(SERVERS)]]
+    """Versions differ in their plans most of all, which are tried on each: of the rest, each server
+    has its share."""
+    return SERVERS if everywhere() else [SERVERS[crc32(test.encode()) % len(SERVERS)]]
 
 
 @pytest.fixture

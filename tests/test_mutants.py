@@ -18,6 +18,7 @@ from tests.mutants.guard import SOURCE
 from tests.mutants.table import MUTANTS, SEVEN, Mutant
 from tests.support.forks import ROOT, Nursery
 from tests.support.postgres import Databases
+from tests.support.processes import MODULES
 
 ENGINE = Path(holdfast.__file__).parent
 RUN_SECONDS_MAX = 200
@@ -79,7 +80,7 @@ def run_test(test: str, source: Path, surroundings: Mapping[str, str], wait_seco
     }
     out, log = source.with_name("out"), source.with_name("log")
     command = ["pytest.__main__", *options, test]
-    run = NURSERY.run_module(command, ROOT, variables, out, log, nursery=True)
+    run = NURSERY.run_module(command, ROOT, variables, out, log, nursery=MODULES)
     try:
         code = run.wait(RUN_SECONDS_MAX)
     finally:

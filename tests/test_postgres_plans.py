@@ -1,8 +1,8 @@
-"""The hot statements stay on their indexes on a million rows, whatever the statistics say.
+"""The hot statements stay on their indexes on half a million rows, whatever the statistics say.
 
 Each is explained as it runs: prepared, with a generic plan. 200 queues of two priorities hold
-300,000 due jobs, behind 100,000 of a better priority that are not due yet; 46,000 ended in place,
-and 550,000 are in the history, spread over ten days and the rest. A breaker that is open holds
+150,000 due jobs, behind 50,000 of a better priority that are not due yet; 23,000 ended in place,
+and 275,000 are in the history, spread over ten days and the rest. A breaker that is open holds
 100,000 more, which are older than the others of their lane. Of 5,000 further breakers 1,000 are
 open; each has a due job, in a queue of their own. `stale` statistics were gathered while the tables
 were empty.
@@ -37,7 +37,7 @@ from holdfast.stores.postgres.store import STATEMENTS
 from tests.conftest import SERVERS
 from tests.support.postgres import Databases
 
-ROWS = 1_000_000
+ROWS = 500_000
 LANES = 600 + 1
 RUNNING = SUSPECTS = ROWS * 2 // 1000
 QUEUES = [f"queue {number}" for number in range(200)]
@@ -251,7 +251,7 @@ async def _analyze(url: str) -> None:
     params=[(server, statistics) for server in SERVERS for statistics in ("stale", "fresh")],
     ids="-".join,
 )
-def million_jobs(
+def many_jobs(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     worker_id: str,
@@ -263,7 +263,7 @@ def million_jobs(
     databases = postgres_databases(server)
     folder = tmp_path_factory.getbasetemp()
     folder = folder if worker_id == "master" else folder.parent
-    stale, fresh = (folder / f"million jobs, {server}, {each}" for each in ("stale", "fresh"))
+    stale, fresh = (folder / f"many jobs, {server}, {each}" for each in ("stale", "fresh"))
     name = _made_once(stale, lambda: _make_stale(databases))
     if statistics == "stale":
         return databases.url(name), stale
@@ -349,8 +349,8 @@ class Explainer:
 
 
 @pytest.fixture
-async def database(million_jobs: tuple[str, Path]) -> AsyncIterator[Explainer]:
-    url, path = million_jobs
+async def database(many_jobs: tuple[str, Path]) -> AsyncIterator[Explainer]:
+    url, path = many_jobs
     with locked(path):
         connection = await asyncpg.connect(url, command_timeout=60)
         await connection.execute("SET jit = off")

@@ -35,7 +35,7 @@ from tests.support.services import fast
 
 # Breaks of the engine that schedules were found to see were seen by the first few of them;
 # `make soak` runs thousands.
-SCHEDULES = int(os.environ.get("HOLDFAST_TEST_SCHEDULES") or (100 if fast() else 200))
+SCHEDULES = int(os.environ.get("HOLDFAST_TEST_SCHEDULES") or (100 if fast() else 140))
 BATCH = 20
 WORKERS = 2
 LEASE_SECONDS = 10.0

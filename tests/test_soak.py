@@ -56,5 +56,5 @@ def test_make_soak_runs_all_of_it() -> None:
         r"^HOLDFAST_TEST_SCHEDULES=\d{4} pytest .* tests/test_simulation.py$", script, re.M
     )
     assert re.search(r"^HOLDFAST_TEST_EXAMPLES=\d{4} pytest .* -m hypothesis$", script, re.M)
-    assert re.search(rf"^{EVERYWHERE}=1 pytest .* tests/test_store_conformance.py$", script, re.M)
+    assert re.search(rf"^{EVERYWHERE}=1 pytest [^/]*$", script, re.M)
     assert "scripts/soak" in (ROOT / "Makefile").read_text(encoding="utf-8")

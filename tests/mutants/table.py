@@ -223,10 +223,10 @@ MUTANTS = [
         "05 nobody takes back what a dead worker held",
         "maintenance/sweeper.py",
         """\
-                if await self._may_reclaim():
+                if may_reclaim := await self._may_reclaim():
                     await self.reclaim()
 """,
-        "",
+        "                may_reclaim = await self._may_reclaim()\n",
         FIVE,
         "test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds[sqlite]",
         wait_seconds=8,

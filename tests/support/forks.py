@@ -83,10 +83,10 @@ class Nursery:
         out: Path,
         log: Path,
         *,
-        nursery: bool = False,
+        nursery: Sequence[str] = (),
     ) -> Copy | subprocess.Popen[bytes]:
         """Start a copy that goes on as `python -m` with these arguments, and writes to files. It
-        can be given a nursery of its own, which has imported what this one has."""
+        can be given a nursery of its own, after both have imported these modules."""
         if not CAN_COPY:
             return start(["-m", *arguments], folder, environment, out, log)
         for path in (out, log):
@@ -98,7 +98,7 @@ class Nursery:
             "out": str(out),
             "log": str(log),
         }
-        return Copy(self, self.ask(start=wish, nursery=nursery))
+        return Copy(self, self.ask(start=wish, nursery=list(nursery)))
 
     def ask(self, **question: Any) -> int:
         with self._talking:
@@ -175,9 +175,7 @@ def serve() -> list[str] | None:
     for line in sys.stdin:
         question = json.loads(line)
         if "modules" in question:
-            for name in question["modules"]:
-                import_module(name)
-            gc.freeze()  # what was imported stays: no copy has to look through it
+            _import_all(question["modules"])
             answer = 0
         elif "bury" in question:
             _, status = os.waitpid(question["bury"], 0)
@@ -186,11 +184,18 @@ def serve() -> list[str] | None:
             answer = os.fork()
             if answer == 0:
                 arguments = _settle_in(**question["start"])
+                _import_all(question["nursery"])
                 if question["nursery"] and _leaves_a_nursery():
                     continue
                 return arguments
         print(answer)  # noqa: T201
     return None
+
+
+def _import_all(modules: Sequence[str]) -> None:
+    for name in modules:
+        import_module(name)
+    gc.freeze()  # what was imported stays: no copy has to look through it
 
 
 def _leaves_a_nursery() -> bool:

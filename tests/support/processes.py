@@ -27,17 +27,15 @@ LOOK_SECONDS_MAX = 0.05  # what takes long is looked at less often: each look ta
 PROGRAM_SECONDS_MAX = 200.0
 WAIT_SECONDS = float(os.environ.get("HOLDFAST_TEST_WAIT_SECONDS", "60"))
 PATH = [str(Path(holdfast.__file__).parent.parent), str(ROOT)]
-NURSERY = Nursery(
-    PATH,
-    [
-        "asyncpg",
-        "holdfast.cli.main",
-        "holdfast.stores.postgres",
-        "holdfast.stores.sqlite",
-        "rich.table",
-        "uvloop",
-    ],
-)
+MODULES = [
+    "asyncpg",
+    "holdfast.cli.main",
+    "holdfast.stores.postgres",
+    "holdfast.stores.sqlite",
+    "rich.table",
+    "uvloop",
+]
+NURSERY = Nursery(PATH, MODULES)
 
 
 async def pause(seconds: float) -> None:

@@ -16,7 +16,7 @@ def fast() -> bool:
 
 
 def everywhere() -> bool:
-    """Does every test of the stores run on every server (`make soak`), not on its share alone?"""
+    """Does every test run on every server (`make soak`), not on one of them alone?"""
     return os.environ.get(EVERYWHERE) == "1"
 
 
