@@ -1,7 +1,8 @@
 """Fixtures for all tests: fresh databases on real servers.
 
 `store_url` is a fresh, migrated database of every kind, and on demand (`bouncer`) one behind a
-PgBouncer in transaction mode; `postgres_url` a fresh, empty one on a PostgreSQL; `own_postgres` a server that the test may stop, crash and restart.
+PgBouncer in transaction mode; `postgres_url` a fresh, empty one on a PostgreSQL; `own_postgres` a
+server that the test may stop, crash and restart.
 """
 
 from __future__ import annotations
