@@ -531,7 +531,7 @@ async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(
     assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * 100)
 
 
-@pytest.mark.parametrize("limit", [100, 1001])
+@pytest.mark.parametrize("limit", [100, 400])
 async def test_the_jobs_ahead_of_another_are_read_up_to_a_limit(
     database: Explainer, limit: int
 ) -> None:

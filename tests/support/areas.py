@@ -17,15 +17,15 @@ BUDGET_SECONDS = 45.0
 BUDGETS_SECONDS: dict[str, float] = {
     "promises/": 490.0,
     "test_mutants": 270.0,
-    "test_simulation": 90.0,
-    "test_store_conformance": 240.0,
+    "test_simulation": 60.0,
+    "test_store_conformance": 120.0,
     "test_supervisor": 60.0,
     "test_doctor": 60.0,
     "test_doctor_postgres": 60.0,
     "test_children": 80.0,
     "test_postgres_plans": 60.0,
     "systems/webhooks/": 90.0,
-    "systems/compute/": 60.0,
+    "systems/compute/": 90.0,
     "systems/convert/": 60.0,
     "systems/documents/": 60.0,
 }
