@@ -194,15 +194,19 @@ async def test_a_server_without_free_connections_is_told_and_waited_for(
         stack.push_async_callback(stage.close)
         await stage.hf.migrate()
         worker = stage.worker()
-        job = await stage.jobs.gated.enqueue("gate")
-        await stage.noted("start", job.id)
+        gates = [f"gate {number}" for number in range(8)]
+        jobs = await stage.hf.enqueue_many([stage.jobs.gated.call(gate) for gate in gates])
+        await stage.noted("start", times=len(jobs))
         async with crowd.everywhere():
             await wait_until(partial(is_refused, stage), "refused")
-            stage.open_gate("gate")
-            for event in ("claim_failed", "renew_failed", "sweep_failed", "settle_failed"):
+            for event in ("claim_failed", "renew_failed", "sweep_failed"):
                 await tells(worker, event, "too many clients")
-        ended = await stage.ended(job, await stage.jobs.quick.enqueue(2))
-        assert [(each.state, each.attempts) for each in ended] == [(State.SUCCEEDED, 1)] * 2
+            for gate in gates:  # one by one: some may find a connection before the crowd does
+                stage.open_gate(gate)
+                await pause(0.1)
+            await tells(worker, "settle_failed", "too many clients")
+        ended = await stage.ended(*jobs, await stage.jobs.quick.enqueue(2))
+        assert [(each.state, each.attempts) for each in ended] == [(State.SUCCEEDED, 1)] * 9
         assert worker.code is None
 
 
