@@ -21,4 +21,5 @@ async def handling_signals(handle: Callable[[signal.Signals], None]) -> AsyncIte
     finally:
         for number, handler in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)  # the loop goes back to the default
+            if handler is not None:  # else not Python's, and nothing to go back to
+                signal.signal(number, handler)
