@@ -26,6 +26,7 @@ from holdfast import (
     WrongState,
 )
 from holdfast.context import Surroundings
+from holdfast.definition import JobFunction
 from holdfast.domain.limits import SNOOZES_MAX
 from holdfast.domain.outcomes import Outcome, Released
 from holdfast.seam import Seam
@@ -453,20 +454,26 @@ class Deaf:
         raise RuntimeError("nobody hears this")
 
 
+def define_others(hf: Holdfast, go: asyncio.Event) -> tuple[JobFunction[[]], JobFunction[[]]]:
+    """A job that takes a slot until it may go, and one that needs one for a moment."""
+
+    @hf.job
+    async def holding() -> None:
+        await go.wait()
+
+    @hf.job
+    async def quick() -> None: ...
+
+    return holding, quick
+
+
 @pytest.mark.parametrize("kind", ["in_a_task", "in_a_thread"])
 async def test_a_handler_that_ignores_its_timeout_keeps_its_slot_until_it_ends(
     local_url: str, kind: str
 ) -> None:
     deaf, go = Deaf(), asyncio.Event()
     async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
-
-        @hf.job
-        async def holding() -> None:
-            await go.wait()
-
-        @hf.job
-        async def quick() -> None: ...
-
+        holding, quick = define_others(hf, go)
         handler = hf.job(timeout_seconds=0.05, retry=Retry.none)(getattr(deaf, kind))
         job = await handler.enqueue()
         await holding.enqueue()
@@ -525,14 +532,7 @@ async def test_a_canceled_handler_that_does_not_stop_is_told_of_and_writes_nothi
 async def test_a_canceled_thread_keeps_its_slot_over_its_timeout(local_url: str) -> None:
     deaf, go = Deaf(), asyncio.Event()
     async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
-
-        @hf.job
-        async def holding() -> None:
-            await go.wait()
-
-        @hf.job
-        async def quick() -> None: ...
-
+        holding, quick = define_others(hf, go)
         job = await hf.job(timeout_seconds=1)(deaf.in_a_thread).enqueue()
         await holding.enqueue()
         try:
