@@ -169,14 +169,15 @@ def test_a_look_for_unknown_names_that_takes_long_keeps_nobody_from_taking_back(
 ) -> None:
     async def scene(machine: Machine) -> None:
         machine.holdfast = Patient
-        _, _, take_long = machine.app("client")
-        await take_long.enqueue()
+        _, client, take_long = machine.app("client")
+        machine.worker("sweeping", "others")
+        # By then it has tidied up, which it does rarely, and looks again.
+        await machine.simulation.pass_time(1.2 * DEFAULTS.lease_seconds)
+        job = await take_long.enqueue()
         machine.worker("killed")
         await machine.started(1)
-        machine.worker("heir")
         machine.simulation.kill("killed")
-        killed_at = machine.simulation.loop.time()
-        again = await machine.started(2)
-        assert again - killed_at <= 3 * DEFAULTS.lease_seconds
+        await machine.simulation.pass_time(3 * DEFAULTS.lease_seconds)
+        assert (await client.get(job.id)).state is State.QUEUED
 
     simulate(seed, tmp_path, scene)
