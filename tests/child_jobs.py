@@ -20,6 +20,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from holdfast import Context, Holdfast, LeaseLost, Permanent, Retry, RetryAfter, Snooze, State
+from tests.support import hostile
 from tests.support.processes import LOOK_SECONDS
 from tests.support.running import QUICK
 
@@ -218,6 +219,13 @@ ERRORS: dict[str, BaseException] = {
 @hf.job(executor="process", retry=Retry.none, permanent=["OWN"])
 def fail(kind: str) -> None:
     raise ERRORS[kind]
+
+
+@hf.job(executor="process", retry=Retry.none)
+def turn_on_us(kind: str) -> Any:
+    if kind in hostile.RESULTS:
+        return hostile.RESULTS[kind]
+    raise hostile.ERRORS[kind]
 
 
 @hf.job(executor="process", retry=Retry.none)

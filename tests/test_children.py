@@ -15,6 +15,7 @@ from holdfast import ConfigurationError, Context, Holdfast, Job, State
 from holdfast.seam import Seam
 from holdfast.testing import sandbox
 from tests import child_jobs
+from tests.support import hostile
 from tests.support.children import all_gone, is_alive, progress_of, run_all
 from tests.support.processes import ROOT, wait_until
 from tests.support.running import WAIT_SECONDS_MAX, execute, seen_events, working
@@ -204,6 +205,14 @@ async def test_an_error_in_a_child_ends_its_job_as_it_would_elsewhere(hf: Holdfa
         assert (ended.state, ended.error_code) == (state, kind)
         assert f"{child_jobs.__file__}:" in (ended.error_text or "")
         assert "worker/children/child.py" not in (ended.error_text or "")
+
+
+async def test_hostile_errors_and_results_end_no_child(hf: Holdfast) -> None:
+    kinds = [*hostile.ERRORS, *hostile.RESULTS]
+    jobs = await hf.enqueue_many([child_jobs.turn_on_us.call(kind) for kind in kinds])
+    for kind, ended in zip(kinds, await run_all(hf, *jobs), strict=True):
+        expected = State.DEAD if kind in hostile.ERRORS else State.SUCCEEDED
+        assert (ended.state, ended.crashes, ended.attempts) == (expected, 0, 1), kind
 
 
 async def test_a_child_can_snooze(hf: Holdfast) -> None:

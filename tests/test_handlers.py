@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -33,6 +34,7 @@ from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.worker.executor import Executor
 from holdfast.worker.run import Run, Stop
+from tests.support import hostile
 from tests.support.jobs import claimed
 from tests.support.processes import pause
 from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events, signal, working
@@ -769,9 +771,17 @@ class Cryptic(Exception):
     [
         (lambda: RetryAfter("soon", "busy"), "ValueError"),  # type: ignore[arg-type]
         (lambda: Snooze(None, "busy"), "TypeError"),  # type: ignore[arg-type]
+        (lambda: Snooze(float("nan")), "ValueError"),
+        (lambda: RetryAfter(float("nan")), "ValueError"),
         (Cryptic, "Cryptic"),
     ],
-    ids=["retry after a text", "snooze without a number", "no code and no text"],
+    ids=[
+        "retry after a text",
+        "snooze without a number",
+        "snooze for not a number",
+        "retry after not a number",
+        "no code and no text",
+    ],
 )
 async def test_an_error_that_makes_no_sense_fails_its_job_and_not_the_worker(
     local_hf: Holdfast, raises: Callable[[], Exception], code: str
@@ -781,6 +791,43 @@ async def test_an_error_that_makes_no_sense_fails_its_job_and_not_the_worker(
 
     ended = await run_one(local_hf, senseless)
     assert (ended.state, ended.error_code) == (State.DEAD, code)
+
+
+async def test_a_retry_policy_that_raises_fails_its_job_and_not_the_worker(
+    local_hf: Holdfast,
+) -> None:
+    async def failing(ctx: Context) -> None:
+        raise ValueError("no")
+
+    @local_hf.job
+    async def neighbour() -> None: ...
+
+    beside = await neighbour.enqueue()
+    ended = await run_one(local_hf, failing, retry=hostile.HostileRetry(max_attempts=3))
+    assert (ended.state, ended.error_code) == (State.FAILED, "UNJUDGED")
+    assert ended.error_text == "the worker could not judge how the attempt ended: SystemExit"
+    assert (await local_hf.get(beside.id)).state is State.SUCCEEDED
+
+
+class Refusing(logging.Handler):
+    """An application's own handler, with a fault in it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise RuntimeError("no log today")
+
+
+async def test_a_log_handler_that_raises_costs_no_job_its_end(local_hf: Holdfast) -> None:
+    async def quiet(ctx: Context) -> str:
+        return "done"
+
+    async with seen_events():
+        handler = Refusing()
+        logging.getLogger("holdfast").addHandler(handler)
+        try:
+            ended = await run_one(local_hf, quiet)
+        finally:
+            logging.getLogger("holdfast").removeHandler(handler)
+    assert (ended.state, ended.result) == (State.SUCCEEDED, "done")
 
 
 async def test_completing_keeps_to_the_setting_for_the_size_of_results(local_url: str) -> None:

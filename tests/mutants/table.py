@@ -377,6 +377,18 @@ MUTANTS = [
         "test_processes_that_race_for_a_key_get_the_same_job[pg15]",
     ),
     Mutant(
+        "12 an error that can't be read gets past the worker",
+        "worker/classify.py",
+        """\
+    except BaseException as another:
+        if run.stop is Stop.SHUTDOWN:""",
+        """\
+    except Exception as another:
+        if run.stop is Stop.SHUTDOWN:""",
+        TWELVE,
+        "test_odd_results_and_errors_end_their_own_job_only[odd-sqlite]",
+    ),
+    Mutant(
         "12 error texts are stored as they come",
         "domain/texts.py",
         'return UNSTORABLE.sub("\\ufffd", cut)',

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Context, Holdfast, Permanent, Retry, Snooze
+from tests.support import hostile
 from tests.support.processes import LOOK_SECONDS_MAX, pause
 
 FOLDER = "PROMISES_FOLDER"
@@ -229,7 +230,7 @@ RESULTS: dict[str, Any] = {
     "odd text": Odd("text"),
     "odd keys": {(1, 2): 3, None: 4, "\0": 5},
     "bytes": b"\xff\0",
-}
+} | hostile.RESULTS
 ERRORS: dict[str, BaseException] = {
     "nul in an error": ValueError("a\0b"),
     "lone surrogate in an error": ValueError("\udfff"),
@@ -245,7 +246,7 @@ ERRORS: dict[str, BaseException] = {
     "timeout": TimeoutError(),
     "group": BaseExceptionGroup("\0", [ValueError("\0"), KeyboardInterrupt()]),
     "odd code": Permanent("odd", code="\0" * 1000),
-}
+} | hostile.ERRORS
 
 
 async def odd(ctx: Context, kind: str) -> Any:

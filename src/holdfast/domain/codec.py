@@ -14,7 +14,7 @@ import msgspec
 from holdfast.domain.errors import BadArguments, PayloadTooLarge
 from holdfast.domain.limits import PREVIEW_BYTES_MAX, PROGRESS_BYTES_MAX
 from holdfast.domain.storable import Walk, is_plain, too_large
-from holdfast.domain.texts import check_name, error_text, storable_text
+from holdfast.domain.texts import check_name, error_text, storable_text, type_name
 
 __all__ = [
     "body_hash",
@@ -25,6 +25,7 @@ __all__ = [
     "encode_result",
     "error_text",
     "storable_text",
+    "type_name",
 ]
 
 _ENCODER: Final = msgspec.json.Encoder()

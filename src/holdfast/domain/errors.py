@@ -27,6 +27,7 @@ HoldfastError
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -157,8 +158,7 @@ class RetryAfter(Transient):
     default_code = "RETRY_AFTER"
 
     def __init__(self, seconds: float, text: str = "", *, code: str | None = None) -> None:
-        # A header's text, say: what is no number is an error of the handler, here and now.
-        self.seconds = float(seconds)
+        self.seconds = _number_of(seconds)
         super().__init__(text or f"asked to retry after {self.seconds:g} s", code=code)
 
 
@@ -170,5 +170,13 @@ class Snooze(JobError):
     default_code = "SNOOZED"
 
     def __init__(self, seconds: float, text: str = "", *, code: str | None = None) -> None:
-        self.seconds = float(seconds)
+        self.seconds = _number_of(seconds)
         super().__init__(text or f"snoozed for {self.seconds:g} s", code=code)
+
+
+def _number_of(seconds: float) -> float:
+    """A header's text, say: what is no number is an error of the handler, here and now."""
+    number = float(seconds)
+    if math.isnan(number):
+        raise ValueError("the seconds to wait must be a number, not NaN")
+    return number

@@ -122,6 +122,19 @@ def decide_held(
     )
 
 
+def fail_unjudged(job: Claimed, error_name: str) -> Settlement:
+    """End a job of which nothing can be decided: to look at its error, or to ask its retry policy,
+    raised an error itself."""
+    return Settlement(
+        job_id=job.id,
+        fence=job.fence,
+        state=State.FAILED,
+        error_code="UNJUDGED",
+        error_text=f"the worker could not judge how the attempt ended: {error_name}",
+        outcome="failed",
+    )
+
+
 def found_at_work(outcome: Outcome) -> bool:
     """Has a job that was sent ahead found what it depends on at work?"""
     match outcome:

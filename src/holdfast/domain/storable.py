@@ -97,7 +97,9 @@ class Walk:
             return self._convert(value, path, depth)
         except BadArguments:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not (self._lenient or isinstance(error, Exception)):
+                raise
             problem = f"{_kind(value)} can't be stored: {shown(error, str)}"
             return self._problem(path, problem, shown(value))
 

@@ -21,6 +21,9 @@ from holdfast.domain.limits import (
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _UNNAMEABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+# Past a metaclass, which may have a name of its own for its classes, or raise.
+_TYPE_NAME: Final = type.__dict__["__name__"].__get__
+
 _NAME_LIMITS: Final = {"idempotency_key": KEY_CHARS_MAX, "tag": TAG_CHARS_MAX}
 _NAMES_OF_CODE: Final = frozenset({"job name", "queue"})
 
@@ -43,6 +46,11 @@ def shown(value: object, form: Callable[[object], str] = repr) -> str:
     return storable_text(_words(value, form), REPR_CHARS_MAX)
 
 
+def type_name(value: object) -> str:
+    """Give the name of the object's type without running any code of that type."""
+    return str.__str__(_TYPE_NAME(type(value)))
+
+
 def error_text(error: BaseException) -> str:
     """Say what was raised and where: type, message, and the innermost frames of the user's code.
 
@@ -50,7 +58,7 @@ def error_text(error: BaseException) -> str:
     nothing.
     """
     message = storable_text(error, ERROR_TEXT_CHARS_MAX * 3 // 4)
-    name = type(error).__name__
+    name = type_name(error)
     words = [message] if message and isinstance(error, BadArguments | JobError) else [name, message]
     first = ": ".join(filter(None, words))
     text = "\n".join([first, *_frames(error.__traceback__)])
@@ -77,8 +85,9 @@ def check_name(kind: str, value: str) -> None:
 def _words(value: object, form: Callable[[object], str]) -> str:
     try:
         return str.__str__(form(value))
-    except Exception:
-        return f"<{type(value).__name__} without a readable text>"
+    except BaseException:
+        # SystemExit and CancelledError included: whatever it raises, it says of this object alone.
+        return f"<{type_name(value)} without a readable text>"
 
 
 def _frames(traceback: TracebackType | None) -> list[str]:

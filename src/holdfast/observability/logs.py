@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO, TypedDict, Unpack
 from uuid import UUID
@@ -84,7 +85,9 @@ def event(
         return
     known: dict[str, Any] = fields  # type: ignore[assignment]
     told = {key: known[key] for key in ALLOWED if known.get(key) is not None}
-    _logger.log(level, Event(event_name, message, told), exc_info=exception, stacklevel=2)
+    # The application's handlers may raise; what is told of a job must not cost it its end.
+    with suppress(Exception):
+        _logger.log(level, Event(event_name, message, told), exc_info=exception, stacklevel=2)
 
 
 def enabled(level: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from holdfast.definition import Definition
 from holdfast.domain import codec
@@ -22,16 +23,40 @@ from holdfast.worker.run import Run, Stop
 
 
 def classify(definition: Definition, run: Run, error: BaseException) -> Outcome | None:
-    """Say what the error comes to; None means that the lease is lost."""
+    """Say what the error comes to; None means that the lease is lost.
+
+    To look at the error may run code of its class, which may raise anything: that is part of how
+    this job failed, and of no other.
+    """
+    if run.stop is Stop.LOST:
+        return None
+    try:
+        return _classify(definition, run, error)
+    except BaseException as another:
+        if run.stop is Stop.SHUTDOWN:
+            return Released()
+        return unreadable(error, another)
+
+
+def unreadable(error: BaseException, another: BaseException) -> Failed:
+    """Settle for the types of both: nothing else of them can be trusted."""
+    name = codec.type_name(error)
+    text = f"{name}: can't be read: looking at it raised {codec.type_name(another)}"
+    return Failed(codec.storable_text(name, ERROR_CODE_CHARS_MAX), _cut(text))
+
+
+def _classify(definition: Definition, run: Run, error: BaseException) -> Outcome | None:
     error = _only_one(error)
     match error:
-        case _ if run.stop is Stop.LOST:
-            return None
         case LeaseLost() if error.job_id == run.job.id:
             return None
-        case Snooze(seconds=seconds):
+        case Snooze() if (seconds := _seconds(error)) is not None:
             return Snoozed(seconds, _cut(codec.error_text(error)))
-        case RetryAfter(seconds=seconds):
+        case Snooze():
+            text = f"snoozed without a number of seconds: {codec.error_text(error)}"
+            return Failed(_code(error), _cut(text))
+        case RetryAfter():
+            seconds = _seconds(error)
             return _failed(definition, error, permanent=False, retry_after_seconds=seconds)
         case BadArguments():
             return Failed(_code(error), _cut(codec.error_text(error)), permanent=True)
@@ -97,16 +122,26 @@ def _failed(
     )
 
 
+def _seconds(error: Snooze | RetryAfter) -> float | None:
+    """How long to wait; None if that is no number. A handler can set it to anything, and a class
+    of its own can leave it out."""
+    try:
+        seconds = float(error.seconds)
+    except BaseException:
+        return None
+    return None if math.isnan(seconds) else seconds
+
+
 def _code(error: BaseException) -> str:
     """The error's own `code` if it is one, as on JobError, otherwise the name of its type."""
     try:
         code = getattr(error, "code", None)
-    except Exception:
+    except BaseException:
         code = None
     if isinstance(error, BadArguments):
         code = "BAD_ARGUMENTS"
     if not isinstance(code, str) or not code:
-        code = type(error).__name__
+        code = codec.type_name(error)
     return codec.storable_text(code, ERROR_CODE_CHARS_MAX)
 
 

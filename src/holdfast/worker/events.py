@@ -1,9 +1,13 @@
-"""What happens in a worker, told to those who watch: logs, metrics and traces."""
+"""What happens in a worker, told to those who watch: logs, metrics and traces.
+
+What the application has set up for that may raise: a job is not failed for being watched.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from logging import DEBUG, INFO, WARNING
+from contextlib import suppress
+from logging import DEBUG, ERROR, INFO, WARNING
 
 from holdfast.domain.job import Claimed, Reclaimed, Settlement
 from holdfast.domain.states import State
@@ -38,7 +42,8 @@ class Events:
     def started(self, run: Run) -> None:
         """Called in the task that runs the handler: its span is the current one there."""
         if self._starts_are_traced:
-            run.span = self._attempts.start(run.job)
+            with suppress(Exception):
+                run.span = self._attempts.start(run.job)
         if self._starts_are_logged:
             self._log_start(run.job)
 
@@ -47,7 +52,8 @@ class Events:
             lag_seconds = self._seam.monotonic() - run.ended_monotonic
             self._metrics.settled(run.job, settlement, outcome, run.duration_ms, lag_seconds)
         if run.span is not None:
-            self._attempts.end(run.span, run.job, settlement, outcome)
+            with suppress(Exception):
+                self._attempts.end(run.span, run.job, settlement, outcome)
             run.span = None
         level = WARNING if outcome in ("retried", "failed", "dead") else INFO
         if logs.enabled(level):
@@ -59,7 +65,8 @@ class Events:
         if self._metrics.counting:
             self._metrics.lost(run.job, canceled)
         if run.span is not None:
-            self._attempts.lose(run.span, canceled)
+            with suppress(Exception):
+                self._attempts.lose(run.span, canceled)
             run.span = None
         self._log_lost(run.job, state, canceled)
 
@@ -82,6 +89,17 @@ class Events:
             name=job.name,
             worker_id=self._worker_id,
             error_code=error_code,
+        )
+
+    def unjudged(self, job: Claimed, error_name: str) -> None:
+        logs.event(
+            ERROR,
+            "unjudged",
+            f"how the attempt ended could not be judged: {error_name}; the job fails",
+            job_id=job.id,
+            name=job.name,
+            worker_id=self._worker_id,
+            error_code="UNJUDGED",
         )
 
     def child_started(self, kind: Child, worker_id: str, process_id: int, what: str) -> None:

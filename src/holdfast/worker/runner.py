@@ -10,6 +10,7 @@ from uuid import UUID
 from holdfast.backoff import Backoff
 from holdfast.context import Context, Surroundings
 from holdfast.definition import Definition
+from holdfast.domain import codec
 from holdfast.domain.errors import JobTimeout, StoreError, WorkerHung
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
 from holdfast.domain.outcomes import (
@@ -18,6 +19,7 @@ from holdfast.domain.outcomes import (
     Released,
     decide,
     decide_held,
+    fail_unjudged,
     found_at_work,
 )
 from holdfast.domain.retry import Retry
@@ -187,16 +189,30 @@ class Runner:
 
     async def _perform(self, run: Run) -> None:
         """One job's line: run it, decide, hand the settlement over, make room for the next."""
-        self._events.started(run)
         try:
+            self._events.started(run)
             outcome = await self._executor.execute(run)
             if not run.given_up:
                 self._settle(run, outcome)
-        except Exception as error:
-            # Not the handler's error, but ours: no job may stay leased by a worker that lost it.
-            self._died(error)
+        except BaseException as error:
+            # Even a CancelledError: nobody but the executor is cancelled here.
+            self._settle_unjudged(run, error)
         finally:
             self._end(run)
+
+    def _settle_unjudged(self, run: Run, error: BaseException) -> None:
+        """Fail the job of an error that got past the executor and the retry policy, and ask neither
+        again: no job may stay leased by a worker that has lost sight of it."""
+        name = codec.type_name(error)
+        self._events.unjudged(run.job, name)
+        if run.settlement is not None or run.given_up:
+            return
+        if run.context.completed is not None:
+            self._settle_completed(run, run.context.completed, None)
+        elif run.is_lost:
+            self.keeper.drop(run.job)
+        else:
+            self._put(run, fail_unjudged(run.job, name))
 
     def _give_up(self, run: Run, outcome: Outcome | None) -> None:
         """Settle the job of a handler that does not stop. Its slot stays taken as long as it runs;
@@ -249,9 +265,12 @@ class Runner:
         if outcome is None or run.stop is Stop.LOST:
             self.keeper.drop(run.job)
             return
-        run.settlement = self._decide(run, outcome)
-        run.counted = self._counted(run, outcome)
-        self.settler.put(run, run.settlement)
+        self._put(run, self._decide(run, outcome), self._counted(run, outcome))
+
+    def _put(self, run: Run, settlement: Settlement, counted: Counted | None = None) -> None:
+        run.settlement = settlement
+        run.counted = counted
+        self.settler.put(run, settlement)
 
     def _decide(self, run: Run, outcome: Outcome) -> Settlement:
         definition = self._definitions.get(run.job.name)
