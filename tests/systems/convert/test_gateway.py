@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
@@ -27,6 +30,8 @@ from holdfast_systems.convert.limits import (
     PDF_BYTES_MAX,
 )
 from holdfast_systems.demos.convert import make_pdf
+from tests.support.processes import wait_until
+from tests.systems.convert.raw_pdf import one_page
 
 XML = {"Accept": "application/xml"}
 
@@ -175,6 +180,50 @@ async def test_422_for_what_can_never_be_converted(
     assert await refused(client, form(locked.getvalue())) == (422, "the PDF has a password")
 
 
+async def test_a_code_that_is_no_character_costs_that_character_alone(
+    client: aiohttp.ClientSession,
+) -> None:
+    odd = "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding<</Differences[65/u110000]>>>>"
+    pdf = one_page("BT /F 12 Tf 20 50 Td (xAy) Tj ET", font=odd)
+    root = await converted(client, pdf, "text")
+    assert root.findtext("page") == "x\ufffdy"
+
+
+async def test_whatever_the_converter_raises_is_422_with_the_reason(invoice_pdf: bytes) -> None:
+    with pytest.raises(Refused, match="the PDF can't be converted: KeyError: 'none'") as caught:
+        await Converter().convert(invoice_pdf, "none")
+    assert caught.value.status == 422
+
+
+async def test_a_conversion_that_is_killed_again_and_again_is_422(invoice_pdf: bytes) -> None:
+    before = children()
+    conversion = asyncio.create_task(Converter().convert(invoice_pdf, "text"))
+
+    def kill_it() -> bool:
+        for pid in children() - before:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return conversion.done()
+
+    await wait_until(kill_it, "given up")
+    with pytest.raises(Refused, match="the conversion was killed 2 times") as caught:
+        await conversion
+    assert caught.value.status == 422
+
+
+async def test_a_conversion_that_is_killed_once_is_tried_again(invoice_pdf: bytes) -> None:
+    before = children()
+    conversion = asyncio.create_task(Converter().convert(invoice_pdf, "text"))
+    await wait_until(lambda: children() - before, "a child")
+    os.kill(min(children() - before), signal.SIGKILL)
+    assert b"INV-2026-0042" in await conversion
+
+
+def children() -> set[int]:
+    pid = os.getpid()
+    return {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
 async def test_health_and_correlation_ids_are_answered(
     client: aiohttp.ClientSession, invoice_pdf: bytes
 ) -> None:
@@ -203,10 +252,13 @@ def test_a_conversion_has_a_limit_of_memory_and_writes_no_files() -> None:
         "from holdfast_systems.convert.gateway.child import limit_resources\n"
         "limit_resources()\n"
         f"try: bytearray({CONVERSION_MEMORY_BYTES_MAX})\n"
-        "except MemoryError: print('limited')"
+        "except MemoryError: print('limited')\n"
+        "import resource\n"
+        "soft, hard = resource.getrlimit(resource.RLIMIT_CPU)\n"
+        "print('a signal that tells why' if soft < hard else 'SIGKILL')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "limited\n"
+    assert done.stdout == "limited\na signal that tells why\n"
 
 
 @pytest.mark.parametrize(

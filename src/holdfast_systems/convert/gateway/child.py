@@ -27,6 +27,10 @@ def main(mapping: str) -> int:
         return _tell(NOT_CONVERTED, str(error))
     except MemoryError:
         return _tell(NOT_CONVERTED, "the PDF needs too much memory")
+    except Exception as error:
+        # The same file raises the same error again, whoever converts it.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return _tell(NOT_CONVERTED, f"the PDF can't be converted: {reason}")
     sys.stdout.buffer.write(xml)
     sys.stdout.buffer.flush()
     return 0
@@ -35,7 +39,8 @@ def main(mapping: str) -> int:
 def limit_resources() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (CONVERSION_SECONDS_MAX, CONVERSION_SECONDS_MAX))
+    # The first limit ends it with SIGXCPU; at the second it would be SIGKILL, which tells nothing.
+    resource.setrlimit(resource.RLIMIT_CPU, (CONVERSION_SECONDS_MAX, CONVERSION_SECONDS_MAX + 1))
     # macOS refuses a limit of the address space; the limits of time stay.
     with suppress(ValueError):
         limit = CONVERSION_MEMORY_BYTES_MAX

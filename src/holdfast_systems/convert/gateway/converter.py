@@ -12,6 +12,7 @@ from contextlib import suppress
 from holdfast_systems.convert.gateway import child
 from holdfast_systems.convert.gateway.refusals import Refused
 from holdfast_systems.convert.limits import (
+    CONVERSION_KILLS_MAX,
     CONVERSION_SECONDS_MAX,
     CONVERSIONS_MAX,
     CONVERSIONS_WAITING_MAX,
@@ -43,18 +44,26 @@ class Converter:
             self._present -= 1
 
     async def _convert(self, pdf: bytes, mapping: str) -> bytes:
+        for _ in range(CONVERSION_KILLS_MAX):
+            code, xml, told = await self._run_child(pdf, mapping)
+            if code == 0:
+                return xml
+            if code != -signal.SIGKILL:
+                raise _refusal(code, told.decode("utf-8", "replace"))
+        # The kernel frees memory that way. Once may be bad luck; a PDF that meets it each time is
+        # refused, so that it can't keep the gateway's clients from all others.
+        raise Refused(422, f"the conversion was killed {CONVERSION_KILLS_MAX} times")
+
+    async def _run_child(self, pdf: bytes, mapping: str) -> tuple[int, bytes, bytes]:
         process = await _start(mapping)
         try:
             async with asyncio.timeout(self._seconds_max):
                 xml, told = await _talk(process, pdf)
-                code = await process.wait()
+                return await process.wait(), xml, told
         except TimeoutError:
-            raise Refused(422, f"it took longer than {self._seconds_max:g} s") from None
+            raise _too_slow(self._seconds_max) from None
         finally:
             await _end(process)
-        if code != 0:
-            raise _refusal(code, told.decode("utf-8", "replace"))
-        return xml
 
 
 async def _start(mapping: str) -> Process:
@@ -111,10 +120,15 @@ async def _end(process: Process) -> None:
 def _refusal(code: int, told: str) -> Refused:
     if code in (child.NO_PDF, child.NOT_CONVERTED):
         return Refused(400 if code == child.NO_PDF else 422, told.strip())
-    if code == -signal.SIGKILL:
-        return Refused(500, "the conversion was killed: the machine may be out of memory")
+    if code == -signal.SIGXCPU:
+        return _too_slow(CONVERSION_SECONDS_MAX)
     if code < 0:
         # How the library ends that finds no memory, or that a damaged file has misled.
         name = signal.Signals(-code).name
         return Refused(422, f"the PDF can't be converted: the conversion died of {name}")
-    return Refused(500, f"the conversion failed with the code {code}")
+    # It did not come as far as the PDF.
+    return Refused(500, f"the conversion could not be started: it ended with the code {code}")
+
+
+def _too_slow(seconds: float) -> Refused:
+    return Refused(422, f"it took longer than {seconds:g} s")

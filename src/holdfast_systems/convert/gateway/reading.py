@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -45,10 +46,15 @@ class _Character:
 
 def _characters(text_page: Any, page_height: float) -> Iterator[_Character]:
     for index in range(text_page.count_chars()):
-        text = chr(pdfium_c.FPDFText_GetUnicode(text_page, index))
+        text = _text(pdfium_c.FPDFText_GetUnicode(text_page, index))
         left, bottom, right, top = text_page.get_charbox(index)
         box = Box(left, page_height - top, right, page_height - bottom)
         yield _Character(_SOFT_HYPHENS.get(text, text), box)
+
+
+def _text(code: int) -> str:
+    """A font may name its characters as it likes, also with numbers beyond the last one."""
+    return chr(code) if code <= sys.maxunicode else "\ufffd"
 
 
 def _lines(characters: Iterator[_Character]) -> Iterator[Line]:
