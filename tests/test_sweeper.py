@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Context, Holdfast, Job, State
 from holdfast.definition import JobFunction
+from holdfast.domain.job import Reclaimed
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite import SqliteStore
@@ -43,9 +44,10 @@ class Machine:
         self._started = asyncio.Condition()
         self._url = url
         self.holdfast = Holdfast
+        self.seam = CutOff
 
     def app(self, process: str, **settings: float) -> tuple[CutOff, Holdfast, JobFunction[Any]]:
-        seam = CutOff(self.simulation, process)
+        seam = self.seam(self.simulation, process)
         hf = self.holdfast(self._url, seam=seam, sqlite_synchronous="NORMAL", **settings)
 
         @hf.job
@@ -163,6 +165,21 @@ class Patient(Holdfast):
         return SlowLooks(self._database.removeprefix("sqlite:///"), self._seam)
 
 
+class SlowAnswers(SqliteStore):
+    """Answers whoever takes back, but later than half a lease."""
+
+    async def reclaim(
+        self, limit: int, dead_worker: str | None = None, reason: str = ""
+    ) -> Sequence[Reclaimed]:
+        await pause(0.6 * DEFAULTS.lease_seconds)
+        return await super().reclaim(limit, dead_worker, reason)
+
+
+class Slow(Holdfast):
+    def _make_store(self) -> Store:
+        return SlowAnswers(self._database.removeprefix("sqlite:///"), self._seam)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_look_for_unknown_names_that_takes_long_keeps_nobody_from_taking_back(
     seed: int, tmp_path: Path
@@ -178,6 +195,50 @@ def test_a_look_for_unknown_names_that_takes_long_keeps_nobody_from_taking_back(
         await machine.started(1)
         machine.simulation.kill("killed")
         await machine.simulation.pass_time(3 * DEFAULTS.lease_seconds)
+        assert (await client.get(job.id)).state is State.QUEUED
+
+    simulate(seed, tmp_path, scene)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_database_that_is_always_slow_keeps_nobody_from_taking_back(
+    seed: int, tmp_path: Path
+) -> None:
+    async def scene(machine: Machine) -> None:
+        machine.holdfast = Slow
+        _, client, take_long = machine.app("client")
+        job = await take_long.enqueue()
+        machine.worker("killed")
+        await machine.started(1)
+        machine.worker("sweeping", "others")
+        machine.simulation.kill("killed")
+        await machine.simulation.pass_time(6 * DEFAULTS.lease_seconds)
+        assert (await client.get(job.id)).state is State.QUEUED
+
+    simulate(seed, tmp_path, scene)
+
+
+class Flaky(CutOff):
+    """A process whose database fails for a moment, again and again."""
+
+    @property
+    def is_on(self) -> bool:  # type: ignore[override]
+        return self.monotonic() % 6 > 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_database_that_fails_now_and_then_keeps_nobody_from_taking_back(
+    seed: int, tmp_path: Path
+) -> None:
+    async def scene(machine: Machine) -> None:
+        _, client, take_long = machine.app("client")
+        job = await take_long.enqueue()
+        machine.worker("killed")
+        await machine.started(1)
+        machine.seam = Flaky
+        machine.worker("sweeping", "others")
+        machine.simulation.kill("killed")
+        await machine.simulation.pass_time(4 * DEFAULTS.lease_seconds)
         assert (await client.get(job.id)).state is State.QUEUED
 
     simulate(seed, tmp_path, scene)

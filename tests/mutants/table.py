@@ -188,8 +188,8 @@ MUTANTS = [
     ),
     Mutant(
         "13 what ran out while nobody could renew is taken back at once",
-        "maintenance/sweeper.py",
-        "        return self._seam.monotonic() >= self._reclaim_at\n",
+        "maintenance/reclaimer.py",
+        "        return self._looked_at >= self._reclaim_at\n",
         "        return True\n",
         SWEEPER,  # in virtual time: with real processes it depends on who connects first
         "test_after_an_outage_even_a_short_lease_is_left_to_one_who_has_yet_to_connect[0]",
@@ -221,15 +221,20 @@ MUTANTS = [
     ),
     Mutant(
         "05 nobody takes back what a dead worker held",
-        "maintenance/sweeper.py",
-        """\
-                if may_reclaim := await self._may_reclaim():
-                    await self.reclaim()
-""",
-        "                may_reclaim = await self._may_reclaim()\n",
+        "maintenance/reclaimer.py",
+        "                        await self._reclaim(store)\n",
+        "                        pass\n",
         FIVE,
         "test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds[sqlite]",
         wait_seconds=8,
+    ),
+    Mutant(
+        "05 a database that is always slow is taken for one that was away",
+        "maintenance/reclaimer.py",
+        "self._patient_seconds >= PATIENCES_MAX * self._patience_seconds",
+        "False",
+        SWEEPER,
+        "test_a_database_that_is_always_slow_keeps_nobody_from_taking_back[0]",
     ),
     Mutant(
         "06 a claim uses up no attempt",

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from holdfast import Holdfast, Retry
-from tests.promises.handlers import SOON, block_for_ever, gated, hang_for_ever
+import threading
+
+from holdfast import Context, Holdfast, Retry
+from tests.promises.handlers import SOON, block_for_ever, gated, hang_for_ever, is_open, note
+from tests.support.processes import pause
 
 TIMEOUT_SECONDS = 0.3
+
+
+async def block_by_turns(ctx: Context, gate: str, seconds: float) -> None:
+    """Block the event loop for so long at a time, and let it turn once in between."""
+    note(ctx, "start")
+    while not is_open(gate, ctx):
+        threading.Event().wait(seconds)
+        await pause(0)
 
 
 class NoWayOut(Retry):
@@ -19,6 +30,7 @@ class Blocking:
         self.wait_briefly = hf.job(name="wait_briefly", retry=SOON, timeout_seconds=1.0)(gated)
         self.block = hf.job(name="block_briefly", timeout_seconds=TIMEOUT_SECONDS)(block_for_ever)
         self.block_without_timeout = hf.job(name="block_without_timeout")(block_for_ever)
+        self.block_by_turns = hf.job(block_by_turns)
         self.block_without_a_way_out = hf.job(
             name="block_without_a_way_out",
             timeout_seconds=TIMEOUT_SECONDS,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast import State
-from tests.promises.stage import Stage, every_way
+from tests.promises.blocking import Blocking
+from tests.promises.stage import Stage, both_stores, every_way
 
 
 @every_way
@@ -34,3 +35,20 @@ async def test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds(
     stage.open_gate("gate.2")
     (ended,) = await stage.ended(job)
     assert (ended.state, ended.attempts) == (State.SUCCEEDED, 2)
+
+
+@both_stores
+async def test_handlers_that_block_their_loop_keep_nobody_from_taking_back(stage: Stage) -> None:
+    """Their loop is late by more than half a lease each time it turns."""
+    jobs = Blocking(stage.hf)
+    job = await jobs.wait.options(queue="others").enqueue("gate")
+    killed = stage.worker("--queues=others", app="blocking:hf", lease_seconds=2)
+    await stage.noted("start", job.id)
+    blocking = await jobs.block_by_turns.enqueue("gate", 1.2)
+    heir = stage.worker(app="blocking:hf", lease_seconds=2)
+    await stage.noted("start", blocking.id)
+    killed.kill()
+    taken = await heir.logs("reclaim")
+    assert (taken["job_id"], taken["attempt"]) == (str(job.id), 1)
+    stage.open_gate("gate")
+    assert [each.state for each in await stage.ended(job, blocking)] == [State.SUCCEEDED] * 2

@@ -21,12 +21,15 @@ from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 from holdfast.worker.presence import Presence
 
+Beside = Callable[[Store], Coroutine[Any, Any, None]]
+
 
 class LeaseKeeper:
     """Holds leases from the claim until their settlement has been acknowledged.
 
     `hold` and `drop` are called on the worker's loop and read on the keeper's: each is one
-    operation on a dict for each job, which needs no lock. `watch` runs as long as the keeper does.
+    operation on a dict for each job, which needs no lock. What is `beside` it runs on its thread as
+    long as the keeper does, and may use its store.
     """
 
     def __init__(
@@ -36,14 +39,14 @@ class LeaseKeeper:
         settings: Settings,
         lost: Callable[[Sequence[Lost]], None],
         died: Callable[[BaseException], None],
-        watch: Callable[[Store], Coroutine[Any, Any, None]],
+        beside: Sequence[Beside],
         presence: Presence,
     ) -> None:
         self._make_store = make_store
         self._settings = settings
         self._lost = lost
         self._died = died
-        self._watch = watch
+        self._beside = beside
         self._presence = presence
         self._held: dict[int, Claimed] = {}  # by the id as a number, which hashes faster
         self._workers_loop = asyncio.get_running_loop()
@@ -87,17 +90,19 @@ class LeaseKeeper:
 
     async def _keep(self, store: Store) -> None:
         wait_seconds = self._settings.renewal_seconds
-        watching = asyncio.create_task(self._watch(store))
+        beside = [asyncio.create_task(run(store)) for run in self._beside]
         try:
             await self._presence.tell(store)
             while not await self._stopped_within(wait_seconds):
                 wait_seconds = await self._renew(store)
-                if watching.done():
-                    watching.result()
+                for part in beside:
+                    if part.done():
+                        part.result()
             await self._presence.end(store)
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for part in beside:
+                part.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await store.close()
 
     async def _stopped_within(self, seconds: float) -> bool:

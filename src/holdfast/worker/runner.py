@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +31,7 @@ from holdfast.worker.children.pool import Children
 from holdfast.worker.classify import timed_out
 from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
-from holdfast.worker.keeper import LeaseKeeper
+from holdfast.worker.keeper import Beside, LeaseKeeper
 from holdfast.worker.presence import Presence
 from holdfast.worker.report import WorkerReport, verb
 from holdfast.worker.run import Counted, Run, Stop
@@ -64,6 +64,7 @@ class Runner:
         slots: Slots,
         children: Children | None,
         presence: Presence,
+        reclaim: Callable[[], Coroutine[Any, Any, None]] | None,
         ended: Callable[[str], None],
         has_room: Callable[[], None],
         struck: Callable[[Sequence[str]], None],
@@ -71,9 +72,11 @@ class Runner:
         died: Callable[[BaseException], None],
     ) -> None:
         self.report = WorkerReport()
-        watchdog = Watchdog(self, seam, settings)
+        beside: list[Beside] = [Watchdog(self, seam, settings).run]
+        if reclaim is not None:
+            beside.append(lambda _: reclaim())
         self.keeper = LeaseKeeper(
-            make_keepers_store, seam, settings, self.lost, died, watchdog.run, presence
+            make_keepers_store, seam, settings, self.lost, died, beside, presence
         )
         self.settler = Settler(store, Backoff(seam, 0.1, 5.0), self._settled, struck)
         self._events = events

@@ -14,8 +14,10 @@ from functools import partial
 from typing import Any
 
 from holdfast.definition import Definition
+from holdfast.domain.job import Reclaimed
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.maintenance.holding import Holder
+from holdfast.maintenance.reclaimer import Reclaimer
 from holdfast.maintenance.reclaiming import take_back
 from holdfast.maintenance.sweeper import Sweeper
 from holdfast.observability.metrics import POOL, POOL_IN_USE, SLOTS, SLOTS_IN_USE, Metrics
@@ -90,6 +92,8 @@ class Worker:
             slots=slots,
             children=children,
             presence=self._make_presence(),
+            # A process for suspects is a short-lived helper of a worker, which does that for it.
+            reclaim=None if self._suspects_only else self._make_reclaimer(make_keepers_store).run,
             ended=self._ended,
             has_room=self._has_room,
             struck=self._struck,
@@ -112,6 +116,9 @@ class Worker:
             seam=self._seam,
         )
 
+    def _make_reclaimer(self, make_store: Callable[[], Store]) -> Reclaimer:
+        return Reclaimer(make_store, self._seam, self._settings, self._reclaimed)
+
     def _make_claimer(self) -> Claimer:
         return (SuspectClaimer if self._suspects_only else Claimer)(
             self._store,
@@ -132,9 +139,7 @@ class Worker:
             self._settings,
             self._names,
             self._slots.queues,
-            self._claimer.wake,
             self._suspects_found,
-            self._events.reclaimed,
         )
 
     def _make_suspects(self) -> Suspects:
@@ -228,7 +233,6 @@ class Worker:
             await asyncio.gather(*parts, stopping, return_exceptions=True)
 
     async def _keep_up(self, upkeep: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        # A process for suspects is a short-lived helper of a worker, which does that for it.
         await (asyncio.Event().wait() if self._suspects_only else upkeep())
 
     async def _finish_all(self, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
@@ -327,6 +331,12 @@ class Worker:
             self._runner.check_canceled(wakeup.canceled)
         elif self._slots.queues is None or wakeup.queue in (None, *self._slots.queues):
             self._claimer.wake(None if wakeup.queue in self._slots.caps else wakeup.job_id)
+
+    def _reclaimed(self, jobs: Sequence[Reclaimed]) -> None:
+        self._events.reclaimed(jobs)
+        self._claimer.wake()
+        if any(job.suspect for job in jobs):
+            self._sweeper.wake()
 
     def _suspects_found(self, count: int) -> None:
         self._suspects.found(count)

@@ -59,6 +59,7 @@ from holdfast.wakeups.protocol import Heard, Listener
 T = TypeVar("T")
 
 RECLAIM_WAIT_SECONDS_MAX = 1.0
+LATE_RECLAIMS_MAX = 5  # in a row; then a file that is always busy keeps nobody from renewing
 
 
 class SqliteStore:
@@ -76,6 +77,7 @@ class SqliteStore:
         self._database = Database(path, seam, synchronous, retention)
         self._signals = LocalSignals(path)
         self._turns = count()
+        self._late_reclaims = 0
         self._writer: WriteLane | None = None
         self._reader: ReadLane | None = None
 
@@ -160,9 +162,12 @@ class SqliteStore:
         def reclaim(transaction: Transaction) -> Sequence[Reclaimed]:
             if dead_worker is not None:
                 return interventions.reclaim_from(transaction, limit, dead_worker, reason)
-            if self._seam.monotonic() - asked_at > RECLAIM_WAIT_SECONDS_MAX:
+            late = self._seam.monotonic() - asked_at > RECLAIM_WAIT_SECONDS_MAX
+            if limit and late and self._late_reclaims < LATE_RECLAIMS_MAX:
                 # Whoever kept the file locked kept the living from renewing: they come first.
+                self._late_reclaims += 1
                 return []
+            self._late_reclaims = 0 if limit else self._late_reclaims
             return interventions.reclaim(transaction, limit)
 
         return await self._write(reclaim)
