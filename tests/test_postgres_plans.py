@@ -31,7 +31,6 @@ from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.breakers import PROBE_LOOK_MAX
 from holdfast.stores.postgres.pages import IN_ORDER, PLANNED, page_values
-from holdfast.stores.postgres.reclaims import SWEEP_BACK_SECONDS
 from holdfast.stores.postgres.settles import retention_values
 from holdfast.stores.postgres.store import STATEMENTS
 from tests.conftest import SERVERS
@@ -372,7 +371,7 @@ RECLAIM: dict[str, object] = {
     "error_code": "LEASE_LOST",
     "reason": "stopped renewing its lease",
     "crashes_in_company_max": 2,
-    "back_seconds": SWEEP_BACK_SECONDS,
+    "back_seconds": None,
     **RETENTION,
 }
 

@@ -13,7 +13,7 @@ from holdfast.domain.job import NewJob
 from holdfast.domain.retention import A_WEEK
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.claims import SWEEP_SHARE
-from holdfast.stores.postgres.reclaims import LOOK_BACK_SECONDS, SWEEP_BACK_SECONDS
+from holdfast.stores.postgres.reclaims import LOOK_BACK_SECONDS
 from holdfast.stores.postgres.settles import retention_values
 from holdfast.stores.postgres.store import STATEMENTS
 from tests.support.seams import HandSeam
@@ -136,13 +136,13 @@ async def test_a_look_does_not_walk_over_what_an_old_transaction_keeps(
     await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     await old.fetch("SELECT FROM holdfast.attempts")
     await connection.execute("UPDATE holdfast.jobs SET lease_expires_at = now() + interval '1 day'")
-    look, sweep = [await pages_read(connection, back) for back in (60.0, SWEEP_BACK_SECONDS)]
+    look, sweep = [await pages_read(connection, back) for back in (60.0, None)]
     await connection.close()
     await old.close()
     assert look * 10 < sweep
 
 
-async def pages_read(connection: asyncpg.Connection, back_seconds: float) -> int:
+async def pages_read(connection: asyncpg.Connection, back_seconds: float | None) -> int:
     statement = STATEMENTS["reclaim"]
     values = statement.arguments(
         {

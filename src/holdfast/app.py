@@ -23,6 +23,7 @@ from holdfast.definition import (
 )
 from holdfast.domain import codec
 from holdfast.domain.errors import (
+    BadArguments,
     ConfigurationError,
     HoldfastError,
     JobFailed,
@@ -34,7 +35,7 @@ from holdfast.domain.health.findings import Examination
 from holdfast.domain.health.vitals import Patience
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Job, NewJob, Reclaimed
-from holdfast.domain.limits import ENQUEUE_BATCH_MAX
+from holdfast.domain.limits import DELAY_SECONDS_MAX, ENQUEUE_BATCH_MAX
 from holdfast.domain.states import State
 from holdfast.examining import STUCK_SWEEPS, examine
 from holdfast.loops import Loops
@@ -233,6 +234,10 @@ class Holdfast(Seeing):
         Nothing is changed, and a database that can't be reached is a finding, too. A transaction
         that holds back vacuum is told of when it is open for longer than `transaction_seconds`.
         """
+        if not 0 <= transaction_seconds <= DELAY_SECONDS_MAX:
+            raise BadArguments(
+                f"transaction_seconds must be 0 to {DELAY_SECONDS_MAX}, not {transaction_seconds}"
+            )
         patience = Patience(
             transaction_seconds=transaction_seconds,
             stuck_seconds=STUCK_SWEEPS * self.settings.reclaim_seconds,

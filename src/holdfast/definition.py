@@ -35,6 +35,7 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.retry import Retry
 from holdfast.domain.signature import Signature
+from holdfast.domain.times import check_time
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -130,11 +131,10 @@ class Options:
             _check_range("max_attempts", self.max_attempts, 1, ATTEMPTS_MAX, int)
         if self.expires_in_seconds is not None:
             _check_range("expires_in_seconds", self.expires_in_seconds, 0, DELAY_SECONDS_MAX)
-        for kind, type_ in (("run_at", datetime), ("id", UUID)):
-            if not isinstance(value := getattr(self, kind), type_ | None):
-                raise BadArguments(f"{kind} must be a {type_.__name__}, not {value!r}")
-        if self.run_at is not None and self.run_at.tzinfo is None:
-            raise BadArguments("run_at needs a time zone: datetime(..., tzinfo=...)")
+        if not isinstance(self.id, UUID | None):
+            raise BadArguments(f"id must be a UUID, not {self.id!r}")
+        if self.run_at is not None:
+            check_time("run_at", self.run_at)
         if self.run_at is not None and self.delay_seconds:
             raise BadArguments("give run_at or delay_seconds, not both")
 

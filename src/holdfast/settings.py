@@ -52,9 +52,9 @@ class Settings:
             if not least <= value or math.isinf(value):
                 bound = "more than 0" if least else "0 or more"
                 raise ConfigurationError(f"{field.name} must be {bound}, not {value}")
+            if field.name.endswith("_seconds") and value > limits.DELAY_SECONDS_MAX:
+                raise ConfigurationError(f"{field.name} is longer than ten years")
         parse_rules(self.history_kept_rules)
-        if self.history_kept_seconds > limits.HISTORY_SECONDS_MAX:
-            raise ConfigurationError("history_kept_seconds is longer than ten years")
         if self.metrics_port > PORT_MAX:
             raise ConfigurationError(
                 f"metrics_port must be at most {PORT_MAX}, not {self.metrics_port}"

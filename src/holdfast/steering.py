@@ -18,6 +18,7 @@ from holdfast.domain.groups import ErrorGroups, Gathering, fingerprint_of
 from holdfast.domain.job import Filter, Job, Page
 from holdfast.domain.limits import GROUPS_LOOK_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX
 from holdfast.domain.states import ENDED, State
+from holdfast.domain.times import check_time
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
@@ -225,8 +226,8 @@ def check_id(job_id: object) -> None:
 
 def _check_times(filter: Filter) -> None:
     for name, time in (("since", filter.since), ("until", filter.until)):
-        if time is not None and time.tzinfo is None:
-            raise BadArguments(f"{name} needs a time zone: datetime(..., tzinfo=...)")
+        if time is not None:
+            check_time(name, time)
 
 
 def _of_fingerprint(jobs: Sequence[Job], fingerprint: str | None) -> Sequence[Job]:

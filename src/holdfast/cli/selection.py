@@ -14,6 +14,7 @@ from holdfast.app import Holdfast
 from holdfast.domain.job import Filter, Page
 from holdfast.domain.limits import PAGE_ROWS_MAX
 from holdfast.domain.states import State
+from holdfast.domain.times import EARLIEST
 from holdfast.seam import Seam
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +37,10 @@ def job_id(value: str) -> UUID:
 def moment(value: str) -> datetime:
     """Read a time, or how long ago it was."""
     if match := re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|m|h|d)", value):
-        return Seam().now() - timedelta(seconds=float(match[1]) * SECONDS[match[2]])
+        seconds = float(match[1]) * SECONDS[match[2]]
+        now = Seam().now()
+        # Longer ago than there are times: as long ago as can be asked for.
+        return now - timedelta(seconds=min(seconds, (now - EARLIEST).total_seconds()))
     try:
         time = datetime.fromisoformat(value)
     except ValueError:

@@ -18,6 +18,8 @@ PRIORITY_MIN: Final = -32768
 PRIORITY_MAX: Final = 32767
 ATTEMPTS_MAX: Final = 1000
 DELAY_SECONDS_MAX: Final = 10 * 366 * 86400
+YEAR_MIN: Final = 1970  # of a time that a caller gives
+YEAR_MAX: Final = 2999
 
 ERROR_CODE_CHARS_MAX: Final = 100
 ERROR_TEXT_CHARS_MAX: Final = 8000

@@ -1,10 +1,33 @@
-"""Times as people say and write them."""
+"""Times: which ones callers may give, which ones can be shown, and how people say them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from holdfast.domain.errors import BadArguments
+from holdfast.domain.limits import YEAR_MAX, YEAR_MIN
+
+EARLIEST: Final = datetime(YEAR_MIN, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(YEAR_MAX + 1, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
+# Whatever a database holds is shown as a time between these: a day from the ends of what Python
+# knows, so that it can be moved to any time zone.
+FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
+LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
 UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def check_time(name: str, value: object) -> None:
+    """Refuse what is no time, has no time zone, or is too far away to be meant."""
+    if not isinstance(value, datetime):
+        raise BadArguments(f"{name} must be a datetime, not {value!r}")
+    if value.utcoffset() is None:
+        raise BadArguments(f"{name} needs a time zone: datetime(..., tzinfo=...)")
+    if not EARLIEST <= value <= LATEST:
+        raise BadArguments(
+            f"{name} must be in a year from {YEAR_MIN} to {YEAR_MAX}, not {value.isoformat()}"
+        )
 
 
 def relative(then: datetime, now: datetime) -> str:

@@ -14,7 +14,7 @@ from holdfast.seam import Seam
 from holdfast.stores.postgres.failures import is_conflict, is_driver_error, translate
 from holdfast.stores.postgres.pool import CLOSE_SECONDS_MAX, Pool
 from holdfast.stores.postgres.poolers import is_pooled, server_process
-from holdfast.stores.postgres.types import connection_class
+from holdfast.stores.postgres.types import connection_class, take_values_as_ours
 from holdfast.stores.statements import Statement
 
 T = TypeVar("T")
@@ -176,10 +176,10 @@ class Connections:
             try:
                 if self.pooled:
                     async with connection.transaction():
-                        await _take_json_as_bytes(connection)
+                        await take_values_as_ours(connection)
                 else:
                     await connection.execute(_SESSION)
-                    await _take_json_as_bytes(connection)
+                    await take_values_as_ours(connection)
             except BaseException:
                 connection.terminate()
                 raise
@@ -224,12 +224,6 @@ class Connections:
             "max_cached_statement_lifetime": 0,
             "server_settings": {"application_name": "holdfast"},
         }
-
-
-async def _take_json_as_bytes(connection: Any) -> None:
-    await connection.set_type_codec(
-        "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
-    )
 
 
 def load_driver() -> Any:

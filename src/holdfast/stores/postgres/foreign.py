@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.domain.errors import BadArguments
 from holdfast.domain.job import Job, NewJob, Receipt, Settlement
+from holdfast.domain.times import FIRST, LAST
 from holdfast.stores.foreign import Driver, PostgresDriver, speaks_postgres
 from holdfast.stores.foreign.failures import DriverError, is_of_driver, unwrapped
 from holdfast.stores.postgres.enqueues import Enqueuer
@@ -26,6 +27,9 @@ from holdfast.stores.postgres.settles import Settler
 from holdfast.stores.statements import Statement, load, read_sql
 
 _PARAMETER = re.compile(r"\$(\d+)(?:::(\w+(?:\[\])?))?")
+_TIMES = (
+    "lease_expires_at", "run_at", "expires_at", "created_at", "started_at", "finished_at",
+)  # fmt: skip
 _GUESSES: dict[type, str] = {UUID: "uuid", int: "bigint", float: "float8", datetime: "timestamptz"}
 
 
@@ -77,6 +81,7 @@ class ForeignEnqueuer(Enqueuer):
             return None
         values = msgspec.json.decode(rows[0]["job"])
         values["attempts"] = values.pop("attempt")
+        values |= {name: _time(values[name]) for name in _TIMES}
         return msgspec.convert(values, Job)
 
     async def _insert(self, connection: Any, jobs: Sequence[NewJob]) -> None:
@@ -122,6 +127,16 @@ class TextConnection:
                 raise
             raise DriverError(inner) from error
         return [_plain(row) for row in rows]
+
+
+def _time(text: str | None) -> datetime | None:
+    """Read a time as JSON has it; one that only PostgreSQL knows is the first or the last."""
+    if text is None:
+        return None
+    try:
+        return min(max(msgspec.convert(text, datetime), FIRST), LAST)
+    except msgspec.ValidationError:
+        return FIRST if text.startswith("-") or text.endswith("BC") else LAST
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

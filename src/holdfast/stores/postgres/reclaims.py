@@ -14,13 +14,12 @@ from typing import Any
 from holdfast.domain.errors import StoreRefused
 from holdfast.domain.job import Reclaimed
 from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
-from holdfast.domain.retention import DAY_SECONDS, Retention
+from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
 from holdfast.stores.postgres.claims import SWEEP_SHARE
 from holdfast.stores.postgres.records import Fetch, to_reclaimed
 from holdfast.stores.postgres.settles import retention_values
 
-SWEEP_BACK_SECONDS = 36_500 * DAY_SECONDS
 LOOK_BACK_SECONDS = 5.0
 
 
@@ -57,8 +56,7 @@ class Reclaimer:
         began = self._seam.monotonic()
         if self._looked_at is None or self._sweep_is_due(began):
             try:
-                back_seconds = SWEEP_BACK_SECONDS
-                rows = await self._take_back("reclaim", {**values, "back_seconds": back_seconds})
+                rows = await self._take_back("reclaim", {**values, "back_seconds": None})
             finally:
                 self._swept_at = self._seam.monotonic()
                 self._sweep_seconds = self._swept_at - began

@@ -4,17 +4,30 @@ The driver itself asks the server about array types on every connection, by a qu
 longer than most of ours. Those that PostgreSQL brings along are the same on every server: what one
 connection was told serves all of this process. Should the driver ask in another way one day, it
 asks again on every connection, and nothing else changes.
+
+Times reach further there than Python's, and to infinity on both sides, where the driver raises or
+answers a time without a zone. One such row would keep every other from being read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from holdfast.domain.times import FIRST, LAST
 
 BUILT_IN_OID_MAX = 9999  # given out by hand, and never to another type
 # bool, bytea, smallint, integer, bigint, float8, timestamptz, json, uuid; it knows text.
 ARRAYS_USED = frozenset({1000, 1001, 1005, 1007, 1016, 1022, 1185, 199, 2951})
+
+
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL's
+_MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST: Final = (FIRST - _EPOCH) // _MICROSECOND
+_LAST: Final = (LAST - _EPOCH) // _MICROSECOND
+_INFINITY: Final = 2**63 - 1
 
 
 class _Known(NamedTuple):
@@ -50,3 +63,29 @@ def connection_class(driver: Any) -> Any:
             return types, statement
 
     return Connection
+
+
+async def take_values_as_ours(connection: Any) -> None:
+    """Have JSON come and go as bytes, and whatever time is stored as one that Python knows."""
+    await connection.set_type_codec(
+        "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
+    )
+    await connection.set_type_codec(
+        "timestamptz", schema="pg_catalog", encoder=from_time, decoder=to_time, format="tuple"
+    )
+
+
+def to_time(value: tuple[int]) -> datetime:
+    (microseconds,) = value
+    if _FIRST <= microseconds <= _LAST:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    return FIRST if microseconds < 0 else LAST
+
+
+def from_time(value: datetime) -> tuple[int]:
+    """The first and the last time stand for all beyond: a claim goes on where it found its last."""
+    if value.tzinfo is None:
+        raise OverflowError(f"the time {value.isoformat()} has no time zone")
+    if FIRST < value < LAST:
+        return ((value - _EPOCH) // _MICROSECOND,)
+    return (-_INFINITY - 1 if value <= FIRST else _INFINITY,)

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.domain.breakers import BreakerSeen, Holding, Strike
-from holdfast.domain.limits import BREAKERS_LISTED_MAX, HELD_COUNTED_MAX
+from holdfast.domain.limits import BREAKERS_LISTED_MAX, DELAY_SECONDS_MAX, HELD_COUNTED_MAX
 from holdfast.stores.sqlite.lanes import Transaction
 from holdfast.stores.sqlite.values import after, text, to_json, to_time_or_none
 from holdfast.stores.statements import load, read_sql
@@ -109,7 +109,9 @@ def hold(transaction: Transaction, limit: int) -> Holding:
         _write(transaction, "forget_let_go")
         _write(transaction, "all_let_go")
     (next_probe_at,) = transaction.connection.execute(_SQL["next_probe"].sql).fetchone()
-    wait_seconds = None if next_probe_at is None else (next_probe_at - transaction.now) / 1e6
+    if next_probe_at is None:
+        return Holding(held + let_go, None)
+    wait_seconds = min((next_probe_at - transaction.now) / 1e6, DELAY_SECONDS_MAX)
     return Holding(held + let_go, wait_seconds)
 
 

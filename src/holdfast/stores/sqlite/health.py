@@ -39,7 +39,7 @@ from holdfast.seam import Seam
 from holdfast.stores import migrations
 from holdfast.stores.sqlite import breakers, presence
 from holdfast.stores.sqlite.database import Database, version_of
-from holdfast.stores.sqlite.values import after, to_time
+from holdfast.stores.sqlite.values import after, seconds_since, to_time
 from holdfast.stores.statements import load, read_sql
 from holdfast.wakeups.local import LocalSignals
 from holdfast.wakeups.protocol import Wakeup
@@ -220,7 +220,12 @@ def _due(connection: sqlite3.Connection, now: int) -> list[Due]:
             jobs[queue, name] += count
             oldest[queue, name] = min(first, oldest.get((queue, name), first))
     return [
-        Due(queue=queue, name=name, jobs=count, oldest_seconds=(now - oldest[queue, name]) / 1e6)
+        Due(
+            queue=queue,
+            name=name,
+            jobs=count,
+            oldest_seconds=seconds_since(oldest[queue, name], now),
+        )
         for (queue, name), count in jobs.items()
     ]
 
@@ -230,7 +235,7 @@ def _stuck(connection: sqlite3.Connection, now: int, stuck_seconds: float) -> St
     rows = connection.execute(_SQL["stuck"].sql, bounds).fetchall()
     return Stuck(
         jobs=len(rows),
-        oldest_seconds=(now - rows[0][1]) / 1e6 if rows else 0.0,
+        oldest_seconds=seconds_since(rows[0][1], now) if rows else 0.0,
         workers=sorted({worker for worker, _ in rows}),
     )
 

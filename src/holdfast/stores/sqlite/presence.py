@@ -16,7 +16,7 @@ from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerSeen, is_lost
 from holdfast.stores.sqlite import breakers, queues, reading
 from holdfast.stores.sqlite.lanes import Transaction
-from holdfast.stores.sqlite.values import after, text, to_json, to_time
+from holdfast.stores.sqlite.values import after, seconds_since, text, to_json, to_time
 from holdfast.stores.statements import load as load_sql
 from holdfast.stores.statements import read_sql
 
@@ -114,7 +114,7 @@ def _worker(row: Sequence[Any], now: int) -> WorkerSeen:
         started_at,
         seen_at,
     ) = row
-    unseen_seconds = (now - seen_at) / 1e6
+    unseen_seconds = seconds_since(seen_at, now)
     return WorkerSeen(
         id=worker_id,
         host=host,

@@ -194,7 +194,9 @@ def counts(connection: sqlite3.Connection, tenant: str | None) -> Sequence[Count
 
 def pulse(connection: sqlite3.Connection, newest_max: int, now: int) -> Pulse:
     ended = connection.execute(_SQL["ended_counts"].sql).fetchall()
-    newest = connection.execute(_SQL["newest_ended"].sql, {"limit": newest_max}).fetchall()
+    newest = connection.execute(
+        _SQL["newest_ended"].sql, {"limit": newest_max, "now": now}
+    ).fetchall()
     return Pulse(
         now=to_time(now),
         ended=[Count(queue, State(state), jobs) for queue, state, jobs in ended],

@@ -11,10 +11,13 @@ from uuid import UUID
 import msgspec
 
 from holdfast.domain.errors import StoreRefused
+from holdfast.domain.times import FIRST, LAST
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS = 1_000_000
+_FIRST = (FIRST - _EPOCH) // _MICROSECOND
+_LAST = (LAST - _EPOCH) // _MICROSECOND
 
 
 def from_time(value: datetime) -> int:
@@ -43,11 +46,19 @@ def adapted(value: object) -> object:
 
 
 def to_time(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
+    """Read a time; what another program stored beyond all times is the first or the last one."""
+    if _FIRST <= microseconds <= _LAST:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    return FIRST if microseconds < 0 else LAST
 
 
 def to_time_or_none(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else to_time(microseconds)
+
+
+def seconds_since(then: int, now: int) -> float:
+    """Reckon from the year in which times begin, if another program stored an earlier one."""
+    return (now - max(min(then, now), 0)) / _MICROSECONDS
 
 
 def after(now: int, seconds: float) -> int:

@@ -84,7 +84,7 @@ WHERE index.relnamespace = 'holdfast'::regnamespace
 WITH RECURSIVE {lanes}
 SELECT
     due.queue, job.name, count(*) AS jobs,
-    extract(epoch FROM now() - min(job.run_at))::float8 AS oldest_seconds
+    extract(epoch FROM now() - greatest(min(job.run_at), 'epoch'))::float8 AS oldest_seconds
 FROM (SELECT queue, priority FROM lane WHERE run_at <= now() LIMIT :lanes_max) AS due
 CROSS JOIN LATERAL (
     SELECT name, run_at
@@ -101,7 +101,9 @@ SELECT
     count(*) AS jobs, coalesce(max(oldest_seconds), 0)::float8 AS oldest_seconds,
     coalesce(array_agg(DISTINCT lease_owner), '{}') AS workers
 FROM (
-    SELECT lease_owner, extract(epoch FROM now() - lease_expires_at) AS oldest_seconds
+    SELECT
+        lease_owner,
+        extract(epoch FROM now() - greatest(lease_expires_at, 'epoch')) AS oldest_seconds
     FROM holdfast.jobs
     WHERE state = 'running' AND lease_expires_at < now() - make_interval(secs => :stuck_seconds)
     ORDER BY lease_expires_at

@@ -14,7 +14,9 @@ FROM (
         count(*) FILTER (WHERE state = 'queued' AND run_at = 'infinity') AS held,
         count(*) FILTER (WHERE state = 'running') AS running,
         extract(
-            epoch FROM now() - min(run_at) FILTER (WHERE state = 'queued' AND run_at <= now())
+            epoch FROM now() - min(greatest(run_at, 'epoch')) FILTER (
+                WHERE state = 'queued' AND run_at <= now()
+            )
         )::float8 AS oldest_ready_seconds
     FROM holdfast.jobs
     WHERE finished_at IS NULL
@@ -260,9 +262,13 @@ parked AS (
 SELECT
     (SELECT count(*) FROM parked) AS moved,
     (
-        SELECT extract(epoch FROM min(next_probe_at) - now())::float8
+        SELECT
+            extract(
+                epoch FROM min(greatest(least(next_probe_at, now() + interval '1 year'), 'epoch'))
+                - now()
+            )::float8
         FROM holdfast.breakers
-        WHERE opened_at IS NOT NULL
+        WHERE opened_at IS NOT NULL AND next_probe_at IS NOT NULL
     ) AS probe_in_seconds
 
 -- name: claim_probes

@@ -375,7 +375,9 @@ WITH lost AS MATERIALIZED (
     SELECT id, fence, attempt, max_attempts, alone, lease_owner, started_at
     FROM holdfast.jobs
     WHERE state = 'running' AND lease_expires_at < now()
-        AND lease_expires_at >= now() - make_interval(secs => :back_seconds)
+        AND lease_expires_at >= coalesce(
+            now() - make_interval(secs => :back_seconds), '-infinity'
+        )
     ORDER BY lease_expires_at
     LIMIT :limit
     FOR UPDATE SKIP LOCKED
@@ -384,7 +386,7 @@ expired AS MATERIALIZED (
     SELECT id
     FROM holdfast.jobs
     WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= now()
-        AND expires_at >= now() - make_interval(secs => :back_seconds)
+        AND expires_at >= coalesce(now() - make_interval(secs => :back_seconds), '-infinity')
     ORDER BY expires_at
     LIMIT :limit - (SELECT count(*) FROM lost)
     FOR UPDATE SKIP LOCKED

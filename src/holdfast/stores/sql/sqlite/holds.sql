@@ -1,6 +1,6 @@
 -- name: queues
 SELECT
-    name, sum(ready), sum(scheduled), sum(held), sum(running), (:now - min(oldest)) / 1e6,
+    name, sum(ready), sum(scheduled), sum(held), sum(running), (:now - max(min(oldest), 0)) / 1e6,
     max(paused_at), max(paused_by), max(paused_because), max(running_max)
 FROM (
     SELECT
