@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from holdfast.seam import Seam, SideLoop
 from holdfast.stores.protocol import Store
@@ -17,66 +17,74 @@ R = TypeVar("R")
 Opening = asyncio.Task[Store]
 
 
+class _Opened:
+    """What one process has opened."""
+
+    def __init__(self) -> None:
+        self.stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Opening] = WeakKeyDictionary()
+        self.lock = threading.Lock()  # of the next
+        self.sync_loop: SideLoop | None = None
+
+
 class Loops:
     def __init__(self, seam: Seam, open_store: Callable[[], Coroutine[Any, Any, Store]]) -> None:
         self._seam = seam
         self._open_store = open_store
-        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Opening] = WeakKeyDictionary()
-        self._stores_process_id = os.getpid()
-        self._sync_lock = threading.Lock()
-        self._sync_loop: SideLoop | None = None
-        self._sync_process_id = 0
+        self._opened = _Opened()
+        _all.add(self)
+
+    def part_from_parent(self) -> None:
+        """A forked copy has its parent's stores and locks, but not the threads that serve them."""
+        _inherited.append(self._opened)
+        self._opened = _Opened()
 
     @property
     def have_stores(self) -> bool:
-        return bool(self._stores)
+        return bool(self._opened.stores)
 
     async def store(self) -> Store:
         """The store of this event loop, opened by whoever needs it first."""
         loop = asyncio.get_running_loop()
-        if self._stores_process_id != os.getpid():
-            # A forked child has its parent's stores, but not their threads and connections.
-            self._stores, self._stores_process_id = WeakKeyDictionary(), os.getpid()
-        opening = self._stores.get(loop)
+        opening = self._opened.stores.get(loop)
         if opening is None or _failed(opening):
-            opening = self._stores[loop] = loop.create_task(self._open_store())
+            opening = self._opened.stores[loop] = loop.create_task(self._open_store())
             await self._close_forgotten()
         if opening.done():
             return opening.result()
         try:
             return await asyncio.shield(opening)
         except BaseException:
-            if _failed(opening) and self._stores.get(loop) is opening:
-                del self._stores[loop]
+            if _failed(opening) and self._opened.stores.get(loop) is opening:
+                del self._opened.stores[loop]
             raise
 
     async def close(self) -> None:
         """Close what this event loop opened."""
-        opening = self._stores.pop(asyncio.get_running_loop(), None)
+        opening = self._opened.stores.pop(asyncio.get_running_loop(), None)
         if opening is not None:
             await (await opening).close()
 
     def run_sync(self, work: Coroutine[Any, Any, R]) -> R:
-        with self._sync_lock:
-            # A forked child has the object, but not the thread.
-            if self._sync_loop is None or self._sync_process_id != os.getpid():
-                self._sync_loop = self._seam.side_loop("holdfast-sync")
-                self._sync_process_id = os.getpid()
-            loop = self._sync_loop
+        opened = self._opened
+        with opened.lock:
+            if opened.sync_loop is None:
+                opened.sync_loop = self._seam.side_loop("holdfast-sync")
+            loop = opened.sync_loop
         return loop.submit(work).result()
 
     def close_sync(self) -> None:
         """Close what `run_sync` opened."""
-        with self._sync_lock:
-            loop, self._sync_loop = self._sync_loop, None
-        if loop is not None and self._sync_process_id == os.getpid():
+        opened = self._opened
+        with opened.lock:
+            loop, opened.sync_loop = opened.sync_loop, None
+        if loop is not None:
             loop.submit(self.close()).result()
             loop.close()
 
     async def _close_forgotten(self) -> None:
         """Close the stores of event loops that ended without a `close`."""
-        for loop in [loop for loop in self._stores if loop.is_closed()]:
-            opening = self._stores.pop(loop, None)
+        for loop in [loop for loop in self._opened.stores if loop.is_closed()]:
+            opening = self._opened.stores.pop(loop, None)
             if opening is not None and opening.done() and not _failed(opening):
                 # Connections that belong to that loop can't be closed without it, only dropped.
                 with suppress(RuntimeError):
@@ -85,3 +93,15 @@ class Loops:
 
 def _failed(opening: Opening) -> bool:
     return opening.done() and (opening.cancelled() or opening.exception() is not None)
+
+
+_all: WeakSet[Loops] = WeakSet()
+_inherited: list[_Opened] = []  # never collected in a copy of this process: its parent uses it
+
+
+def _part_from_parent() -> None:
+    for loops in list(_all):
+        loops.part_from_parent()
+
+
+os.register_at_fork(after_in_child=_part_from_parent)

@@ -16,11 +16,13 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
@@ -33,6 +35,37 @@ os.register_at_fork(
     after_in_parent=no_forks.release,
     after_in_child=no_forks.release,
 )
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+def give_up(files: Iterable[HasFileno]) -> None:
+    """Let go of them in a copy of this process, where their numbers stay taken."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for file in files:
+        with suppress(OSError, ValueError):  # closed already
+            os.dup2(nothing, file.fileno(), inheritable=False)
+    os.close(nothing)
+
+
+_randoms: WeakSet[random.Random] = WeakSet()
+_sockets: WeakKeyDictionary[Any, HasFileno] = WeakKeyDictionary()  # of connections to servers
+
+
+def _part_from_parent() -> None:
+    """In a copy of this process, repeat nothing of its parent's and disturb none of its sessions.
+
+    A copy that collects a connection would say goodbye to the server in its parent's name, and take
+    the socket off the list that the kernel watches for both.
+    """
+    give_up(socket for owner, socket in list(_sockets.items()) if not owner.is_closed())
+    for source in _randoms:
+        source.seed()
+
+
+os.register_at_fork(after_in_child=_part_from_parent)
 
 
 class Lane(Protocol[Item]):
@@ -82,6 +115,7 @@ class Seam:
 
     def __init__(self) -> None:
         self.random = random.Random()
+        _randoms.add(self.random)
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -144,7 +178,9 @@ class Seam:
         # Imported here, because the driver is an extra: an installation on SQLite has none.
         from asyncpg import connect
 
-        return await connect(url, **options)
+        connection = await connect(url, **options)
+        _sockets[connection] = connection._transport.get_extra_info("socket")
+        return connection
 
     def connect_sqlite(self, path: str) -> sqlite3.Connection:
         # Only the lane's thread uses the connection, but it is opened and closed by others.

@@ -16,6 +16,7 @@ SQLITE_SCHEMA = "stores/sql/sqlite/migrations/0001_jobs.sql"
 SQLITE_HISTORY = "stores/sql/sqlite/migrations/0002_history.sql"
 
 ONE = "test_01_acknowledged_enqueue_is_never_lost.py"
+ONE_FORKS = "test_01_forks.py"
 TWO = "test_02_one_live_lease_and_a_rising_fence.py"
 THREE = "test_03_an_old_fence_changes_nothing.py"
 FOUR = "test_04_completing_writes_happen_exactly_once.py"
@@ -83,6 +84,22 @@ MUTANTS = [
         '_SESSION = "SET jit = off; SET synchronous_commit = off;',
         ONE,
         "test_a_crash_of_postgresql_loses_nothing_acknowledged",
+    ),
+    Mutant(
+        "01 a forked process inherits connections to SQLite",
+        "stores/sqlite/forks.py",
+        "if not (stopped and usage.disconnect()):",
+        "if not stopped:",
+        ONE_FORKS,
+        "test_a_copy_goes_on_when_its_parent_closes[sqlite]",
+    ),
+    Mutant(
+        "13 a signal to a forked process reaches its parent",
+        "worker/signals.py",
+        "signal.set_wakeup_fd(-1)\n        for number, handler in _before.items():",
+        "for number, handler in {}.items():",
+        ONE_FORKS,
+        "test_a_handler_starts_processes_and_ends_one_without_ending_its_worker[sqlite]",
     ),
     Mutant(
         "02 a claim does not lock what it takes",

@@ -67,11 +67,11 @@ class Stage:
             variables | dict(environment or {}),
         )
 
-    def client(self, function: str, *arguments: object) -> Process:
-        """Start a process that runs a function of tests.promises.clients."""
+    def client(self, function: str, *arguments: object, module: str = "clients") -> Process:
+        """Start a process that runs a function of a module of these tests."""
         words = [json.dumps(argument) for argument in arguments]
         name = f"client-{len(self.processes)}"
-        return self._start(name, ["-m", "tests.promises.clients", function, *words], {})
+        return self._start(name, ["-m", f"tests.promises.{module}", function, *words], {})
 
     def _start(self, name: str, command: list[str], environment: dict[str, str]) -> Process:
         basics = {"HOLDFAST_DATABASE_URL": self.url, FOLDER: str(self.folder)}

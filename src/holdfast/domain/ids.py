@@ -14,13 +14,20 @@ _LOW_MASK = (1 << 62) - 1
 _VERSION = 0x7 << 76
 _VARIANT = 0b10 << 62
 
+# Held while this process is copied: a copy must not find it held by a thread that it does not have.
+_lock = threading.Lock()
+os.register_at_fork(
+    before=_lock.acquire,
+    after_in_parent=_lock.release,
+    after_in_child=_lock.release,
+)
+
 
 class IdMaker:
     """Make ids: 48 bits of milliseconds, then 74 bits that start at random and step upwards."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._lock = threading.Lock()
         self._process_id = os.getpid()
         self._milliseconds = 0
         self._counter = 0
@@ -29,7 +36,7 @@ class IdMaker:
         return self.make_many(epoch_milliseconds, 1)[0]
 
     def make_many(self, epoch_milliseconds: int, count: int) -> list[UUID]:
-        with self._lock:
+        with _lock:
             if self._process_id != os.getpid():
                 # A forked child would repeat its parent's numbers, and with them its ids.
                 self._process_id = os.getpid()

@@ -7,11 +7,13 @@ under "other".
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Literal, NamedTuple
+from weakref import WeakSet
 
 import msgspec
 
@@ -192,6 +194,18 @@ def _difference(values: list[float], earlier: list[float] | None) -> list[float]
     return [value - before for value, before in zip(values, earlier, strict=True)]
 
 
+_all: WeakSet[Metrics] = WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a copy of this process: a thread that it does not have may have held one."""
+    for metrics in _all:
+        metrics.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
 class Metrics:
     """Counts from when `counting` is set. Any thread may call it: jobs are enqueued on one, run on
     another, and shown by a third. Each call takes the lock once."""
@@ -205,6 +219,10 @@ class Metrics:
         self._readers: list[Callable[[], Mapping[str, float]]] = []
         self._ends: dict[tuple[str, str, str], tuple[list[int], list[float] | None]] = {}
         self._lags = self._histogram(SETTLE_LAG, ())
+        _all.add(self)
+
+    def renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     def enqueued(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
         with self._lock:

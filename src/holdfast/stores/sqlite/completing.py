@@ -16,6 +16,7 @@ from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver, run_now
 from holdfast.stores.foreign.sqlite import BEGIN, Sqlite3Driver
 from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.forks import Usage
 from holdfast.stores.sqlite.values import adapted
 
 T = TypeVar("T")
@@ -56,6 +57,12 @@ class _Call:
     action: Callable[[], Any]
     future: Future[Any] = field(default_factory=Future)
 
+    def run(self) -> None:
+        try:
+            self.future.set_result(self.action())
+        except BaseException as error:
+            self.future.set_exception(error)
+
 
 class SqliteConnection:
     """What an application works through: the calls that it would make on a PostgreSQL connection.
@@ -70,8 +77,9 @@ class SqliteConnection:
         self._database = database
         self._read_only = read_only
         self._is_closed = False
-        self._connection: sqlite3.Connection
-        self._lane = seam.lane("holdfast-completing", _work)
+        self._connection: sqlite3.Connection | None = None
+        self._usage = Usage(database.path, lambda: self._connection is None)
+        self._lane = seam.lane("holdfast-completing", self._work)
 
     async def execute(self, query: str, *args: Any) -> int:
         """Run a statement; answer the number of rows that it changed."""
@@ -100,7 +108,7 @@ class SqliteConnection:
 
     @property
     def driver(self) -> Driver:
-        return Sqlite3Driver(self._connection, "BEGIN" if self._read_only else BEGIN)
+        return Sqlite3Driver(self._connected, "BEGIN" if self._read_only else BEGIN)
 
     def connect(self) -> None:
         database = self._database
@@ -113,8 +121,9 @@ class SqliteConnection:
 
     def end(self) -> None:
         """Close the connection, which rolls back what was not committed."""
-        if hasattr(self, "_connection"):
-            self._connection.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def close(self) -> None:
         self._is_closed = True
@@ -130,8 +139,18 @@ class SqliteConnection:
         values = [adapted(arg) for arg in args]
         if "$1" in query:
             named = {str(number): value for number, value in enumerate(values, 1)}
-            return self._connection.execute(query, named)
-        return self._connection.execute(query, values)
+            return self._connected.execute(query, named)
+        return self._connected.execute(query, values)
+
+    @property
+    def _connected(self) -> sqlite3.Connection:
+        assert self._connection is not None
+        return self._connection
+
+    def _work(self, calls: list[_Call]) -> None:
+        for call in calls:
+            with self._usage.lock:
+                call.run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +181,3 @@ async def lend(seam: Seam, database: Database, read_only: bool) -> AsyncIterator
 async def _end(connection: SqliteConnection) -> None:
     await connection.do(connection.end)
     connection.close()
-
-
-def _work(calls: list[_Call]) -> None:
-    for call in calls:
-        try:
-            call.future.set_result(call.action())
-        except BaseException as error:
-            call.future.set_exception(error)

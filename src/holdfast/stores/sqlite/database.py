@@ -16,6 +16,7 @@ from holdfast.domain.errors import (
 from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
 from holdfast.stores import migrations
+from holdfast.stores.sqlite.forks import check_not_refused
 from holdfast.stores.sqlite.values import from_time, to_words
 from holdfast.stores.statements import load, read_sql
 
@@ -101,6 +102,7 @@ class Database:
 
     def _connect(self) -> sqlite3.Connection:
         _require_sqlite()
+        check_not_refused(self.path)
         folder = os.path.dirname(os.path.abspath(self.path))
         if not os.path.isdir(folder):
             raise ConfigurationError(

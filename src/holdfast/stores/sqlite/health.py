@@ -39,6 +39,7 @@ from holdfast.seam import Seam
 from holdfast.stores import migrations
 from holdfast.stores.sqlite import breakers, presence
 from holdfast.stores.sqlite.database import Database, version_of
+from holdfast.stores.sqlite.forks import Usage
 from holdfast.stores.sqlite.values import after, seconds_since, to_time
 from holdfast.stores.statements import load, read_sql
 from holdfast.wakeups.local import LocalSignals
@@ -86,6 +87,7 @@ class Examiner:
         self._seam = seam
         self._patience = patience
         self._unread: dict[str, str] = {}
+        self._usage = Usage(database.path, lambda: True)
 
     def read(self, wakeups: WakeupTrial) -> Vitals:
         path = self._database.path
@@ -93,7 +95,7 @@ class Examiner:
             raise ConfigurationError(
                 f"there is no file {path}; its first use makes it, or: holdfast migrate"
             )
-        with closing(self._database.connect_reader()) as connection:
+        with self._usage.lock, closing(self._database.connect_reader()) as connection:
             connection.execute(_BUSY_TIMEOUT)
             return self._read(connection, wakeups)
 

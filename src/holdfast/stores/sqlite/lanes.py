@@ -14,6 +14,7 @@ from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
 from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.forks import Usage
 from holdfast.wakeups.protocol import Wakeup
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class _ConnectionLane(ABC, Generic[C]):
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._closed = False
+        self._usage = Usage(database.path, self._disconnect)
         self._lane = seam.lane(name, self._work)
 
     async def run(self, action: Callable[[C], T]) -> T:
@@ -86,6 +88,10 @@ class _ConnectionLane(ABC, Generic[C]):
         self._lane.close()
 
     def _work(self, calls: list[_Call[C]]) -> None:
+        with self._usage.lock:
+            self._work_undisturbed(calls)
+
+    def _work_undisturbed(self, calls: list[_Call[C]]) -> None:
         wanted = [call for call in calls if not call.future.cancelled()]
         actions = [call for call in wanted if call.action is not None]
         if actions:
@@ -120,10 +126,11 @@ class _ConnectionLane(ABC, Generic[C]):
         except sqlite3.Error:
             self._disconnect()
 
-    def _disconnect(self) -> None:
+    def _disconnect(self) -> bool:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        return True
 
 
 class ReadLane(_ConnectionLane[sqlite3.Connection]):

@@ -13,7 +13,7 @@ from typing import IO, Final
 from weakref import WeakSet
 
 from holdfast.domain.errors import StoreError
-from holdfast.seam import Process, Seam, no_forks
+from holdfast.seam import Process, Seam, give_up, no_forks
 from holdfast.worker.children import messages
 from holdfast.worker.children.messages import (
     Boot,
@@ -47,12 +47,7 @@ _ends: WeakSet[IO[bytes] | socket.socket] = WeakSet()
 
 
 def _let_go_of_ends() -> None:
-    """Give them up in a copy of this process, where their numbers stay taken."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for end in _ends:
-        with suppress(OSError, ValueError):  # closed already
-            os.dup2(nothing, end.fileno(), inheritable=False)
-    os.close(nothing)
+    give_up(_ends)
 
 
 os.register_at_fork(after_in_child=_let_go_of_ends)
