@@ -611,6 +611,14 @@ async def test_taking_back_what_a_dead_worker_held_reads_only_the_leases(
     assert plan.rows <= RUNNING
 
 
+async def test_looking_for_strays_reads_only_the_leases(database: Explainer) -> None:
+    known = await database.ids("running", 100)
+    values = {"worker": "worker", "ids": known, "fences": [1] * len(known)}
+    plan = await database.explain("release_strays", limit=100, **values)
+    assert plan.seq_scans == 0
+    assert plan.rows <= RUNNING + 100
+
+
 @pytest.mark.parametrize("state", ["running", "queued"])
 async def test_taking_back_one_job_reads_its_row(database: Explainer, state: str) -> None:
     [job_id] = await database.ids(state, 1)

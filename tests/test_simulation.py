@@ -1,4 +1,5 @@
-"""The real engine on SQLite under seeded schedules: kills, stops and restarts at any await."""
+"""The real engine on SQLite under seeded schedules: kills, stops and restarts at any await, and
+claims whose answer is lost."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import shutil
 import sqlite3
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
@@ -30,7 +31,11 @@ from holdfast import (
     WrongState,
 )
 from holdfast.definition import JobFunction
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.stores.protocol import Claim, Store
 from holdfast.testing.simulation import Simulation
+
+T = TypeVar("T")
 
 # Breaks of the engine that schedules were found to see were seen by the first few of them;
 # `make soak` runs thousands.
@@ -72,13 +77,34 @@ class Account:
             inside.pop(ctx.job_id, None)
 
 
+class Unheard(Holdfast):
+    """Loses the answers to some of its claims, which are carried out all the same."""
+
+    lost_share = 0.0
+
+    def _make_store(self) -> Store:
+        store = super()._make_store()
+        store.claim = self._unheard(store.claim)  # type: ignore[method-assign]
+        store.claim_suspect = self._unheard(store.claim_suspect)  # type: ignore[method-assign]
+        return store
+
+    def _unheard(self, claim: Callable[[Claim], Awaitable[T]]) -> Callable[[Claim], Awaitable[T]]:
+        async def unheard(request: Claim) -> T:
+            answer = await claim(request)
+            if self._seam.random.random() < self.lost_share:
+                raise StoreUnavailable("the answer was lost")
+            return answer
+
+        return unheard
+
+
 Functions = dict[str, JobFunction[Any]]
 
 
 def make_app(
     simulation: Simulation, process: str, path: Path, account: Account
 ) -> tuple[Holdfast, Functions]:
-    hf = Holdfast(
+    hf = Unheard(
         f"sqlite:///{path}",
         seam=simulation.seam(process),
         lease_seconds=LEASE_SECONDS,
@@ -86,6 +112,7 @@ def make_app(
         poll_seconds=4.0,
         sqlite_synchronous="NORMAL",
     )
+    hf.lost_share = 0.05
     patient = Retry.exponential(max_attempts=20, base=1, cap=8)
 
     def noted(ctx: Context) -> AbstractContextManager[None]:

@@ -25,6 +25,7 @@ from holdfast.worker.claimer import Claimer
 from holdfast.worker.events import Events
 from holdfast.worker.processes import Launch
 from holdfast.worker.slots import Slots
+from holdfast.worker.strays import Strays
 from holdfast.worker.watchdog import BLOCKED_CODE
 from tests.promises.stage import Stage
 from tests.support.crashing import is_alive, make_suspects, started
@@ -221,6 +222,7 @@ class Claiming:
             start=self.claimed.set_result,
             room=self.slots.wait_free,
             is_done=self._is_done,
+            strays=Strays(await hf._store(), Seam(), hf.settings, "claiming", list),
         )
         self.claimer.run_suspects()
         self.task = asyncio.create_task(self.claimer.run())

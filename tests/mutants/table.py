@@ -22,6 +22,7 @@ THREE = "test_03_an_old_fence_changes_nothing.py"
 FOUR = "test_04_completing_writes_happen_exactly_once.py"
 FIVE = "test_05_a_dead_workers_job_starts_again.py"
 SIX = "test_06_a_job_starts_at_most_max_attempts_times.py"
+SIX_LOST_CLAIMS = "test_06_lost_claims.py"
 SIX_CHILDREN = "test_06_poison_children.py"
 SIX_POISON = "test_06_poison.py"
 SEVEN = "test_07_ended_rows_never_change.py"
@@ -39,6 +40,7 @@ FIFTEEN = "test_15_both_stores_behave_the_same.py"
 CANCEL = "test_cancel_reaches_a_running_handler.py"
 DEPENDENCY = "test_a_dependency_that_is_down.py"
 HOLDS = "../test_postgres_holds.py"
+STRAYS = "../test_strays.py"
 SWEEPER = "../test_sweeper.py"
 
 
@@ -361,7 +363,7 @@ MUTANTS = [
     Mutant(
         "09 a worker waits for wake-ups only",
         "worker/claimer.py",
-        "await self._rest(self._poll.next_seconds())",
+        "await self._rest(min(self._poll.next_seconds(), self._strays.seconds_left))",
         "await self._awake.wait()",
         NINE,
         "test_every_job_runs_though_every_wake_up_is_lost[sqlite]",
@@ -635,5 +637,37 @@ MUTANTS = [
 """,
         HOLDS,
         "test_of_failures_at_the_same_moment_exactly_so_many_cost_an_attempt[pg15]",
+    ),
+    Mutant(
+        "06 a claim whose answer was lost is not looked for",
+        "worker/claimer.py",
+        "            self._strays.doubt()\n",
+        "",
+        SIX_LOST_CLAIMS,
+        "test_a_worker_that_stops_leaves_no_stray_behind[pg15]",
+    ),
+    Mutant(
+        "06 a claim whose answer was lost costs an attempt",
+        POSTGRES_SQL,
+        "attempt = attempt - 1, lease_owner = NULL,",
+        "lease_owner = NULL,",
+        SIX_LOST_CLAIMS,
+        "test_a_lost_commit_of_a_claim_costs_no_attempt[pg15]",
+    ),
+    Mutant(
+        "06 strays are looked for once only",
+        "worker/strays.py",
+        "if now < self._until else inf",
+        "if now < 0 else inf",
+        STRAYS,
+        "test_a_claim_that_is_carried_out_when_nobody_waits_for_it_costs_nothing",
+    ),
+    Mutant(
+        "06 a job that ran is taken for a stray",
+        "worker/keeper.py",
+        ", *self._left]",
+        "]",
+        STRAYS,
+        "test_a_job_that_ran_is_no_stray_though_its_end_was_refused",
     ),
 ]

@@ -26,6 +26,20 @@ class CommitCut:
     done: threading.Event = field(default_factory=threading.Event)
 
 
+@dataclass
+class LostAnswers:
+    """Cut a connection when the server answers with `marker` on it, so many times."""
+
+    marker: bytes
+    times: int
+    lost: int = 0
+
+    def loses(self, data: bytes) -> bool:
+        is_lost = self.lost < self.times and self.marker in data
+        self.lost += is_lost
+        return is_lost
+
+
 class Proxy:
     """Forwards connections to a port of this machine, on an event loop and a thread of its own:
     what blocks the test does not block the network."""
@@ -38,6 +52,7 @@ class Proxy:
         self._flowing.set()
         self._open: set[asyncio.StreamWriter] = set()
         self._commit_cut: CommitCut | None = None
+        self._lost_answers = LostAnswers(b"", 0)
         self._serving: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -60,6 +75,11 @@ class Proxy:
         """Cut the next connection that commits after it has sent the marker; once."""
         self._commit_cut = CommitCut(marker, before)
         return self._commit_cut
+
+    def lose_answers(self, marker: bytes, *, times: int) -> LostAnswers:
+        """Cut connections on which the server answers with the marker; what was asked is done."""
+        self._lost_answers = LostAnswers(marker, times)
+        return self._lost_answers
 
     def hold_at_commit(self, marker: bytes, *, before: bool) -> CommitCut:
         """Hold the next connection that commits after it has sent the marker; once."""
@@ -147,7 +167,7 @@ class Proxy:
         commits = _Commits()
         ways = [
             asyncio.create_task(self._forward(reader, their_writer, commits.ask)),
-            asyncio.create_task(self._forward(their_reader, writer, commits.answer)),
+            asyncio.create_task(self._forward(their_reader, writer, commits.answer, self._loses)),
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -156,14 +176,20 @@ class Proxy:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
+    def _loses(self, data: bytes) -> bool:
+        return self._lost_answers.loses(data)
+
     async def _forward(
         self,
         source: asyncio.StreamReader,
         target: asyncio.StreamWriter,
         ends_at: Callable[[CommitCut, bytes], bool],
+        loses: Callable[[bytes], bool] = lambda data: False,
     ) -> None:
         while data := await source.read(CHUNK_BYTES):
             await self._flowing.wait()
+            if loses(data):
+                return
             cut = self._commit_cut
             if cut is not None and not cut.done.is_set() and ends_at(cut, data):
                 cut.done.set()

@@ -118,6 +118,11 @@ class Store(Protocol):
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
         """Extend the leases, skipping locked rows; answer those that are no longer held."""
 
+    async def release_strays(self, worker: str, known: Sequence[Lease], limit: int) -> int:
+        """Release what is leased to this worker and is none of these: claims whose answer was lost.
+        These jobs never started, so each gets its attempt back, and it counts as no release. Skip
+        locked rows, wake the workers, answer how many there were; `limit` means maybe more."""
+
     async def progress(self, lease: Lease, progress: bytes) -> bool:
         """Write the progress; False if the lease is no longer held."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from logging import WARNING
 from uuid import UUID
 
@@ -18,8 +19,11 @@ from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Claim, Store
 from holdfast.worker.slots import Slots
+from holdfast.worker.strays import Strays
 
 HALF_MIN = 200  # a claim costs the database as much as some 25 jobs
+
+Ask = Callable[[Claim], Awaitable[Sequence[Claimed]]]
 
 
 class Claimer:
@@ -43,6 +47,7 @@ class Claimer:
         start: Callable[[Sequence[Claimed]], None],
         room: Callable[[], Awaitable[None]],
         is_done: Callable[[], Awaitable[bool]],
+        strays: Strays,
     ) -> None:
         self._store = store
         self._seam = seam
@@ -53,6 +58,7 @@ class Claimer:
         self._start = start
         self._room = room
         self._is_done = is_done
+        self._strays = strays
         self._awake = asyncio.Event()
         self._told: UUID | None = None
         self._saw_all = False
@@ -64,6 +70,7 @@ class Claimer:
         self._probe_timer: asyncio.TimerHandle | None = None
         self._trouble = Backoff(seam, 0.1, 5.0)
         self._turn = 0
+        self._batch_max = CLAIM_BATCH_MAX
         self._was_full = False
         self._ends_at_once = False
         self._poll = Backoff(seam, settings.poll_seconds / 8, settings.poll_seconds)
@@ -102,6 +109,7 @@ class Claimer:
             told, self._told = self._told, None
             self._awake.clear()
             try:
+                await self._strays.release()
                 claimed, more = await self._take_turn(told)
                 done = not claimed and not self._slots.used and await self._is_done()
             except StoreUnavailable as error:
@@ -113,9 +121,18 @@ class Claimer:
             if done:
                 return
             if more:
-                await self._room()
+                await self._wait_room()
             else:
-                await self._rest(self._poll.next_seconds())
+                await self._rest(min(self._poll.next_seconds(), self._strays.seconds_left))
+
+    async def _wait_room(self) -> None:
+        while self._strays.are_possible:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._strays.seconds_left):
+                    await self._room()
+                    return
+            await self._strays.release()
+        await self._room()
 
     async def _take_turn(self, told: UUID | None) -> tuple[int, bool]:
         """Claim once; answer how many jobs came, and whether there may be more."""
@@ -140,7 +157,7 @@ class Claimer:
 
     async def _claim_told(self, job_id: UUID) -> tuple[int, bool]:
         """Claim the job of which it was told; its queue is none of those with a limit."""
-        limit = min(self._slots.free, CLAIM_BATCH_MAX)
+        limit = min(self._slots.free, self._batch_max)
         others = self._slots.groups[-1]
         claim = self._request(limit, others, () if others else self._slots.capped, job_id)
         claimed = await self._claim_and_start(self._store.claim, claim)
@@ -155,18 +172,18 @@ class Claimer:
             return 0, True
         if self._stopping:
             return 0, False
-        asked_at = self._seam.monotonic()
-        job = await self._store.claim_suspect(self._request(1, self._slots.queues))
-        self._suspects_wait = job is not None
-        jobs: Sequence[Claimed] = [replace(job, suspect=True)] if job else []
-        if self._is_late(asked_at):
-            jobs = await self._still_ours(jobs)
+        jobs = await self._ask(self._next_suspect, self._request(1, self._slots.queues))
         if jobs:
             self._suspects_run += 1
             self._start(jobs)
             if not await self._is_alone():
                 raise WorkerHung(self._slots.hung, suspects_wait=True)
         return len(jobs), True
+
+    async def _next_suspect(self, claim: Claim) -> Sequence[Claimed]:
+        job = await self._store.claim_suspect(claim)
+        self._suspects_wait = job is not None
+        return [replace(job, suspect=True)] if job else []
 
     async def _is_alone(self) -> bool:
         """Wait until nothing runs here; False if what hangs does not end within the grace. Then
@@ -196,13 +213,8 @@ class Claimer:
         self._saw_all = self._slots.free > 0 and not more
         return claimed, more
 
-    async def _claim_and_start(
-        self, ask: Callable[[Claim], Awaitable[Sequence[Claimed]]], claim: Claim
-    ) -> int:
-        asked_at = self._seam.monotonic()
-        jobs = await ask(claim)
-        if self._is_late(asked_at):
-            jobs = await self._still_ours(jobs)
+    async def _claim_and_start(self, ask: Ask, claim: Claim) -> int:
+        jobs = await self._ask(ask, claim)
         self._ends_at_once = self._was_full and not self._slots.used
         self._was_full = len(jobs) == claim.limit
         if jobs:
@@ -214,6 +226,21 @@ class Claimer:
                 await asyncio.sleep(0)
         return len(jobs)
 
+    async def _ask(self, ask: Ask, claim: Claim) -> Sequence[Claimed]:
+        """Claim. After a failure, ask for half: the answer may have been too large to come."""
+        asked_at = self._seam.monotonic()
+        try:
+            jobs = await ask(claim)
+            if self._is_late(asked_at):
+                jobs = await self._still_ours(jobs)
+        except BaseException:
+            self._strays.doubt()
+            self._batch_max = max(1, claim.limit // 2)
+            raise
+        if self._batch_max < CLAIM_BATCH_MAX:
+            self._batch_max = min(CLAIM_BATCH_MAX, 2 * self._batch_max)
+        return jobs
+
     def _claims(self) -> Iterator[Claim]:
         """One claim for each group of queues in which there is room.
 
@@ -222,7 +249,7 @@ class Claimer:
         groups = self._slots.groups
         first = self._turn % len(groups)
         for queues in groups[first:] + groups[:first]:
-            limit = min(self._slots.free_for(queues), self._at_a_time(), CLAIM_BATCH_MAX)
+            limit = min(self._slots.free_for(queues), self._at_a_time(), self._batch_max)
             if limit > 0 and self._names and not self._stopping:
                 yield self._request(limit, queues, () if queues else self._slots.capped)
 

@@ -7,6 +7,7 @@ are alive: what blocks them must not stop it. It starts first and stops last.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from logging import WARNING
@@ -14,7 +15,7 @@ from typing import Any
 
 from holdfast.backoff import Backoff
 from holdfast.domain.errors import StoreError
-from holdfast.domain.job import Claimed, Lost
+from holdfast.domain.job import Claimed, Lease, Lost
 from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
@@ -22,6 +23,8 @@ from holdfast.stores.protocol import Store
 from holdfast.worker.presence import Presence
 
 Beside = Callable[[Store], Coroutine[Any, Any, None]]
+
+LEFT_MAX = 1000
 
 
 class LeaseKeeper:
@@ -49,6 +52,7 @@ class LeaseKeeper:
         self._beside = beside
         self._presence = presence
         self._held: dict[int, Claimed] = {}  # by the id as a number, which hashes faster
+        self._left: deque[Lease] = deque(maxlen=LEFT_MAX)
         self._workers_loop = asyncio.get_running_loop()
         self._loop = seam.side_loop("holdfast-keeper")
         self._backoff = Backoff(seam, 0.1, min(1.0, settings.renewal_seconds / 4))
@@ -63,6 +67,15 @@ class LeaseKeeper:
         number = job.id.int
         if self._held.get(number) is job:
             del self._held[number]
+
+    def leave(self, job: Claimed) -> None:
+        """Renew it no more, although nobody has acknowledged its end."""
+        self.drop(job)
+        self._left.append(job.lease)
+
+    def known(self) -> list[Lease]:
+        """The leases of all that was started here and that this worker may still have."""
+        return [*(job.lease for job in self._held.values()), *self._left]
 
     async def start(self) -> None:
         try:

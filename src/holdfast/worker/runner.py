@@ -169,7 +169,7 @@ class Runner:
         """These leases are gone: stop their handlers, and write nothing for them."""
         gone = {Lease(lost.job_id, lost.fence): lost.state for lost in leases}
         for run in [run for run in self._runs if run.lease in gone]:
-            self.keeper.drop(run.job)
+            self.keeper.leave(run.job)
             # One that is being settled, by us or by its own transaction, learns from that.
             if run.stop is Stop.LOST or run.settlement or run.context.settles_itself:
                 continue
@@ -266,7 +266,7 @@ class Runner:
         if outcome is None and run.stop is not Stop.LOST:
             self._tell_lost(run, None)
         if outcome is None or run.stop is Stop.LOST:
-            self.keeper.drop(run.job)
+            self.keeper.leave(run.job)
             return
         self._put(run, self._decide(run, outcome), self._counted(run, outcome))
 
@@ -318,10 +318,11 @@ class Runner:
     def _settled(self, endings: Sequence[Ending], lost: Sequence[Lost]) -> None:
         found = {each.job_id: each.state for each in lost}
         for run, settlement in endings:
-            self.keeper.drop(run.job)
             if found and run.job.id in found:
+                self.keeper.leave(run.job)
                 self._tell_lost(run, found[run.job.id])
                 continue
+            self.keeper.drop(run.job)
             outcome = verb(settlement)
             self.report.count(outcome)
             self._events.settled(run, settlement, outcome)

@@ -35,6 +35,7 @@ from holdfast.worker.report import WorkerReport
 from holdfast.worker.runner import Runner
 from holdfast.worker.signals import handling_signals
 from holdfast.worker.slots import Slots
+from holdfast.worker.strays import Strays
 
 STOP_HANDLERS_SECONDS = 2.0
 SETTLE_SECONDS_MAX = 5.0
@@ -100,6 +101,7 @@ class Worker:
             works=self._works,
             died=self._die,
         )
+        self._strays = Strays(store, seam, settings, self.id, self._runner.keeper.known)
         self._claimer = self._make_claimer()
         self._sweeper = self._make_sweeper()
         self._holder = Holder(store, seam, settings, self.id, self._claimer.probe_in)
@@ -130,6 +132,7 @@ class Worker:
             self._runner.start,
             self._runner.room,
             self._is_done,
+            self._strays,
         )
 
     def _make_sweeper(self) -> Sweeper:
@@ -255,14 +258,22 @@ class Worker:
         self._runner.stop_all()
         self._suspects.stop()
         await self._handlers_end(STOP_HANDLERS_SECONDS, hurry=False)
-        await self._end_parts(self._settle_rest(self._runner.release_all(), settling))
+        await self._end_parts(
+            self._settle_rest(self._runner.release_all(), settling), self._end_claims(claiming)
+        )
         self._runner.abandon_all()
 
-    async def _end_parts(self, settling_rest: Coroutine[Any, Any, None]) -> None:
+    async def _end_claims(self, claiming: asyncio.Task[None]) -> None:
+        """Cut off a claim that is still under way, and release what claims have left behind."""
+        claiming.cancel()
+        await asyncio.wait({claiming})
+        await self._strays.release_last()
+
+    async def _end_parts(self, *endings: Coroutine[Any, Any, None]) -> None:
         """End side by side what has one deadline."""
         seconds = self._seconds_left()
         parts = {
-            asyncio.create_task(settling_rest),
+            *map(asyncio.create_task, endings),
             # What a process has that was killed for being late is still to be taken back.
             asyncio.create_task(self._suspects.end(seconds - LAST_SECONDS)),
         }

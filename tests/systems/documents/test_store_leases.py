@@ -6,7 +6,10 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 
+import pytest
+
 from holdfast import State
+from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Lease, Lost
 from holdfast.stores.protocol import Claim
 from tests.systems.documents.bench import (
@@ -82,15 +85,29 @@ async def test_a_claim_that_lost_its_race_goes_on_to_the_next_records(bench: Ben
     assert not {job.id for job in quick} & {job.id for job in await slow}
 
 
-async def test_what_was_claimed_before_an_error_is_kept(bench: Bench) -> None:
+async def test_a_claim_that_failed_half_way_strays_and_costs_nothing(bench: Bench) -> None:
     store = await bench.store()
-    for _ in range(3):
-        await bench.create()
+    jobs = [await bench.create() for _ in range(3)]
     await bench.fault(rows=1, code="UNABLE_TO_LOCK_ROW")
     await bench.fault(**PATCHES, delay_seconds=0.001)
     await bench.fault(**PATCHES)  # The second write fails, by which the claim would be complete.
-    (job,) = await claim(store, 2)
-    assert (await bench.record(job.id))["Status__c"] == "PROCESSING"
+    with pytest.raises(StoreUnavailable):
+        await claim(store, 2)
+    assert await store.release_strays("worker", [], 10) == 1
+    for job_id in jobs:
+        record = await bench.record(job_id)
+        assert (record["Status__c"], record["Attempts__c"] or 0) == ("QUEUED", 0)
+
+
+async def test_known_leases_are_no_strays(bench: Bench) -> None:
+    store = await bench.store()
+    for _ in range(4):
+        await bench.create()
+    known, *strays = await claim(store, 3)
+    (others,) = await claim(store, 1, worker="other")
+    assert [await store.release_strays("worker", [known.lease], 1) for _ in range(3)] == [1, 1, 0]
+    statuses = [(await bench.record(job.id))["Status__c"] for job in (known, others, *strays)]
+    assert statuses == ["PROCESSING", "PROCESSING", "QUEUED", "QUEUED"]
 
 
 async def test_an_old_fence_changes_nothing(bench: Bench) -> None:

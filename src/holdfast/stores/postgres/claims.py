@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from holdfast.domain.errors import HoldfastError, StoreUnavailable
+from holdfast.domain.errors import HoldfastError
 from holdfast.domain.job import Claimed
 from holdfast.seam import Seam
 from holdfast.stores.postgres.caps import Caps
@@ -158,17 +158,10 @@ class Claimer:
         if track.sweeping is not None or track.sweep_seconds > QUICK_SWEEP_SECONDS:
             return rows
         track.forget()
-        return rows + await self._take_rest(claim, track, len(rows))
-
-    async def _take_rest(self, claim: Claim, track: Track, taken: int) -> list[Any]:
-        try:
-            return await self._take(
-                "claim", claim, track, claim.limit - taken, last_queue=track.last_queue
-            )
-        except StoreUnavailable:
-            if not taken:
-                raise
-            return []
+        # If this fails, what was taken before strays as well, and is released with the rest.
+        return rows + await self._take(
+            "claim", claim, track, claim.limit - len(rows), last_queue=track.last_queue
+        )
 
     async def _take_onwards(self, claim: Claim, track: Track, limit: int) -> list[Any]:
         lanes = track.in_turn()

@@ -154,6 +154,16 @@ class PostgresStore:
                 f"PostgreSQL at {self.address} did not renew leases within {seconds:g} s"
             ) from error
 
+    async def release_strays(self, worker: str, known: Sequence[Lease], limit: int) -> int:
+        rows = await self._fetch(
+            "release_strays",
+            worker=worker,
+            ids=[lease.job_id for lease in known],
+            fences=[lease.fence for lease in known],
+            limit=limit,
+        )
+        return int(rows[0][0])
+
     async def progress(self, lease: Lease, progress: bytes) -> bool:
         rows = await self._fetch(
             "progress", job_id=lease.job_id, fence=lease.fence, progress=progress

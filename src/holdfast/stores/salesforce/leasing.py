@@ -37,15 +37,10 @@ async def claim(records: Records, claim: Claim, max_attempts: int) -> list[Claim
     claimed: list[Claimed] = []
     if not concerns(claim.names, claim.queues) or QUEUE in claim.except_queues:
         return claimed
-    try:
-        for _ in range(CLAIM_LOOKS_MAX):
-            found = await _look(records, claim, max_attempts, claimed)
-            if len(claimed) == claim.limit or found < DUE_ROWS_MAX:
-                break
-    except StoreError:
-        # What was claimed before is ours: nobody else starts it until its lock has run out.
-        if not claimed:
-            raise
+    for _ in range(CLAIM_LOOKS_MAX):
+        found = await _look(records, claim, max_attempts, claimed)
+        if len(claimed) == claim.limit or found < DUE_ROWS_MAX:
+            break
     return claimed
 
 
@@ -71,6 +66,14 @@ async def renew(records: Records, leases: Sequence[Lease], lease_seconds: float)
     outcome = Outcome({}, {})
     await records.change(_ids_of(leases), decide, outcome)
     return _lost(leases, outcome, ())
+
+
+async def release_strays(records: Records, worker: str, known: Sequence[Lease], limit: int) -> int:
+    found = await records.find("held_by", worker=worker, limit=limit + len(known))
+    ours = set(known)
+    strays = [record for record in found if Lease(record.job_id, record.fence) not in ours][:limit]
+    refusals = await records.write([(record, _released(record)) for record in strays])
+    return refusals.count(None)
 
 
 class Settling:
@@ -153,6 +156,16 @@ def _until(records: Records, lease_seconds: float) -> str:
     # The clock that we know may be a second behind that of another worker.
     seconds = lease_seconds + LEASE_MARGIN_SECONDS
     return write_time(records.salesforce.now() + timedelta(seconds=seconds))
+
+
+def _released(record: Record) -> Fields:
+    return {
+        "Status__c": STATUSES[State.QUEUED],
+        "LockedUntil__c": None,
+        "Fence__c": record.fence + 1,
+        "Attempts__c": record.attempts - 1,
+        "ScheduledAfter__c": None,
+    }
 
 
 def _end(record: Record, settlement: Settlement, now: datetime) -> Fields:

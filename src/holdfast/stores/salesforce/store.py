@@ -106,6 +106,9 @@ class SalesforceStore:
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
         return await leasing.renew(self._records, leases, lease_seconds)
 
+    async def release_strays(self, worker: str, known: Sequence[Lease], limit: int) -> int:
+        return await leasing.release_strays(self._records, worker, known, limit)
+
     async def progress(self, lease: Lease, progress: bytes) -> bool:
         raise _missing("progress", "a record has no field for it")
 

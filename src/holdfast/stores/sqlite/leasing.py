@@ -52,6 +52,7 @@ class _Held(Place, frozen=True):
 
 _DUE = msgspec.json.Decoder(list[_Due])
 _HELD = msgspec.json.Decoder(list[_Held])
+_PLACES = msgspec.json.Decoder(list[Place])
 _FOUND = msgspec.json.Decoder(list[tuple[UUID, State, int]])
 
 
@@ -125,6 +126,22 @@ def renew(
         transaction,
         [lease for lease in leases if found.get(lease.job_id) != (State.RUNNING, lease.fence)],
     )
+
+
+def release_strays(
+    transaction: Transaction, worker: str, known: Sequence[Lease], limit: int
+) -> int:
+    wanted = {"worker": text(worker), "known": to_json(list(known)), "limit": limit}
+    found = transaction.connection.execute(_SQL["strays"].sql, wanted).fetchone()[0]
+    places = _PLACES.decode(found)
+    if places:
+        now = transaction.now
+        moving.move(
+            transaction,
+            [Move(place=one, state=State.QUEUED, run_at=now, attempt_back=True) for one in places],
+        )
+        transaction.wake_queues({one.queue for one in places})
+    return len(places)
 
 
 def progress(transaction: Transaction, lease: Lease, progress: bytes) -> bool:

@@ -136,6 +136,11 @@ class SqliteStore:
             lambda transaction: leasing.renew(transaction, leases, lease_seconds)
         )
 
+    async def release_strays(self, worker: str, known: Sequence[Lease], limit: int) -> int:
+        return await self._write(
+            lambda transaction: leasing.release_strays(transaction, worker, known, limit)
+        )
+
     async def progress(self, lease: Lease, progress: bytes) -> bool:
         return await self._write(lambda transaction: leasing.progress(transaction, lease, progress))
 

@@ -32,6 +32,7 @@ pytest.register_assert_rewrite(
             "reclaiming",
             "seeing",
             "settling",
+            "straying",
             "waking",
         )
     )
@@ -55,6 +56,7 @@ from holdfast.testing.conformance.reading import Reading  # noqa: E402
 from holdfast.testing.conformance.reclaiming import Reclaiming  # noqa: E402
 from holdfast.testing.conformance.seeing import Seeing  # noqa: E402
 from holdfast.testing.conformance.settling import Settling  # noqa: E402
+from holdfast.testing.conformance.straying import Straying  # noqa: E402
 from holdfast.testing.conformance.waking import Waking  # noqa: E402
 
 __all__ = ["Harness", "PollingConformance", "StoreConformance"]
@@ -66,6 +68,7 @@ class PollingConformance(
     Claiming,
     Holding,
     Settling,
+    Straying,
     Reclaiming,
     Crashing,
     Canceling,

@@ -109,6 +109,12 @@ class Waking(Suite):
         assert len(await store.reclaim(10)) == 2
         assert await self.heard(store, ear) == [Wakeup(queue="again")]
 
+    async def test_strays_that_are_released_wake_their_queues(self, store: Store, ear: Ear) -> None:
+        await claim_one(store, queue="stray")
+        await self.heard(store, ear)
+        await store.release_strays("worker", [], 10)
+        assert await self.heard(store, ear) == [Wakeup(queue="stray")]
+
     async def test_a_resumed_queue_is_woken(self, store: Store, ear: Ear) -> None:
         await store.pause("q", None, None)
         assert await self.heard(store, ear) == []

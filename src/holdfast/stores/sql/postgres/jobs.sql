@@ -271,6 +271,32 @@ WITH renewed AS (
 )
 SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM renewed
 
+-- name: release_strays
+WITH released AS (
+    UPDATE holdfast.jobs
+    SET state = 'queued', fence = fence + 1, attempt = attempt - 1, lease_owner = NULL,
+        lease_expires_at = NULL, alone = false, run_at = now()
+    WHERE id = ANY (ARRAY(
+        SELECT id
+        FROM holdfast.jobs
+        WHERE state = 'running' AND lease_owner = :worker
+            AND (id, fence) NOT IN (
+                SELECT id, fence
+                FROM unnest(:ids::uuid[], :fences::bigint[]) AS known (id, fence)
+            )
+        LIMIT :limit
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING queue
+)
+SELECT
+    count(*),
+    (
+        SELECT count(pg_notify('holdfast', 'q:' || queue))
+        FROM (SELECT DISTINCT queue FROM released) AS woken
+    )
+FROM released
+
 -- name: progress
 UPDATE holdfast.jobs
 SET progress = :progress

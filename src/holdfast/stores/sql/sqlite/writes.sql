@@ -228,6 +228,17 @@ FROM (
     ORDER BY lease_expires_at LIMIT :limit
 )
 
+-- name: strays
+SELECT json_group_array(json_array(number, queue, tenant)) FROM (
+    SELECT jobs.rowid AS number, queue, tenant FROM jobs INDEXED BY jobs_leased
+    WHERE state = 'running' AND lease_owner = :worker
+        AND (id, fence) NOT IN (
+            SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]')
+            FROM json_each(:known)
+        )
+    LIMIT :limit
+)
+
 -- name: expired
 SELECT json_group_array(json_array(
     number, queue, tenant, id, name, correlation_id, attempt, fence, NULL, max_attempts, crashes,
