@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,7 +88,9 @@ class Unheard(Holdfast):
         store.claim_suspect = self._unheard(store.claim_suspect)  # type: ignore[method-assign]
         return store
 
-    def _unheard(self, claim: Callable[[Claim], Awaitable[T]]) -> Callable[[Claim], Awaitable[T]]:
+    def _unheard(
+        self, claim: Callable[[Claim], Coroutine[Any, Any, T]]
+    ) -> Callable[[Claim], Coroutine[Any, Any, T]]:
         async def unheard(request: Claim) -> T:
             answer = await claim(request)
             if self._seam.random.random() < self.lost_share:

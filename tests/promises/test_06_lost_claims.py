@@ -4,6 +4,7 @@ nothing."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +15,7 @@ from tests.support.crashing import make_suspects
 from tests.support.proxy import Proxy
 from tests.support.running import QUICK, seen_events, working
 
-LEASE = {"lease_seconds": 3.0, "renew_seconds": 1.0, "reclaim_seconds": 0.2}
+LEASE: dict[str, Any] = {"lease_seconds": 3.0, "renew_seconds": 1.0, "reclaim_seconds": 0.2}
 LOST_MAX = 3  # as many as the job may start
 UNHEARD = "an argument in the answer to the claim"
 
