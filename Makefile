@@ -1,16 +1,17 @@
 # make run    set up, and send work through each of the five systems
 # make test   set up, and run all checks and tests (FAST=1: below two minutes; ARGS="-k name": some)
-# make soak   the long run: kills by schedule, 5 million finished jobs, kills for 10 minutes (JOBS=, SECONDS_EACH=)
+# make chaos  break everything at random on both stores for ten minutes, account for every job (SECONDS=, SEED=)
+# make soak   the long run: kills by schedule, 5 million finished jobs, chaos for 10 minutes (JOBS=, SECONDS=)
 # make bench  measure Holdfast, the raw loops and other queues (QUICK=1: about seven minutes)
 # make check  style, types, import contracts, tidiness
 # make pictures  record the pictures of the docs anew
 # make lock   write requirements/*.txt anew
 
 export PYTHON ?= python3
-export FAST ONCE QUICK JOBS SECONDS_EACH
+export FAST ONCE QUICK JOBS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak bench check format pictures lock clean
+.PHONY: help run test chaos soak bench check format pictures lock clean
 
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
@@ -25,8 +26,11 @@ run: $(RUNTIME)
 test: $(DEV)
 	@scripts/test $(ARGS)
 
+chaos: $(DEV)
+	@scripts/chaos --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 soak: $(DEV)
-	@scripts/soak $(ARGS)
+	@CHAOS_SECONDS=$(or $(SECONDS),600) scripts/soak $(ARGS)
 
 bench: $(DEV)
 	@scripts/bench $(ARGS)

@@ -37,7 +37,13 @@ ADDRESSES = "HOLDFAST_TEST_POSTGRES"
 TEMPLATE = "HOLDFAST_TEST_TEMPLATE"  # a migrated database, for runs inside of a run
 # `pg15` is the system's server; where the system has another version it runs on that one.
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
-LONG = ("tests/test_postgres_plans", "tests/promises/", "tests/test_mutants", "tests/test_simul")
+LONG = (
+    "tests/test_chaos",
+    "tests/test_postgres_plans",
+    "tests/promises/",
+    "tests/test_mutants",
+    "tests/test_simul",
+)
 # What starts processes or fills large tables takes its time, and is left out of the short run.
 LEFT_OUT = (
     "tests/promises/",

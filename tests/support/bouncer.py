@@ -15,11 +15,11 @@ import tempfile
 import threading
 from collections import deque
 from pathlib import Path
+from typing import Protocol
 
 from tests.support.postgres import (
     START_SECONDS_MAX,
     STOP_SECONDS_MAX,
-    Server,
     ServerFailed,
     end_with_parent,
     free_port,
@@ -42,6 +42,10 @@ SETTINGS = {
 }
 
 
+class Listening(Protocol):
+    port: int
+
+
 def bouncer_program() -> str | None:
     return shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 
@@ -49,7 +53,7 @@ def bouncer_program() -> str | None:
 class Bouncer:
     """One PgBouncer, which belongs to the run that started it, and ends with it."""
 
-    def __init__(self, program: str, server: Server, **settings: str) -> None:
+    def __init__(self, program: str, server: Listening, **settings: str) -> None:
         self.name = "bouncer"
         self.port = free_port()
         self._program = program
@@ -66,6 +70,8 @@ class Bouncer:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
+        self._up.clear()
+        self._log.clear()
         self._process = self._spawn(self._write_configuration())
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
@@ -73,12 +79,20 @@ class Bouncer:
         if not any(READY in line for line in self._log):
             raise ServerFailed("PgBouncer did not start:\n" + "\n".join(self._log))
 
+    def restart(self) -> None:
+        """End every connection through it, as an update of the pooler does."""
+        self._stop()
+        self.start()
+
+    def _stop(self) -> None:
+        if self._process is not None and self._reader is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(STOP_SECONDS_MAX)
+            self._reader.join(STOP_SECONDS_MAX)
+
     def remove(self) -> None:
         try:
-            if self._process is not None and self._reader is not None:
-                self._process.send_signal(signal.SIGTERM)
-                self._process.wait(STOP_SECONDS_MAX)
-                self._reader.join(STOP_SECONDS_MAX)
+            self._stop()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
 

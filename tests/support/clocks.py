@@ -18,7 +18,7 @@ class Clock:
     """Shifts the time of day for the processes that are started with its environment."""
 
     def __init__(self, folder: Path, shift: str = "+0") -> None:
-        self._library = _library() or missing("libfaketime is not installed")
+        self._library = faked_time_library() or missing("libfaketime is not installed")
         self._file = folder / "clock"
         self.set(shift)
 
@@ -39,6 +39,6 @@ class Clock:
         }
 
 
-def _library() -> Path | None:
+def faked_time_library() -> Path | None:
     found = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
     return found[0] if found else None

@@ -1,0 +1,1 @@
+"""Break everything at random while jobs run, then account for every job: `make chaos`."""

@@ -1,0 +1,77 @@
+"""What handlers and clients write down themselves, outside the database that is under test.
+
+Every line is one append, so it is whole even if its writer is killed right after it. Times are
+those of the machine's monotonic clock: all processes share it, and nobody can set it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+FOLDER = "CHAOS_FOLDER"
+NAME = "ledger"
+_open: dict[str, int] = {}
+
+
+class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One line. A run of a handler has a job and a fence; a wish of a client has a request."""
+
+    what: str
+    at: float
+    pid: int
+    # start, end: a run of a handler, and how it ended
+    job: str = ""
+    name: str = ""
+    queue: str = ""
+    fence: int = 0
+    attempt: int = 0
+    how: str = ""
+    # ask, told, undone: a client's wish, what it was told, or that it took the wish back
+    request: str = ""
+    jobs: int = 0
+    delay_seconds: float = 0.0
+    key: str = ""
+    ids: list[str] = []
+
+
+def write(what: str, **fields: Any) -> None:
+    entry = Entry(what=what, at=time.monotonic(), pid=os.getpid(), **fields)
+    os.write(_descriptor(), msgspec.json.encode(entry) + b"\n")
+
+
+def _descriptor() -> int:
+    path = os.path.join(os.environ[FOLDER], NAME)
+    if path not in _open:
+        _open[path] = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
+    return _open[path]
+
+
+class Ledger:
+    """Reads along what the others write."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._bytes_read = 0
+        self.entries: list[Entry] = []
+        self.counts: defaultdict[str, int] = defaultdict(int)
+
+    def read(self) -> list[Entry]:
+        """Answer the lines that are new."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._bytes_read)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._bytes_read += len(whole)
+        new = [msgspec.json.decode(line, type=Entry) for line in whole.splitlines()]
+        for entry in new:
+            self.counts[entry.what] += 1
+        self.entries += new
+        return new

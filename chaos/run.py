@@ -1,0 +1,162 @@
+"""One run on one store: load and faults, then quiet until all has ended, then the judgment."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from chaos import faults
+from chaos.faults import Fault, strike_until
+from chaos.judge import ORDERS, PAYMENTS, ROWS, Account, Finding, Row, judge
+from chaos.recovery import Recovery, recoveries
+from chaos.site import LEASE_SECONDS, PostgresSite, Site, SqliteSite
+from tests.support.processes import wait_until
+
+STAFF_SECONDS = 0.1
+DRAIN_SECONDS_MAX = 90.0
+STOP_SECONDS_MAX = 60.0
+WAITING = "SELECT count(*) FROM jobs WHERE finished_at IS NULL"
+
+
+@dataclass
+class Outcome:
+    """What a run on one store came to."""
+
+    store: str
+    phase: str = "starting"
+    until: float = 0.0
+    jobs: int = 0
+    acknowledged: int = 0
+    starts: int = 0
+    again: int = 0  # runs of a job after its first one
+    overlapping: int = 0  # runs that began while a run with an older lease went on
+    payments: int = 0
+    refused: int = 0  # wishes of clients that were refused, and told so
+    faults: list[Fault] = field(default_factory=list)
+    ends: Counter[int] = field(default_factory=Counter)
+    drain_seconds: float = 0.0
+    recoveries: list[Recovery] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+class ChaosRun:
+    """`outcome` can be watched while it goes on."""
+
+    def __init__(self, store: str, folder: Path, seed: int, kinds: Collection[str]) -> None:
+        self.outcome = Outcome(store)
+        self._random = Random(f"{seed}-{store}")
+        self._kinds = kinds
+        self._site = self._make_site(store, folder)
+
+    def _make_site(self, store: str, folder: Path) -> Site:
+        if store == "sqlite":
+            return SqliteSite(folder, self._random)
+        return PostgresSite(folder, self._random, clocks="clock" in self._kinds)
+
+    async def run(self, seconds: float) -> None:
+        site, outcome = self._site, self.outcome
+        try:
+            await site.open()
+            staffing = asyncio.create_task(self._keep_staffed())
+            await self._see_work()
+            outcome.phase, outcome.until = "faults", time.monotonic() + seconds
+            await self._strike(outcome.until)
+            outcome.phase = "draining"
+            await self._drain()
+            outcome.phase = "stopping"
+            site.staffed = False
+            await self._stop()
+            staffing.cancel()
+            with suppress(asyncio.CancelledError):
+                await staffing
+            outcome.phase = "judging"
+            await self._judge()
+        finally:
+            await site.close()
+
+    async def _keep_staffed(self) -> None:
+        while True:
+            self._site.staff()
+            for entry in self._site.ledger.read():
+                self.outcome.starts += entry.what == "start"
+                self.outcome.acknowledged += len(entry.ids)
+            await asyncio.sleep(STAFF_SECONDS)
+
+    async def _see_work(self) -> None:
+        """Wait until jobs end: what is not at work yet can't be disturbed."""
+        await wait_until(lambda: self._site.ledger.counts["end"], "at work")
+
+    async def _strike(self, until: float) -> None:
+        loops = [
+            self._strike_with(faults.PROCESSES, until),
+            self._strike_with(faults.SURROUNDINGS[self._site.kind], until),
+        ]
+        await asyncio.gather(*loops)
+        self._site.heal()
+
+    async def _strike_with(self, kinds: dict[str, tuple[faults.Strike, int]], until: float) -> None:
+        chosen = {name: kinds[name] for name in kinds if name in self._kinds}
+        random = Random(self._random.getrandbits(32))
+        async for fault in strike_until(self._site, random, until, chosen):
+            self.outcome.faults.append(fault)
+
+    async def _drain(self) -> None:
+        """Wait until all has ended; what has not by then is stuck."""
+        self._site.dismiss_clients()
+        began = time.monotonic()
+        while time.monotonic() < began + DRAIN_SECONDS_MAX:
+            with suppress(*faults.TROUBLES):
+                ((waiting,),) = await self._site.execute(WAITING)
+                if not waiting:
+                    break
+            await asyncio.sleep(STAFF_SECONDS)
+        self.outcome.drain_seconds = time.monotonic() - began
+
+    async def _stop(self) -> None:
+        """A worker that nobody bothers ends by itself when it is told to."""
+        working = [role for role in self._site.workers if role.process is not None]
+        processes = [role.process for role in working if role.process is not None]
+        for process in processes:
+            process.signal(signal.SIGTERM)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                for process in processes:
+                    await process.ended(2 * STOP_SECONDS_MAX)
+        for process in processes:
+            if process.code not in (0, -signal.SIGKILL):
+                text = f"{process.name} ended with {process.code} when it was told to stop"
+                self.outcome.findings.append(Finding("wrong", 14, text))
+
+    async def _judge(self) -> None:
+        site, outcome = self._site, self.outcome
+        site.ledger.read()
+        account = Account(
+            site.ledger.entries,
+            [Row.of(values) for values in await site.execute(ROWS)],
+            [(str(job), int(fence)) for job, fence in await site.execute(PAYMENTS)],
+            [str(request) for (request,) in await site.execute(ORDERS)],
+        )
+        outcome.findings += judge(account)
+        outcome.recoveries = recoveries(account, outcome.faults)
+        outcome.jobs = len(account.rows)
+        outcome.payments = len(account.payments)
+        runs = [run for each in account.runs.values() for run in each]
+        outcome.starts = len(runs)
+        outcome.again = len(runs) - len(account.runs)
+        outcome.overlapping = account.overlapping
+        outcome.acknowledged = sum(len(entry.ids) for entry in account.of("told", "requeued"))
+        outcome.refused = len(list(account.of("refused")))
+        for role in site.workers:
+            outcome.ends.update(role.ends)
+
+
+def bound_seconds() -> float:
+    """Promise 5: a dead worker's job starts again within this time."""
+    return LEASE_SECONDS + 6
