@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
-import msgspec
 
 from holdfast.domain.errors import (
     BadArguments,
@@ -19,7 +19,8 @@ from holdfast.domain.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from holdfast.salesforce import limits
+from holdfast.salesforce import answers, limits
+from holdfast.salesforce.answers import SalesforceRefused, Unusable, Written, shortened
 from holdfast.salesforce.clock import ServerClock
 from holdfast.seam import Seam
 
@@ -28,53 +29,12 @@ T = TypeVar("T")
 DATA = f"/services/data/v{limits.API_VERSION}"
 SCHEMES = {"salesforce": "https", "salesforce+http": "http"}
 
+_TOKEN = re.compile(r"[!-~]+")  # what a header can hold
+
 # Another request held the record, or the day's or the moment's share of requests is used up.
 PASSING_CODES = frozenset(
     {"UNABLE_TO_LOCK_ROW", "REQUEST_LIMIT_EXCEEDED", "SERVER_UNAVAILABLE", "QUERY_TIMEOUT"}
 )
-
-
-class SalesforceRefused(StoreRefused):
-    """Salesforce refused; `code` is its own word for the reason."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(f"Salesforce refused: {code}: {text}"[: limits.TOLD_CHARS_MAX])
-        self.code = code
-        self.text = text
-
-
-class Written(NamedTuple):
-    """What became of one record of many: its id, or why it was refused."""
-
-    id: str | None
-    refusal: SalesforceRefused | None = None
-
-
-class _Granted(msgspec.Struct):
-    access_token: str
-    instance_url: str
-
-
-class _Page(msgspec.Struct, rename="camel"):
-    records: list[dict[str, Any]]
-    done: bool
-    total_size: int
-    next_records_url: str = ""
-
-
-class _Created(msgspec.Struct):
-    id: str
-
-
-class _Refusal(msgspec.Struct, rename="camel"):
-    status_code: str = "UNKNOWN_EXCEPTION"
-    message: str = ""
-
-
-class _Result(msgspec.Struct):
-    success: bool
-    id: str | None = None
-    errors: list[_Refusal] = []
 
 
 class Salesforce:
@@ -91,7 +51,7 @@ class Salesforce:
                 "a Salesforce address looks like salesforce://client_id:client_secret@host"
             )
         self.host = parts.netloc.rpartition("@")[2]
-        self._login_url = f"{SCHEMES[parts.scheme]}://{self.host}"
+        self._scheme = SCHEMES[parts.scheme]
         self._client_id = unquote(parts.username)
         self._client_secret = unquote(parts.password or "")
         self._clock = ServerClock(seam or Seam())
@@ -133,24 +93,32 @@ class Salesforce:
         return self._clock.now()
 
     async def query(self, soql: str) -> list[dict[str, Any]]:
-        page = await self._call(_Page, "GET", f"{DATA}/query", params={"q": soql})
-        records = page.records
+        page = await self._call(answers.Page, "GET", f"{DATA}/query", params={"q": soql})
+        records = page.rows
         for _ in range(limits.QUERY_PAGES_MAX):
             if page.done:
                 return records
-            page = await self._call(_Page, "GET", page.next_records_url)
-            records += page.records
+            page = await self._call(answers.Page, "GET", self._next_path(page))
+            records += page.rows
         raise StoreRefused(f"a query found more than {len(records)} records")
+
+    async def find_id(self, soql: str) -> str | None:
+        """The id of the first record that a query finds."""
+        found = await self.query(soql)
+        with self._using_answer():
+            return answers.read_id(found[0].get("Id")) if found else None
 
     async def count(self, soql: str) -> int:
         """The answer to a query that selects COUNT()."""
-        page = await self._call(_Page, "GET", f"{DATA}/query", params={"q": soql})
+        page = await self._call(answers.Page, "GET", f"{DATA}/query", params={"q": soql})
         return page.total_size
 
     async def insert(self, sobject: str, fields: Mapping[str, Any]) -> str:
         """Create a record; answer its id."""
-        created = await self._call(_Created, "POST", f"{DATA}/sobjects/{sobject}", json=fields)
-        return created.id
+        path = f"{DATA}/sobjects/{sobject}"
+        created = await self._call(answers.Created, "POST", path, json=fields)
+        with self._using_answer():
+            return answers.read_id(created.id)
 
     async def delete(self, sobject: str, record_id: str) -> None:
         await self._send("DELETE", f"{DATA}/sobjects/{sobject}/{record_id}")
@@ -181,19 +149,31 @@ class Salesforce:
             )
         typed = [{"attributes": {"type": sobject}, **record} for record in records]
         body = {"allOrNone": all_or_none, "records": typed}
-        results = await self._call(list[_Result], method, f"{DATA}/composite/sobjects", json=body)
-        return [_written(result) for result in results]
+        path = f"{DATA}/composite/sobjects"
+        results = await self._call(list[answers.Result], method, path, json=body)
+        with self._using_answer():
+            return answers.read_results(results, len(records))
 
     async def _call(self, answer: type[T], method: str, path: str, **options: Any) -> T:
-        return self._decode(await self._send(method, path, **options), answer)
+        body = await self._send(method, path, **options)
+        with self._using_answer():
+            return answers.read(body, answer)
 
-    def _decode(self, body: bytes, answer: type[T]) -> T:
+    @contextmanager
+    def _using_answer(self) -> Iterator[None]:
         try:
-            return msgspec.json.decode(body, type=answer)
-        except msgspec.DecodeError as error:
+            yield
+        except Unusable as error:
             raise StoreUnavailable(
                 f"what answers at {self.host} does not speak Salesforce's API: {error}"
             ) from error
+
+    def _next_path(self, page: answers.Page) -> str:
+        with self._using_answer():
+            # Behind the host's name, anything else could make another host of it.
+            if not page.next_records_url.startswith("/services/data/"):
+                raise Unusable("the address of the next page is none")
+            return page.next_records_url
 
     async def _send(self, method: str, path: str, **options: Any) -> bytes:
         """Send a request; a session that has ended is begun anew, once."""
@@ -217,16 +197,24 @@ class Salesforce:
                 "client_id": self._client_id,
                 "client_secret": self._client_secret,
             }
-            status, body = await self._request(
-                "POST", f"{self._login_url}/services/oauth2/token", "", data=form
-            )
+            login_url = f"{self._scheme}://{self.host}/services/oauth2/token"
+            status, body = await self._request("POST", login_url, "", data=form)
             if status in (400, 401, 403):
-                told = f"Salesforce at {self.host} does not let us in{_reason(body)}"
+                reason = answers.read_reason(body)
+                told = f"Salesforce at {self.host} does not let us in{reason}"
                 # Who was let in before waits: too many logins are refused in the same way.
                 raise StoreUnavailable(told) if used_up else ConfigurationError(told)
             if status >= 300:
                 raise self._error(status, body)
-            granted = self._decode(body, _Granted)
+            self._enter(body)
+
+    def _enter(self, body: bytes) -> None:
+        with self._using_answer():
+            granted = answers.read(body, answers.Granted)
+            if not granted.instance_url.startswith(f"{self._scheme}://"):
+                raise Unusable(f"the address of the instance does not begin with {self._scheme}")
+            if not _TOKEN.fullmatch(granted.access_token):
+                raise Unusable("the access token is none")
             self._token = granted.access_token
             self._instance_url = granted.instance_url.rstrip("/")
 
@@ -241,34 +229,24 @@ class Salesforce:
                 method, url, headers=headers, allow_redirects=False, **options
             ) as response:
                 self._clock.read(response.headers.get("Date"))
-                return response.status, await response.read()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            told = f"{type(error).__name__}: {error}"[: limits.TOLD_CHARS_MAX]
+                with self._using_answer():
+                    return response.status, await _read_body(response)
+        except (aiohttp.ClientError, OSError) as error:
+            told = shortened(f"{type(error).__name__}: {error}")
             raise StoreUnavailable(f"Salesforce at {self.host} is not available: {told}") from error
 
     def _error(self, status: int, body: bytes) -> StoreError:
-        code, text = f"HTTP_{status}", ""
-        with suppress(msgspec.MsgspecError, LookupError, TypeError):
-            first = msgspec.json.decode(body)[0]
-            code, text = str(first["errorCode"]), str(first["message"])
+        code, text = answers.read_error(status, body)
         if not 400 <= status < 500 or status in (401, 429) or code in PASSING_CODES:
-            told = f"{code}: {text}"[: limits.TOLD_CHARS_MAX]
+            told = shortened(f"{code}: {text}")
             return StoreUnavailable(f"Salesforce at {self.host} is not available: {told}")
         return SalesforceRefused(code, text)
 
 
-def _written(result: _Result) -> Written:
-    if result.success:
-        return Written(result.id)
-    error = next(iter(result.errors), _Refusal())
-    return Written(result.id, SalesforceRefused(error.status_code, error.message))
-
-
-def _reason(body: bytes) -> str:
-    """OAuth's words for a refused login."""
-    try:
-        refused = msgspec.json.decode(body, type=dict[str, str])
-    except msgspec.DecodeError:
-        return ""
-    words = (refused.get(name, "") for name in ("error", "error_description"))
-    return "".join(f": {word}" for word in words if word)[: limits.TOLD_CHARS_MAX]
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > limits.ANSWER_BYTES_MAX:
+            raise Unusable(f"the answer is longer than {limits.ANSWER_BYTES_MAX} bytes")
+    return bytes(body)

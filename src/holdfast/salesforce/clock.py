@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from holdfast.seam import Seam
 
 JUMP_SECONDS = 5.0
+YEARS = range(2000, 3000)
 
 
 class ServerClock:
@@ -22,9 +23,8 @@ class ServerClock:
         self._ahead_seconds: float | None = None  # of this machine's monotonic clock
 
     def read(self, date_header: str | None) -> None:
-        try:
-            told = parsedate_to_datetime(date_header or "")
-        except ValueError:
+        told = _moment(date_header or "")
+        if told is None:
             return
         ahead = told.timestamp() - self._seam.monotonic()
         known = self._ahead_seconds
@@ -35,3 +35,14 @@ class ServerClock:
         if self._ahead_seconds is None:
             return self._seam.now()
         return datetime.fromtimestamp(self._seam.monotonic() + self._ahead_seconds, UTC)
+
+
+def _moment(date_header: str) -> datetime | None:
+    """None for what is no date, and for a year in which no such server can be."""
+    try:
+        told = parsedate_to_datetime(date_header)
+    except (ValueError, OverflowError):
+        return None
+    if told.year not in YEARS:
+        return None
+    return told if told.tzinfo else told.replace(tzinfo=UTC)

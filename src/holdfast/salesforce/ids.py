@@ -7,7 +7,7 @@ more that follow from these. The job's id is a UUIDv8 of a mark and that number.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeGuard
 from uuid import UUID
 
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -21,9 +21,13 @@ _VERSION: Final = 8
 _VARIANT: Final = 0b10
 
 
+def is_record_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and _RECORD_ID.fullmatch(value) is not None
+
+
 def job_id_of(record_id: str) -> UUID:
     """The job's id; the same for the short and the long form."""
-    if not _RECORD_ID.fullmatch(record_id):
+    if not is_record_id(record_id):
         raise ValueError(f"{record_id!r} is no Salesforce record id")
     number = 0
     for digit in record_id[:_SHORT_CHARS]:

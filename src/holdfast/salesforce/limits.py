@@ -7,4 +7,5 @@ RECORDS_IN_CALL_MAX: Final = 200  # Salesforce's own, of a collections call
 QUERY_PAGES_MAX: Final = 100  # of up to 2,000 records each
 REQUEST_SECONDS_MAX: Final = 30.0
 CONNECTIONS_MAX: Final = 16
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 TOLD_CHARS_MAX: Final = 400  # what an error message tells of Salesforce's answer

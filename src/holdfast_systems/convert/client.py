@@ -72,6 +72,9 @@ async def _read(response: aiohttp.ClientResponse) -> Answer:
             response.status,
             failure=failures.of_status(response.status, response.headers, detail),
         )
+    if not _says_xml(response):
+        text = failures.one_line(f"the gateway answered {response.content_type}, not XML")
+        return Answer(response.status, failure=Transient(text, code=failures.GW_5XX))
     xml = bytearray()
     async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
         xml += chunk
@@ -84,3 +87,13 @@ async def _read(response: aiohttp.ClientResponse) -> Answer:
         text = failures.one_line(f"the gateway's answer can't be used: {error}")
         return Answer(response.status, failure=Transient(text, code=failures.GW_5XX))
     return Answer(response.status, bytes(xml))
+
+
+def _says_xml(response: aiohttp.ClientResponse) -> bool:
+    """A page that a proxy shows to people may be well-formed, too."""
+    kind = response.content_type
+    return (
+        "Content-Type" not in response.headers
+        or kind in ("application/xml", "text/xml")
+        or (kind.endswith("+xml") and kind != "application/xhtml+xml")
+    )

@@ -10,9 +10,7 @@ _FILE_OF_HASH = "SELECT Id FROM ContentVersion WHERE RequestHash__c = :request_h
 
 
 async def find_file(salesforce: Salesforce, request_hash: str) -> str | None:
-    found = await salesforce.query(bind(_FILE_OF_HASH, {"request_hash": request_hash}))
-    file_id: str | None = found[0]["Id"] if found else None
-    return file_id
+    return await salesforce.find_id(bind(_FILE_OF_HASH, {"request_hash": request_hash}))
 
 
 async def upload(salesforce: Salesforce, request_hash: str, name: str, content: bytes) -> str:

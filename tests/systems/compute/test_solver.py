@@ -13,6 +13,7 @@ from aiohttp import web
 from holdfast import JobError, Permanent, RetryAfter, Transient
 from holdfast_systems.compute.limits import OUTPUTS_BYTES_MAX, RETRY_AFTER_SECONDS_MAX
 from holdfast_systems.compute.solver import solve
+from tests.support.odd_answers import BROKEN, UNREADABLE, odd_server
 from tests.support.processes import pause
 
 
@@ -99,3 +100,9 @@ async def test_no_answer_and_no_server_are_tried_again() -> None:
     assert (type(error), error.code) == (Transient, "APP_TIMEOUT")
     error = await failure(url)
     assert (type(error), error.code) == (Transient, "APP_UNREACHABLE")
+
+
+async def test_no_answer_is_more_than_a_failure_of_its_job() -> None:
+    async with odd_server() as odd:
+        for odd.answer in (*BROKEN.values(), *UNREADABLE.values()):
+            assert (await failure(odd.url)).code.startswith(("APP_", "OUTPUTS_"))

@@ -20,7 +20,8 @@ XML = "<document>{number}</document>"
 
 
 def script(*answers: dict[str, Any]) -> bytes:
-    """Answers have a status, headers and a body; `hangs`, or `breaks` the connection."""
+    """Answers have a status, headers, a content_type and a body; `hangs`, or `breaks` the
+    connection."""
     return json.dumps(answers or [{}]).encode()
 
 
@@ -89,6 +90,7 @@ class ScriptedGateway:
             status=chosen.get("status", 200),
             headers=chosen.get("headers"),
             text=chosen.get("body", XML.format(number=number)),
+            content_type=chosen.get("content_type", "application/xml"),
         )
 
 

@@ -13,6 +13,7 @@ import pytest
 from holdfast.webhooks.limits import HEADER_CHARS_KEPT, RESPONSE_BYTES_KEPT, RESPONSE_BYTES_MAX
 from holdfast.webhooks.sending import Report, open_client, send
 from holdfast.webhooks.signing import Request
+from tests.support.odd_answers import BROKEN, UNREADABLE, odd_server
 from tests.support.processes import wait_until
 from tests.systems.webhooks.receiving import Receiver, receiving
 
@@ -148,3 +149,10 @@ async def test_headers_that_no_database_takes_are_made_storable() -> None:
     assert kept["X-Odd"] == "\ufffd\ufffd"
     assert len(kept["X-Long"]) == HEADER_CHARS_KEPT
     assert "secret" not in str(kept)
+
+
+async def test_no_answer_is_more_than_a_report() -> None:
+    async with odd_server() as odd:
+        for odd.answer in (*BROKEN.values(), *UNREADABLE.values()):
+            report = await post(odd.url)
+            assert (report.error_code is None) == (report.response_status in (200, 299))

@@ -57,9 +57,8 @@ async def _create(records: Records, missing: Mapping[str, Fields]) -> dict[str, 
     refusals = [each.refusal for each in written if each.refusal is not None]
     if any(refusal.code == _DUPLICATE for refusal in refusals):
         return None
-    for refusal in refusals:
-        if refusal.code != _ROLLED_BACK:
-            raise refusal
+    if refusals:
+        raise next((each for each in refusals if each.code != _ROLLED_BACK), refusals[0])
     return {
         request_hash: each.id
         for request_hash, each in zip(missing, written, strict=True)

@@ -2,7 +2,7 @@
 
 LockVersion__c rises with every write, so it can't name a lease that is renewed. Fence__c does: a
 claim sets it to the new LockVersion__c, and whatever ends a lease raises it by one. It stays at or
-below LockVersion__c, so the next claim is always higher.
+below LockVersion__c, unless people set that back, so the next claim is always higher.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.domain.errors import StoreError
+from holdfast.domain.errors import StoreError, StoreUnavailable
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
 from holdfast.domain.states import State
+from holdfast.salesforce import SalesforceRefused
 from holdfast.salesforce.ids import record_id_of
 from holdfast.stores.protocol import Claim
+from holdfast.stores.salesforce.aside import Aside
 from holdfast.stores.salesforce.limits import CLAIM_LOOKS_MAX, DUE_ROWS_MAX, LEASE_MARGIN_SECONDS
 from holdfast.stores.salesforce.records import (
     JOB_NAME,
@@ -29,18 +31,21 @@ from holdfast.stores.salesforce.records import (
     write_error,
     write_time,
 )
-from holdfast.stores.salesforce.writing import Change, Outcome, Records
+from holdfast.stores.salesforce.writing import NO_RECORD, Change, Outcome, Records, asking
 
 
-async def claim(records: Records, claim: Claim, max_attempts: int) -> list[Claimed]:
+async def claim(records: Records, aside: Aside, claim: Claim, max_attempts: int) -> list[Claimed]:
     """Claim from the head of the queue; look again if others took what was found there."""
     claimed: list[Claimed] = []
     if not concerns(claim.names, claim.queues) or QUEUE in claim.except_queues:
         return claimed
-    for _ in range(CLAIM_LOOKS_MAX):
-        found = await _look(records, claim, max_attempts, claimed)
-        if len(claimed) == claim.limit or found < DUE_ROWS_MAX:
-            break
+    with asking():
+        for _ in range(CLAIM_LOOKS_MAX):
+            found = await _look(records, aside, claim, max_attempts, claimed)
+            if len(claimed) == claim.limit or found < DUE_ROWS_MAX:
+                break
+    if not claimed and (news := aside.take_news()):
+        raise StoreUnavailable(news)  # The one way in which people hear of it.
     return claimed
 
 
@@ -52,7 +57,8 @@ async def claim_by_id(
         return None
     due = await records.find("due_one", id=record_id, now=records.salesforce.now())
     claim = Claim(worker=worker, limit=1, lease_seconds=lease_seconds, names=())
-    return next(iter(await _lease(records, due, claim, max_attempts)), None)
+    leased = await _lease(records, due, claim, max_attempts)
+    return next((job for job in leased if isinstance(job, Claimed)), None)
 
 
 async def renew(records: Records, leases: Sequence[Lease], lease_seconds: float) -> list[Lost]:
@@ -64,7 +70,8 @@ async def renew(records: Records, leases: Sequence[Lease], lease_seconds: float)
         return {"LockedUntil__c": _until(records, lease_seconds)}
 
     outcome = Outcome({}, {})
-    await records.change(_ids_of(leases), decide, outcome)
+    with asking():
+        await records.change(_ids_of(leases), decide, outcome)
     return _lost(leases, outcome, ())
 
 
@@ -72,7 +79,8 @@ async def release_strays(records: Records, worker: str, known: Sequence[Lease], 
     found = await records.find("held_by", worker=worker, limit=limit + len(known))
     ours = set(known)
     strays = [record for record in found if Lease(record.job_id, record.fence) not in ours][:limit]
-    refusals = await records.write([(record, _released(record)) for record in strays])
+    with asking():
+        refusals = await records.write([(record, _released(record)) for record in strays])
     return refusals.count(None)
 
 
@@ -114,11 +122,12 @@ def concerns(names: Sequence[str], queues: Sequence[str] | None) -> bool:
 
 async def _lease(
     records: Records, due: Sequence[Record], claim: Claim, max_attempts: int
-) -> list[Claimed]:
+) -> list[Claimed | SalesforceRefused]:
+    """Lease each; answer for each the job, or why it was refused."""
     changes: list[Change] = []
     claimed: list[Claimed] = []
     for record in due:
-        fence = record.lock_version + 1
+        fence = record.next_fence
         correlation_id = record.correlation_id or str(record.job_id)
         claimed.append(record.claimed(fence, correlation_id, max_attempts))
         fields = {
@@ -132,18 +141,30 @@ async def _lease(
         }
         changes.append((record, fields))
     refusals = await records.write(changes)
-    return [job for job, refusal in zip(claimed, refusals, strict=True) if refusal is None]
+    return [refusal or job for job, refusal in zip(claimed, refusals, strict=True)]
 
 
-async def _look(records: Records, claim: Claim, max_attempts: int, claimed: list[Claimed]) -> int:
+async def _look(
+    records: Records, aside: Aside, claim: Claim, max_attempts: int, claimed: list[Claimed]
+) -> int:
     """Claim of what is due, down to what nobody else took; answer how many were seen."""
-    due = await records.find(
-        "due", now=records.salesforce.now(), limit=max(DUE_ROWS_MAX, claim.limit)
+    due, unreadable = await records.look(
+        "due",
+        now=records.salesforce.now(),
+        limit=max(DUE_ROWS_MAX, claim.limit),
+        aside=[NO_RECORD, *aside.ids()],
     )
-    seen = len(due)
+    for record_id in unreadable:
+        aside.put(record_id, "its fields can't be read")
+    seen = len(due) + len(unreadable)
     while due and len(claimed) < claim.limit:
         wanted = claim.limit - len(claimed)
-        claimed += await _lease(records, due[:wanted], claim, max_attempts)
+        leased = await _lease(records, due[:wanted], claim, max_attempts)
+        for record, job in zip(due, leased, strict=False):
+            if isinstance(job, Claimed):
+                claimed.append(job)
+            else:
+                aside.refuse(record, str(job))
         due = due[wanted:]
     return seen
 

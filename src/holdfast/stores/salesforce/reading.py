@@ -92,4 +92,5 @@ async def _place(records: Records, after: UUID | None) -> tuple[datetime, str] |
     if after is None:
         return _FAR, _NO_ID
     record = await find(records, after)
-    return None if record is None else (read_time(record.created or ""), record.id)
+    created = read_time(record.created) if record else None
+    return (created, record.id) if record and created else None

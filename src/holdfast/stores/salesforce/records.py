@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 import msgspec
@@ -15,8 +16,14 @@ from holdfast.domain.errors import BadArguments, PayloadTooLarge
 from holdfast.domain.job import Claimed, Job, NewJob
 from holdfast.domain.limits import PRIORITY_MAX, PRIORITY_MIN
 from holdfast.domain.states import State
-from holdfast.salesforce.ids import job_id_of
-from holdfast.stores.salesforce.limits import DATA_CHARS_MAX, ERROR_CHARS_MAX, HASH_CHARS_MAX
+from holdfast.salesforce.ids import is_record_id, job_id_of
+from holdfast.stores.salesforce.limits import (
+    DATA_CHARS_MAX,
+    DATA_DEPTH_MAX,
+    ERROR_CHARS_MAX,
+    HASH_CHARS_MAX,
+    NUMBER_MAX,
+)
 
 OBJECT: Final = "Generated_Document__c"
 JOB_NAME: Final = "generate_document"
@@ -53,24 +60,31 @@ _FIELDS: Final = {
     "created": "CreatedDate",
 }
 Fields = dict[str, Any]
+_NUMBERS: Final = ("Priority__c", "Attempts__c", "LockVersion__c", "Fence__c")
+_TEXTS: Final = tuple(name for name in _FIELDS.values() if name not in _NUMBERS)
+_Number = Annotated[float, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
+_NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
-    """A record as it was read; Salesforce tells numbers as 3.0, and any field may be empty."""
+    """A record as it was read; Salesforce tells numbers as 3.0, and any field may be empty.
+
+    Its API keeps fractions even of fields without decimal places: a number may also be 1.5.
+    """
 
     id: str
     status: str | None = None
     template: str | None = None
     data: str | None = None
     request_hash: str | None = None
-    priority_told: float | None = None
-    attempts_told: float | None = None
+    priority_told: _Number | None = None
+    attempts_told: _Number | None = None
     correlation_id: str | None = None
     scheduled_after: str | None = None
     locked_until: str | None = None
     locked_by: str | None = None
-    lock_version_told: float | None = None
-    fence_told: float | None = None
+    lock_version_told: _Number | None = None
+    fence_told: _Number | None = None
     output_file_id: str | None = None
     error: str | None = None
     created: str | None = None
@@ -84,12 +98,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
         return max(int(self.attempts_told or 0), 0)
 
     @property
-    def lock_version(self) -> int:
-        return int(self.lock_version_told or 0)
+    def raised_version(self) -> float:
+        """The one value that the organisation takes in the place of LockVersion__c."""
+        return float(Decimal(str(self.lock_version_told or 0)) + 1)
 
     @property
     def fence(self) -> int:
         return int(self.fence_told or 0)
+
+    @property
+    def next_fence(self) -> int:
+        """That of a new lease: above all before it, also if somebody set the version back."""
+        return max(int(self.raised_version), self.fence + 1)
 
     @property
     def priority(self) -> int:
@@ -139,7 +159,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
         if state is None:
             return None
         running = state is State.RUNNING
-        created_at = read_time(self.created or "")
+        created_at = read_time(self.created) or _NO_TIME
         code, text = read_error(self.error)
         return Job(
             id=self.job_id,
@@ -149,16 +169,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
             priority=self.priority,
             arguments=msgspec.json.decode(self.arguments()),
             max_attempts=max_attempts,
-            run_at=read_time(self.scheduled_after) if self.scheduled_after else created_at,
+            run_at=read_time(self.scheduled_after) or created_at,
             created_at=created_at,
             correlation_id=self.correlation_id,
             idempotency_key=self.request_hash,
             attempts=self.attempts,
             fence=self.fence,
             lease_owner=self.locked_by if running else None,
-            lease_expires_at=read_time(self.locked_until)
-            if running and self.locked_until
-            else None,
+            lease_expires_at=read_time(self.locked_until) if running else None,
             result={"file_id": self.output_file_id} if state is State.SUCCEEDED else None,
             error_code=code.removesuffix(EXHAUSTED) or None,
             error_text=text or None,
@@ -237,16 +255,41 @@ def write_time(value: datetime) -> str:
     return value.isoformat()
 
 
-def read_time(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%f%z")
+def read_time(text: str | None) -> datetime | None:
+    """None also for what is no time of Salesforce's."""
+    try:
+        return datetime.strptime(text or "", "%Y-%m-%dT%H:%M:%S.%f%z")
+    except ValueError:
+        return None
+
+
+def read_record(row: Mapping[str, Any]) -> Record | None:
+    """None for a row that is no record. A text that came as something else is taken as JSON: it
+    is for the handler to refuse, and for people to see."""
+    known = {name: row.get(name) for name in _FIELDS.values()}
+    try:
+        for name in _TEXTS:
+            if not isinstance(known[name], str | None):
+                known[name] = msgspec.json.encode(known[name]).decode()
+        record = msgspec.convert(known, Record, strict=False)
+    except (msgspec.ValidationError, RecursionError):
+        return None
+    return record if is_record_id(row.get("Id")) else None
 
 
 def _document(data: str | None) -> Any:
-    """What is no JSON is given as its text, which the handler's signature then refuses."""
+    """What is no JSON, or nested too deeply for whoever handles it, is given as its text, which the
+    handler's signature then refuses."""
     try:
-        return msgspec.json.decode(data or "{}")
+        document = msgspec.json.decode(data or "{}")
     except (ValueError, RecursionError):
         return data
+    return data if _is_deeper(document, DATA_DEPTH_MAX) else document
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _hash(*parts: str) -> str:

@@ -39,11 +39,11 @@ from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
 from holdfast.stores.salesforce import enqueueing, interventions, leasing, reading
+from holdfast.stores.salesforce.aside import Aside
 from holdfast.stores.salesforce.writing import Records
 from holdfast.wakeups.protocol import Heard, Listener
 
 _NO_SCHEMA = frozenset({"INVALID_FIELD", "INVALID_TYPE"})
-_ANY_RECORD = "000000000000000"
 
 _NO_HOLDS = "no object of the organisation says so"
 
@@ -58,6 +58,7 @@ class SalesforceStore:
         self._seam = seam
         self._salesforce = Salesforce(url, seam)
         self._records = Records(self._salesforce)
+        self._aside = Aside(seam)
         self._settling = leasing.Settling(self._records)
         self._max_attempts = max_attempts
 
@@ -65,7 +66,7 @@ class SalesforceStore:
         """Log in, and see that the object has all its fields."""
         await self._salesforce.open()
         try:
-            await self._records.find("records", ids=[_ANY_RECORD])
+            await self._records.check()
         except SalesforceRefused as error:
             await self.close()
             if error.code in _NO_SCHEMA:
@@ -90,7 +91,7 @@ class SalesforceStore:
         return await enqueueing.enqueue(self._records, jobs)
 
     async def claim(self, claim: Claim) -> Sequence[Claimed]:
-        return await leasing.claim(self._records, claim, self._max_attempts)
+        return await leasing.claim(self._records, self._aside, claim, self._max_attempts)
 
     async def claim_suspect(self, claim: Claim) -> Claimed | None:
         return None

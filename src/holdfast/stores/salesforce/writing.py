@@ -6,21 +6,22 @@ that does not raise it by exactly one: of two who read the same record and write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
-
-import msgspec
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.salesforce import Salesforce, SalesforceRefused, bind
 from holdfast.salesforce.client import PASSING_CODES
+from holdfast.salesforce.ids import is_record_id
 from holdfast.salesforce.limits import RECORDS_IN_CALL_MAX
 from holdfast.stores.salesforce.limits import WRITE_TRIES_MAX
-from holdfast.stores.salesforce.records import OBJECT, Fields, Record
+from holdfast.stores.salesforce.records import OBJECT, Fields, Record, read_record
 from holdfast.stores.statements import load, read_sql
 
 QUERIES = load(read_sql("salesforce", "queries.sql"), numbered=False)
 
+NO_RECORD: Final = "0" * 15
 _RULE = "FIELD_CUSTOM_VALIDATION_EXCEPTION"
 # The record was written, locked or deleted by somebody since it was read.
 _WORTH_A_LOOK = PASSING_CODES | {_RULE, "ENTITY_IS_DELETED", "NOT_FOUND"}
@@ -36,18 +37,39 @@ class Outcome(NamedTuple):
     left: dict[str, Record]
 
 
+class Look(NamedTuple):
+    """What a query found: records, and the ids of those that can't be read."""
+
+    records: list[Record]
+    unreadable: list[str]
+
+
 class Records:
     """The organisation's records, as this store reads and writes them."""
 
     def __init__(self, salesforce: Salesforce) -> None:
         self.salesforce = salesforce
 
+    async def check(self) -> None:
+        """Ask for every field; a refusal says what the organisation lacks."""
+        await self.salesforce.query(bind(QUERIES["records"].sql, {"ids": [NO_RECORD]}))
+
     async def find(self, query: str, **values: object) -> list[Record]:
-        rows = await self.salesforce.query(bind(QUERIES[query].sql, values))
-        return msgspec.convert(rows, list[Record])
+        return (await self.look(query, **values)).records
+
+    async def look(self, query: str, **values: object) -> Look:
+        """Read each row for itself: one that can't be used keeps nobody from the others."""
+        with asking():
+            rows = await self.salesforce.query(bind(QUERIES[query].sql, values))
+        read = [(row.get("Id"), read_record(row)) for row in rows]
+        return Look(
+            [record for _, record in read if record is not None],
+            [row_id for row_id, record in read if record is None and is_record_id(row_id)],
+        )
 
     async def count(self, query: str, **values: object) -> int:
-        return await self.salesforce.count(bind(QUERIES[query].sql, values))
+        with asking():
+            return await self.salesforce.count(bind(QUERIES[query].sql, values))
 
     async def write(self, changes: Sequence[Change]) -> list[SalesforceRefused | None]:
         """Write each change unless somebody wrote the record since it was read; answer for each
@@ -55,7 +77,7 @@ class Records:
         refusals: list[SalesforceRefused | None] = []
         for start in range(0, len(changes), RECORDS_IN_CALL_MAX):
             bodies = [
-                {"Id": record.id, **fields, "LockVersion__c": record.lock_version + 1}
+                {"Id": record.id, **fields, "LockVersion__c": record.raised_version}
                 for record, fields in changes[start : start + RECORDS_IN_CALL_MAX]
             ]
             written = await self.salesforce.update_each(OBJECT, bodies)
@@ -102,5 +124,15 @@ class Records:
 
 def _check_race(record: Record, before: tuple[Record, SalesforceRefused] | None) -> None:
     """A rule that refuses although nobody wrote in between is another one than ours."""
-    if before and before[0].lock_version == record.lock_version and before[1].code == _RULE:
+    if before and before[0].raised_version == record.raised_version and before[1].code == _RULE:
         raise before[1]
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """A call that no value of a job is part of is refused for reasons that may pass: a right that
+    was taken away, or something else than Salesforce that answers."""
+    try:
+        yield
+    except SalesforceRefused as error:
+        raise StoreUnavailable(str(error)) from error

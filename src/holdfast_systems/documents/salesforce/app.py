@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -28,6 +27,7 @@ from holdfast_systems.documents.salesforce.users import (
 
 VERSIONS = ("59.0", "60.0", "61.0", "62.0", "63.0", "64.0")
 DATA_PATH = "/services/data"
+TOO_DEEP = "lists and objects are nested too deeply"
 METHODS = ["GET", "POST", "PATCH", "PUT", "DELETE"]
 
 
@@ -44,7 +44,7 @@ class Server:
 
     async def handle(self, request: Request) -> Answer:
         """Answer one call over HTTP; what it changes is changed in one go."""
-        path = request.scope["raw_path"].decode("ascii").removeprefix(DATA_PATH)
+        path = request.scope["raw_path"].decode("latin-1").removeprefix(DATA_PATH)
         segments = tuple(unquote(part) for part in path.split("/") if part)
         if not segments:
             return Answer(200, [_version(each) for each in VERSIONS])
@@ -63,6 +63,8 @@ class Server:
             dict(request.headers),
         )
         answer = self.dispatch(call)
+        if fault is not None and fault.body is not None:
+            return Answer(fault.status, fault.body)
         if fault is not None and fault.fails:
             raise fault.error()
         return answer
@@ -102,6 +104,8 @@ def make_app() -> FastAPI:
             answer = await server.handle(request)
         except ApiError as error:
             answer = Answer(error.status, error.body())
+        except RecursionError:
+            answer = Answer(400, cannot_read(TOO_DEEP).body())
         usage = f"api-usage={server.usage.used}/{server.usage.limit}"
         return _response(answer, {"Sforce-Limit-Info": usage})
 
@@ -114,7 +118,7 @@ def _add_switches(app: FastAPI, server: Server) -> None:
     async def add_fault(request: Request) -> Response:
         try:
             server.faults.add(await request.body())
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             return _response(Answer(400, {"error": str(error)}))
         return _response(Answer(200, server.faults.show()))
 
@@ -131,7 +135,7 @@ def _add_switches(app: FastAPI, server: Server) -> None:
     async def set_usage(request: Request) -> Response:
         try:
             server.usage = msgspec.json.decode(await request.body(), type=Usage)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             return _response(Answer(400, {"error": str(error)}))
         return _response(Answer(204))
 
@@ -174,7 +178,7 @@ def _basic_credentials(request: Request) -> dict[str, str]:
         return {}
     try:
         client_id, _, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, or not of UTF-8
         return {}
     return {"client_id": client_id, "client_secret": secret}
 
@@ -195,7 +199,7 @@ async def _read_body(request: Request) -> Any:
         return None
     try:
         return msgspec.json.decode(content)
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # also what is not UTF-8
         raise cannot_read(str(error)) from None
 
 

@@ -20,8 +20,9 @@ MESSAGES = {
 class Fault(msgspec.Struct, forbid_unknown_fields=True):
     """What happens to the next calls that it fits; `rows` counts record writes instead.
 
-    With `after`, a call is done and only its answer is lost. With `hold` it waits until the
-    faults are cleared, and goes on as if nothing had been.
+    With `after`, a call is done and only its answer is lost. With `body`, in base64, it is done and
+    this is its answer. With `hold` it waits until the faults are cleared, and goes on as if nothing
+    had been.
     """
 
     times: int = 1
@@ -33,10 +34,11 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
     hold: bool = False
     delay_seconds: float = 0.0
     rows: int | None = None
+    body: bytes | None = None
 
     @property
     def fails(self) -> bool:
-        return not self.hold and not self.delay_seconds
+        return not self.hold and not self.delay_seconds and self.body is None
 
     def fits(self, method: str, path: str) -> bool:
         about_calls = self.rows is None and self.times > 0

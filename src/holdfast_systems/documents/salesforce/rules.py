@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from decimal import Decimal
 from pathlib import PurePosixPath
 
 from holdfast_systems.documents.salesforce.errors import ApiError
@@ -30,7 +31,7 @@ def before_update(user: User, entity_name: str, before: Row, after: Row) -> None
     """
     if entity_name != DOCUMENT:
         return
-    raised = _number(before[LOCK_VERSION]) + 1
+    raised = float(Decimal(str(_number(before[LOCK_VERSION]))) + 1)
     if not user.is_integration:
         after[LOCK_VERSION] = raised
     elif _number(after[LOCK_VERSION]) != raised:

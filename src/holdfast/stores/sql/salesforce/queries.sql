@@ -5,6 +5,7 @@ SELECT Id, Status__c, Template__c, Data__c, RequestHash__c, Priority__c, Attempt
     CorrelationId__c, LockVersion__c, Fence__c
 FROM Generated_Document__c
 WHERE Status__c = 'QUEUED' AND (ScheduledAfter__c = null OR ScheduledAfter__c <= :now)
+    AND Id NOT IN :aside
 ORDER BY Priority__c DESC NULLS LAST, CreatedDate ASC, Id ASC
 LIMIT :limit
 
