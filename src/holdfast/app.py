@@ -36,13 +36,13 @@ from holdfast.domain.health.vitals import Patience
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Job, NewJob, Reclaimed
 from holdfast.domain.limits import DELAY_SECONDS_MAX, ENQUEUE_BATCH_MAX
+from holdfast.domain.secrets import shown_url
 from holdfast.domain.states import State
 from holdfast.examining import STUCK_SWEEPS, examine
 from holdfast.loops import Loops
 from holdfast.maintenance.reclaiming import take_back
 from holdfast.observability import logs, tracing
 from holdfast.observability.exposition import DatabaseSeen, Look, expose, load_client
-from holdfast.observability.logs import shown_url
 from holdfast.observability.metrics import Metrics
 from holdfast.seam import Seam
 from holdfast.seeing import Seeing

@@ -421,6 +421,23 @@ MUTANTS = [
         "test_odd_results_and_errors_end_their_own_job_only[odd-sqlite]",
     ),
     Mutant(
+        "12 a long line is searched again from each of its characters",
+        "domain/secrets.py",
+        r'r"(://(?:[^\s:/][^\s:]*+)?):(\S*)"',
+        r'r"([a-z][a-z0-9+.-]*://[^\s:/?#]*):(\S*)"',
+        "../test_patterns.py",
+        "test_12_the_work_of_a_pattern_grows_no_faster_than_its_text"
+        "[holdfast.domain.secrets._USERINFO]",
+    ),
+    Mutant(
+        "12 half of a secret is shown",
+        "domain/secrets.py",
+        "    if is_cut:\n",
+        "    if False:\n",
+        "../test_logs.py",
+        "test_a_secret_that_is_cut_off_with_its_line_stays_hidden",
+    ),
+    Mutant(
         "12 a refused batch is not split",
         "worker/settler.py",
         "            if len(batch) > 1:\n",

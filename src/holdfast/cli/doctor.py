@@ -13,7 +13,7 @@ from holdfast.cli.session import Command, Session, run
 from holdfast.cli.target import ENVIRONMENT_NAME, find_target
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.health.findings import Check, Examination, Finding, Severity
-from holdfast.observability.logs import masked, shown_url
+from holdfast.domain.secrets import masked, shown_url
 
 
 @click.command(cls=Command)

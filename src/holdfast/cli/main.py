@@ -25,7 +25,7 @@ from holdfast.cli.top.command import top
 from holdfast.cli.worker import worker
 from holdfast.cli.workers import workers
 from holdfast.domain.errors import HoldfastError
-from holdfast.observability.logs import masked
+from holdfast.domain.secrets import masked
 
 EXIT_SECONDS_MAX = 2.0
 

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from holdfast.cli.display import console
 from holdfast.domain.health.findings import Examination, Finding, Severity
-from holdfast.observability.logs import masked, one_line
+from holdfast.domain.secrets import masked
+from holdfast.observability.logs import one_line
 
 COLUMNS: Final = 80
 # Words, so that they tell the same without colours.

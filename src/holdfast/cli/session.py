@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.observability.logs import masked, one_line
+from holdfast.domain.secrets import masked
+from holdfast.observability.logs import one_line
 
 T = TypeVar("T")
 

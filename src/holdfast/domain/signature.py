@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from holdfast.domain.errors import BadArguments, ConfigurationError
 
 Handler = Callable[..., Any]
 
-_PLACE: Final = re.compile(r"(?P<text>.*) - at `\$\.(?P<place>.*)`", re.DOTALL)
+_PLACE: Final = " - at `$."
 _REFUSED_KINDS: Final[Mapping[Any, str]] = {
     inspect.Parameter.VAR_POSITIONAL: "takes *{}; a job takes named parameters only",
     inspect.Parameter.VAR_KEYWORD: "takes **{}; a job takes named parameters only",
@@ -120,8 +119,9 @@ class Signature:
 def _explain(error: Exception) -> str:
     """Say in the handler's terms why arguments don't fit: msgspec speaks of `$.width`."""
     text = str(error)
-    if match := _PLACE.fullmatch(text):
-        text = f"argument {match['place']}: {match['text']}"
+    before, found, place = text.rpartition(_PLACE)
+    if found and place.endswith("`"):
+        text = f"argument {place.removesuffix('`')}: {before}"
     elif isinstance(error, msgspec.ValidationError):
         text = f"the arguments don't fit the handler: {text}"
     else:

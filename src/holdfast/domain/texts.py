@@ -17,6 +17,7 @@ from holdfast.domain.limits import (
     REPR_CHARS_MAX,
     TAG_CHARS_MAX,
 )
+from holdfast.domain.secrets import masked
 
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _UNNAMEABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -57,12 +58,18 @@ def error_text(error: BaseException) -> str:
     An error of Holdfast's own stands beside its code, and was written to be read: its type adds
     nothing.
     """
-    message = storable_text(error, ERROR_TEXT_CHARS_MAX * 3 // 4)
+    message = _told(_words(error, str), ERROR_TEXT_CHARS_MAX * 3 // 4)
     name = type_name(error)
     words = [message] if message and isinstance(error, BadArguments | JobError) else [name, message]
     first = ": ".join(filter(None, words))
     text = "\n".join([first, *_frames(error.__traceback__)])
     return storable_text(text, ERROR_TEXT_CHARS_MAX)
+
+
+def _told(text: str, chars_max: int) -> str:
+    """Hide secrets in a text that somebody else wrote; one that is cut off must stay hidden."""
+    cut = masked(text) if len(text) <= chars_max else masked(text, chars_max - 1) + "…"
+    return storable_text(cut, chars_max)
 
 
 def check_name(kind: str, value: str) -> None:

@@ -11,7 +11,6 @@ import json
 import logging
 import math
 import os
-import re
 import sys
 import traceback
 from contextlib import suppress
@@ -19,11 +18,15 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO, TypedDict, Unpack
 from uuid import UUID
 
+from holdfast.domain.secrets import masked
+from holdfast.domain.texts import error_text
+
 Format = Literal["json", "text", "auto"]
 
 VALUE_CHARS_MAX: Final = 1000
 MESSAGE_CHARS_MAX: Final = 8000
 TRACEBACK_CHARS_MAX: Final = 32_000
+ERRORS_CHAINED_MAX: Final = 50
 
 _logger = logging.getLogger("holdfast")
 
@@ -66,7 +69,7 @@ class Event:
         self.fields = fields
 
     def __str__(self) -> str:
-        words = [self.name, one_line(masked(self.message), MESSAGE_CHARS_MAX)]
+        words = [_shown(self.name, VALUE_CHARS_MAX), _shown(self.message, MESSAGE_CHARS_MAX)]
         words += [f"{key}={_shown_value(value)}" for key, value in self.fields.items()]
         return " ".join(word for word in words if word)
 
@@ -123,7 +126,14 @@ def configured() -> bool:
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    pass
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Tell of a record that can't be written without what is in it, as logging would."""
+        error = type(sys.exception()).__name__
+        problem = Event("log", f"a record of {record.name} can't be written: {error}", {})
+        told = logging.LogRecord("holdfast", logging.ERROR, "", 0, problem, None, None)
+        with suppress(Exception):
+            self.stream.write(self.format(told) + self.terminator)
+            self.flush()
 
 
 class _JsonFormatter(logging.Formatter):
@@ -132,11 +142,11 @@ class _JsonFormatter(logging.Formatter):
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": told.name,
-            "message": _bounded(masked(told.message), MESSAGE_CHARS_MAX),
+            "event": _told(told.name, VALUE_CHARS_MAX),
+            "message": _told(told.message, MESSAGE_CHARS_MAX),
         }
         if not isinstance(record.msg, Event):
-            line["logger"] = _bounded(record.name, VALUE_CHARS_MAX)
+            line["logger"] = _told(record.name, VALUE_CHARS_MAX)
         line |= {key: _json_value(value) for key, value in told.fields.items()}
         if rows := _traceback(record):
             line["traceback"] = "\n".join(rows)
@@ -157,8 +167,8 @@ class _TextFormatter(logging.Formatter):
         words = [
             self._painted(when, _DIM),
             level,
-            self._painted(one_line(name, VALUE_CHARS_MAX), _BOLD),
-            one_line(masked(told.message), MESSAGE_CHARS_MAX),
+            self._painted(_shown(name, VALUE_CHARS_MAX), _BOLD),
+            _shown(told.message, MESSAGE_CHARS_MAX),
         ]
         for key, value in _for_people(told.fields).items():
             colour = _RED if key == "error_code" else ""
@@ -215,60 +225,58 @@ def _taken_apart(record: logging.LogRecord) -> Event:
 def _traceback(record: logging.LogRecord) -> list[str]:
     if not record.exc_info or record.exc_info[1] is None:
         return []
-    text = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
-    return _bounded(masked(text), TRACEBACK_CHARS_MAX).split("\n")
+    return _told(_formatted(record.exc_info[1]).rstrip(), TRACEBACK_CHARS_MAX).split("\n")
+
+
+def _formatted(error: BaseException) -> str:
+    """Format the error with those it came from; a loop that raised each from the last one may have
+    left more of them than anybody wants to read, and groups deeper than the interpreter goes."""
+    chained: BaseException | None = error
+    for _ in range(ERRORS_CHAINED_MAX):
+        chained = chained and (chained.__cause__ or chained.__context__)
+    if chained is None:
+        with suppress(RecursionError):
+            return "".join(traceback.format_exception(error))
+    return error_text(error)
 
 
 def _json_value(value: Any) -> Any:
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    return _bounded(masked(str(value)), VALUE_CHARS_MAX)
+    return _told(str(value), VALUE_CHARS_MAX)
 
 
 def _shown_value(value: Any) -> str:
-    text = one_line(masked(str(value)), VALUE_CHARS_MAX)
+    text = _shown(str(value), VALUE_CHARS_MAX)
     plain = text and not any(character in ' "=' for character in text)
     return text if plain else '"' + text.replace('"', '\\"') + '"'
 
 
-def _bounded(text: str, chars_max: int) -> str:
-    if len(text) > chars_max:
-        text = f"{text[:chars_max]}... ({len(text)} characters)"
-    return text.encode("utf-8", "replace").decode()
+def _told(text: str, chars_max: int) -> str:
+    """Cut the text before anybody looks for secrets in it: it may be very long."""
+    return _ended(masked(text, chars_max), len(text), chars_max)
+
+
+def _shown(text: str, chars_max: int) -> str:
+    return _escaped(_told(text, chars_max))
 
 
 def one_line(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
     """Escape what would end the line, move the cursor or turn the direction of writing."""
-    text = _bounded(text, chars_max)
+    return _escaped(_ended(text[:chars_max], len(text), chars_max))
+
+
+def _ended(text: str, chars: int, chars_max: int) -> str:
+    """Say how long a text was that was cut off."""
+    if chars > chars_max:
+        text += f"... ({chars} characters)"
+    return text.encode("utf-8", "replace").decode()
+
+
+def _escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
-
-
-# The password reaches to the last @: one with an unescaped @ or / is no URL, but still a password.
-# So is one after a user name with an @ in it.
-_USERINFO = re.compile(r"^([a-z][a-z0-9+.-]*://[^:/?#]*):.*@", re.IGNORECASE | re.DOTALL)
-_USERINFO_INSIDE = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/?#]*):\S*@", re.IGNORECASE)
-# A host, perhaps a port and a path; what follows a ? without a name is part of a password instead.
-_NO_USER = re.compile(r"[^:]*://[^:/?]*(:\d*)?(/[^?]*)?(\?[\w.]+=|\??$)")
-_PASSWORD = re.compile(r"(password|passwd|pwd)=('(?:[^'\\]|\\.)*'|[^&#\s]*)", re.IGNORECASE)
-
-
-def shown_url(url: str) -> str:
-    """The URL (or libpq's `key=value` words) as it may be shown: without its password."""
-    before_query, mark, query = url.partition("?")
-    if "@" in before_query:
-        url = _USERINFO.sub(r"\1:***@", before_query) + mark + query
-    elif not _NO_USER.match(url):
-        url = _USERINFO.sub(r"\1:***@", url)
-    return _PASSWORD.sub(r"\1=***", url)
-
-
-def masked(text: str) -> str:
-    """Hide the passwords of URLs and of `password=` words inside a text."""
-    if "://" in text:
-        text = _USERINFO_INSIDE.sub(r"\1:***@", text)
-    return _PASSWORD.sub(r"\1=***", text) if "=" in text else text

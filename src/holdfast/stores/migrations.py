@@ -14,7 +14,7 @@ from typing import NamedTuple
 from holdfast.domain.errors import ConfigurationError
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
-_INDEX = re.compile(r"^(?:CREATE (?:UNIQUE )?|(DROP ))INDEX (\w+)[^;]*;", re.MULTILINE)
+_INDEX = re.compile(r"^(?:CREATE (?:UNIQUE )?|(DROP ))INDEX (\w++)[^;]*+;", re.MULTILINE)
 
 
 class Step(NamedTuple):

@@ -21,7 +21,8 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.job import Job
 from holdfast.domain.overview import Meter, Overview
 from holdfast.domain.queues import QueueSeen
-from holdfast.observability.logs import masked, one_line
+from holdfast.domain.secrets import masked
+from holdfast.observability.logs import one_line
 
 
 class Watch:

@@ -9,7 +9,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Final
 
-_NUMBER: Final = re.compile(r"\binvoice\s*(?:no\b\.?|nr\b\.?|number\b|#)\s*:?\s*(\S+)", re.I)
+_NUMBER: Final = re.compile(r"\binvoice\s*+(?:no\b\.?|nr\b\.?|number\b|#)\s*+:?\s*+(\S+)", re.I)
 _DATE: Final = re.compile(r"^(?:(?:invoice|issue)\s+)?date\s*:?\s+(.+)$", re.I)
 _SUBTOTAL: Final = re.compile(r"^(?:sub-?total|net(?:\s+(?:amount|total))?)\b", re.I)
 _TAX: Final = re.compile(r"^(?:vat|(?:sales\s+)?tax)\b", re.I)

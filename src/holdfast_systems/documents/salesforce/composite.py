@@ -12,7 +12,7 @@ from holdfast_systems.documents.salesforce.errors import ApiError, cannot_read, 
 from holdfast_systems.documents.salesforce.limits import COMPOSITE_CALLS_MAX
 from holdfast_systems.documents.salesforce.organisation import Organisation
 
-REFERENCE = re.compile(r"@\{(\w+)\.([^}]+)\}")
+REFERENCE = re.compile(r"@\{(\w+)\.([^{}]+)\}")
 REFERENCE_ID = re.compile(r"\w{1,255}", re.ASCII)
 STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 DATA_PATH = re.compile(r"/services/data/v(\d+\.\d)/([^/].*)")
