@@ -192,7 +192,6 @@ async def test_processes_end_when_their_supervisor_was_killed(stage: Stage) -> N
     assert (ended.state, ended.attempts) == (State.SUCCEEDED, 1)
 
 
-@pytest.mark.slow
 async def test_a_process_that_blocks_ends_after_its_supervisor_was_killed(stage: Stage) -> None:
     """Nothing can be told to it; it looks for its parent beside its event loop."""
     job = await stage.jobs.gated_and_blocking.enqueue("never")
@@ -201,6 +200,8 @@ async def test_a_process_that_blocks_ends_after_its_supervisor_was_killed(stage:
     (pid,) = await children(worker, 1)
     worker.kill()
     await wait_until(lambda: not is_alive(pid), lambda: f"ended: {worker.text}")
+    found = await stage.hf.get(job.id)
+    assert (found.state, found.attempts, found.releases) == (State.QUEUED, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -235,10 +236,11 @@ async def test_a_process_that_can_not_start_is_tried_again_and_told_at_the_end(
 
 @pytest.mark.slow
 async def test_a_process_that_does_not_stop_is_killed_in_the_end(stage: Stage) -> None:
-    """Its handler blocks the event loop, has no timeout, and so hears of nothing."""
-    job = await stage.jobs.gated_and_blocking.enqueue("never")
+    """It stands still, and so hears of nothing."""
+    job = await stage.jobs.gated.enqueue("never")
     worker = stage.worker("--processes=1", grace_seconds=0, lease_seconds=LONG_LEASE_SECONDS)
-    await stage.noted("start", job.id)
+    started = await stage.noted("start", job.id)
+    os.kill(started["pid"], signal.SIGSTOP)
     worker.signal(signal.SIGTERM)
     assert await worker.ended() == 1
     assert (await worker.logs("child_ended"))["message"] == (

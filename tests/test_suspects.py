@@ -22,11 +22,11 @@ from holdfast.seam import Process as SeamProcess
 from holdfast.seam import Seam
 from holdfast.worker.alone import TRY_AGAIN_SECONDS, Suspects
 from holdfast.worker.claimer import Claimer
+from holdfast.worker.deadline import BLOCKED_CODE
 from holdfast.worker.events import Events
 from holdfast.worker.processes import Launch
 from holdfast.worker.slots import Slots
 from holdfast.worker.strays import Strays
-from holdfast.worker.watchdog import BLOCKED_CODE
 from tests.promises.stage import Stage
 from tests.support.crashing import is_alive, make_suspects, started
 from tests.support.processes import Process, pause, wait_until

@@ -379,6 +379,7 @@ class Holdfast(Seeing):
         ):
             worker = Worker(
                 birth=birth,
+                owns_process=launch is not None,
                 find_launch=lambda: launch or self._find_launch(),
                 metrics_socket=metrics_socket,
                 store=await self._store(),

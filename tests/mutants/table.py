@@ -36,6 +36,7 @@ THIRTEEN_HANGS = "test_13_hangs.py"
 THIRTEEN_STRAIN = "test_13_database_strain.py"
 THIRTEEN_BLOCKED = "test_13_blocked.py"
 FOURTEEN = "test_14_a_signal_ends_a_worker_cleanly.py"
+FOURTEEN_BLOCKED = "test_a_worker_whose_loop_is_blocked_releases_its_jobs_and_ends_in_time[sqlite]"
 FIFTEEN = "test_15_both_stores_behave_the_same.py"
 CANCEL = "test_cancel_reaches_a_running_handler.py"
 DEPENDENCY = "test_a_dependency_that_is_down.py"
@@ -574,6 +575,24 @@ MUTANTS = [
 """,
         FOURTEEN,
         "test_a_handler_that_does_not_listen_is_released_and_left_behind[sqlite]",
+    ),
+    Mutant(
+        "14 a blocked loop hears of no signal",
+        "worker/watchdog.py",
+        "return self._deadline.is_overdue or bool(self._overdue())",
+        "return bool(self._overdue())",
+        FOURTEEN,
+        FOURTEEN_BLOCKED,
+        wait_seconds=12,
+    ),
+    Mutant(
+        "14 a generator may take as long as it likes to close",
+        "cli/session.py",
+        " and _generators_end(runner.get_loop())",
+        "",
+        FOURTEEN,
+        "test_a_generator_that_can_not_be_closed_keeps_no_worker_from_ending[sqlite]",
+        wait_seconds=12,
     ),
     Mutant(
         "15 the stores use other words",

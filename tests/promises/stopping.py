@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 from holdfast import Context, Holdfast
-from tests.promises.handlers import hang_for_ever, note, stubborn
+from tests.promises.handlers import block_for_ever, gated, hang_for_ever, note, stubborn
+from tests.support.processes import LOOK_SECONDS_MAX, pause
 
+CLINGS: list[bool] = []
 IS_CHILD = "holdfast.worker.children.child" in sys.modules
 
 
@@ -21,16 +23,45 @@ def quick_in_child(ctx: Context) -> None:
     note(ctx, "finish")
 
 
+async def slow_to_close() -> AsyncIterator[int]:
+    try:
+        yield 1
+    finally:
+        while True:
+            await pause(LOOK_SECONDS_MAX)
+
+
+GENERATORS: list[AsyncIterator[int]] = []
+
+
+async def leave_a_generator_behind(ctx: Context) -> None:
+    """Stop in the middle of one that does not let itself be closed."""
+    generator = slow_to_close()
+    GENERATORS.append(generator)
+    await anext(generator)
+    note(ctx, "start")
+    await pause(3600)
+
+
 def clinging() -> Iterator[None]:
-    """In a child process, a resource that can't be closed."""
+    """A resource that can't be closed: in a child process, or where it was made to be so."""
     yield
-    if IS_CHILD:
+    if IS_CHILD or CLINGS:
         threading.Event().wait()
+
+
+async def cling(ctx: Context) -> None:
+    CLINGS.append(True)
+    note(ctx, "start")
 
 
 class Stopping:
     def __init__(self, hf: Holdfast) -> None:
         hf.resource(clinging)
+        self.gated = hf.job(name="wait")(gated)
+        self.block = hf.job(name="block_without_timeout")(block_for_ever)
+        self.leave_a_generator_behind = hf.job(leave_a_generator_behind)
+        self.cling = hf.job(cling)
         self.stubborn = hf.job(name="deaf")(stubborn)
         self.complete_in_thread = hf.job(complete_in_thread)
         self.quick_in_child = hf.job(executor="process")(quick_in_child)

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from holdfast import Job, State
-from holdfast.worker.watchdog import BLOCKED_CODE
+from holdfast.worker.deadline import BLOCKED_CODE
 from tests.promises.blocking import Blocking
 from tests.promises.stage import Stage, both_stores
 from tests.support.crashing import is_alive

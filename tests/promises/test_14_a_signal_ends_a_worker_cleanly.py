@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Job, State
 from holdfast.domain.limits import STOP_SECONDS_MAX
+from holdfast.worker.deadline import BLOCKED_CODE
 from tests.promises.stage import Stage, both_stores
 from tests.promises.stopping import Stopping
 from tests.support.crashing import is_alive
@@ -169,3 +170,46 @@ async def test_a_worker_stops_in_time_whatever_is_in_its_way(stage: Stage) -> No
         worker.signal(signal.SIGTERM)
         assert await worker.ended(STOP_SECONDS_MAX) == 0
     assert (await stage.hf.get(deaf.id)).state is State.RUNNING
+
+
+@both_stores
+async def test_a_worker_whose_loop_is_blocked_releases_its_jobs_and_ends_in_time(
+    stage: Stage,
+) -> None:
+    """Nothing on the loop hears the signal, and no timeout says that the handler is late."""
+    jobs = Stopping(stage.hf)
+    neighbour = await jobs.gated.options(priority=-1).enqueue("never")
+    blocking = await jobs.block.enqueue()
+    worker = stage.worker(app="stopping:hf", grace_seconds=0)
+    await stage.noted("start", blocking.id)
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended(STOP_SECONDS_MAX) == BLOCKED_CODE
+    for job in (blocking, neighbour):
+        assert_released(await stage.hf.get(job.id))
+    told = await worker.logs("blocked")
+    assert told["job_id"] == str(blocking.id)
+    assert "though its worker has to stop" in told["message"]
+    assert "block_for_ever (" in told["message"]
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_generator_that_can_not_be_closed_keeps_no_worker_from_ending(
+    stage: Stage,
+) -> None:
+    job = await Stopping(stage.hf).leave_a_generator_behind.enqueue()
+    worker = stage.worker(app="stopping:hf", grace_seconds=0)
+    await stage.noted("start", job.id)
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended(STOP_SECONDS_MAX) == 0
+    assert_released(await stage.hf.get(job.id))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_resource_that_can_not_be_closed_keeps_no_worker_from_ending(stage: Stage) -> None:
+    job = await Stopping(stage.hf).cling.enqueue()
+    worker = stage.worker(app="stopping:hf", grace_seconds=0)
+    await stage.ended(job)
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended(2 * STOP_SECONDS_MAX) == BLOCKED_CODE
+    assert await worker.logs("stop_overdue")

@@ -19,6 +19,7 @@ T = TypeVar("T")
 FAILED_CODE = 1
 USAGE_CODE = 2
 INTERRUPTED_CODE = 130
+CLEAN_UP_SECONDS_MAX = 2.0
 
 
 @dataclass
@@ -80,11 +81,19 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return runner.run(work)
     finally:
-        # To close it is to wait for every task, and a handler may never end, though cancelled.
-        if not asyncio.all_tasks(runner.get_loop()):
+        # To close it is to wait for every task, and a handler may never end, though cancelled; nor
+        # may a generator that it left in the middle.
+        if not asyncio.all_tasks(runner.get_loop()) and _generators_end(runner.get_loop()):
             # Nor is there a limit to the threads that `asyncio.to_thread` may have left behind.
             runner.get_loop().set_default_executor(ThreadPoolExecutor(1))
             runner.close()
+
+
+def _generators_end(loop: asyncio.AbstractEventLoop) -> bool:
+    """Close the async generators that are left; answer whether they let themselves be closed."""
+    closing = loop.create_task(loop.shutdown_asyncgens())
+    done, _ = loop.run_until_complete(asyncio.wait({closing}, timeout=CLEAN_UP_SECONDS_MAX))
+    return bool(done)
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

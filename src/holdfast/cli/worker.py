@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import importlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Coroutine
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -26,10 +26,8 @@ from holdfast.domain.errors import WorkerHung
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.observability import logs
 from holdfast.seam import Seam
+from holdfast.worker.deadline import BLOCKED_CODE
 from holdfast.worker.processes import Birth, Launch
-from holdfast.worker.watchdog import BLOCKED_CODE
-
-T = TypeVar("T")
 
 LEVELS = ("debug", "info", "warning", "error")
 LOOK_AT_PARENT_SECONDS = 1.0
@@ -138,32 +136,18 @@ def _launch(app: str, born: Birth | None, log_format: str | None, log_level: str
 
 async def _work(app: Holdfast, launch: Launch, born: Birth | None, choices: dict[str, Any]) -> None:
     async with app:
-        working = app.run_launched(launch, born, **choices)
-        if born is None:
-            await working
-            return
-        end_late = partial(_end_late, born.parent, app.settings.grace_seconds + STOP_SECONDS_MAX)
-        Seam().threads("holdfast-orphan", 1).submit(end_late)
-        await _until_orphaned(working, born.parent)
+        if born is not None:
+            seconds = app.settings.grace_seconds + STOP_SECONDS_MAX
+            stop = partial(_stop_when_orphaned, born.parent, seconds)
+            Seam().threads("holdfast-orphan", 1).submit(stop)
+        await app.run_launched(launch, born, **choices)
 
 
-def _end_late(parent: int, seconds: float) -> None:
-    """End this process when its parent has been gone for so long, whatever blocks its loop."""
+def _stop_when_orphaned(parent: int, seconds: float) -> None:
+    """Tell this process to stop when the one that started it is gone; end it if it does not."""
     pause = threading.Event()
     while os.getppid() == parent:
         pause.wait(LOOK_AT_PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
     pause.wait(seconds)
     Seam().exit(BLOCKED_CODE)
-
-
-async def _until_orphaned(work: Coroutine[Any, Any, T], parent: int) -> None:
-    """Stop, as by SIGTERM, when the process that started this one is gone."""
-    working = asyncio.ensure_future(work)
-    while os.getppid() == parent and not working.done():
-        await asyncio.wait([working], timeout=LOOK_AT_PARENT_SECONDS)
-    if working.done():
-        await working
-        return
-    working.cancel()
-    with suppress(asyncio.CancelledError):
-        await working

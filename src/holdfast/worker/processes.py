@@ -15,9 +15,9 @@ from holdfast.domain.job import Reclaimed
 from holdfast.observability import logs
 from holdfast.observability.metrics import Child
 from holdfast.seam import Process, Seam
+from holdfast.worker.deadline import BLOCKED_CODE
 from holdfast.worker.events import Events
 from holdfast.worker.origin import find_origin
-from holdfast.worker.watchdog import BLOCKED_CODE
 
 TakeBack = Callable[[str, str], Awaitable[Sequence[Reclaimed] | None]]
 

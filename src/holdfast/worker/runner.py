@@ -29,6 +29,7 @@ from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 from holdfast.worker.children.pool import Children
 from holdfast.worker.classify import timed_out
+from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
 from holdfast.worker.keeper import Beside, LeaseKeeper
@@ -64,6 +65,7 @@ class Runner:
         slots: Slots,
         children: Children | None,
         presence: Presence,
+        deadline: StopDeadline,
         reclaim: Callable[[], Coroutine[Any, Any, None]] | None,
         ended: Callable[[str], None],
         has_room: Callable[[], None],
@@ -72,7 +74,7 @@ class Runner:
         died: Callable[[BaseException], None],
     ) -> None:
         self.report = WorkerReport()
-        beside: list[Beside] = [Watchdog(self, seam, settings).run]
+        beside: list[Beside] = [Watchdog(self, seam, settings, deadline).run]
         if reclaim is not None:
             beside.append(lambda _: reclaim())
         self.keeper = LeaseKeeper(

@@ -1,14 +1,22 @@
-"""The signals that tell a process to stop."""
+"""The signals that tell a process to stop.
+
+They are noticed on a thread of their own, whatever the event loop is busy with: Python writes the
+number of each signal to a socket in the moment in which it arrives.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
+
+from holdfast.seam import Lane, Seam
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -17,20 +25,57 @@ _forking = threading.local()
 
 
 @asynccontextmanager
-async def handling_signals(handle: Callable[[signal.Signals], None]) -> AsyncIterator[None]:
+async def handling_signals(
+    seam: Seam,
+    handle: Callable[[signal.Signals], None],
+    notice: Callable[[], None] = lambda: None,
+) -> AsyncIterator[None]:
+    """Call `notice` on another thread as soon as a signal arrives, and `handle` on this loop."""
     loop = asyncio.get_running_loop()
+
+    def arrived(numbers: bytes) -> None:
+        for number in numbers:
+            if number in STOP_SIGNALS:
+                notice()
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(handle, signal.Signals(number))
+
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, handle, number)
+        signal.signal(number, _do_nothing)
+        signal.siginterrupt(number, False)
+    others = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    lane: Lane[socket.socket] = seam.lane("holdfast-signals", partial(_read, others, arrived))
+    lane.put(reading)
     _before.update(before)
     try:
         yield
     finally:
         _before.clear()
+        signal.set_wakeup_fd(others, warn_on_full_buffer=False)
         for number, handler in before.items():
-            loop.remove_signal_handler(number)
             if handler is not None:  # else not Python's, and nothing to go back to
                 signal.signal(number, handler)
+        writing.shutdown(socket.SHUT_RDWR)  # a copy of this process may have it open, too
+        writing.close()
+        lane.close()
+
+
+def _read(others: int, arrived: Callable[[bytes], None], sockets: list[socket.socket]) -> None:
+    """Pass all on to those who were told of signals before: the event loop, say."""
+    (reading,) = sockets
+    with reading:
+        while numbers := reading.recv(64):
+            arrived(numbers)
+            if others != -1:
+                with suppress(OSError):
+                    os.write(others, numbers)
+
+
+def _do_nothing(number: int, frame: object) -> None:
+    """Python tells the socket only of signals that have a handler."""
 
 
 def _block() -> None:
@@ -43,7 +88,7 @@ def _unblock() -> None:
 
 
 def _hear_for_itself() -> None:
-    """A copy of this process would tell its signals to the loop of its parent, by a socket that
+    """A copy of this process would tell its signals to the thread of its parent, by a socket that
     both have: ending a process that a handler started would end the worker."""
     if _before:
         signal.set_wakeup_fd(-1)

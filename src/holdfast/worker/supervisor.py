@@ -46,7 +46,7 @@ class Supervisor:
 
     async def run(self) -> bool:
         """Work until told to stop, or until all is done; answer whether all ended well."""
-        async with handling_signals(self._on_signal):
+        async with handling_signals(self._seam, self._on_signal):
             places = range(1, self._count + 1)
             return all(await asyncio.gather(*[self._fill(place) for place in places]))
 

@@ -1,4 +1,5 @@
-"""The watchdog: ends a process whose event loop is blocked by a handler that is past its time."""
+"""The watchdog: ends a process whose event loop is blocked by a handler that is past its time, or
+past the time in which its worker has to stop."""
 
 from __future__ import annotations
 
@@ -17,14 +18,13 @@ from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
+from holdfast.worker.deadline import BLOCKED_CODE, TELL_SECONDS_MAX, StopDeadline
 from holdfast.worker.run import Run
 
-BLOCKED_CODE = 70  # the exit code "internal software error" of sysexits.h
 LOOK_SECONDS_MAX = 5.0
 ANSWER_SECONDS = 1.0
 QUESTIONS = 4
 WRITE_SECONDS_MAX = 3.0
-TELL_SECONDS_MAX = 1.0
 
 
 class Watched(Protocol):
@@ -49,20 +49,24 @@ class Watchdog:
 
     A handler that waits is ended by its own timeout. One that blocks the loop can't be: every
     other job of the process stands still with it, and no thread can be made to stop. So its job
-    is settled, the others are handed back, and the process ends.
+    is settled, the others are handed back, and the process ends. If the loop is blocked when the
+    worker has to stop, all are handed back: a deploy is no failure.
     """
 
-    def __init__(self, watched: Watched, seam: Seam, settings: Settings) -> None:
+    def __init__(
+        self, watched: Watched, seam: Seam, settings: Settings, deadline: StopDeadline
+    ) -> None:
         self._watched = watched
         self._seam = seam
         self._settings = settings
+        self._deadline = deadline
         self._workers_loop = asyncio.get_running_loop()
         self._workers_thread = threading.get_ident()
 
     async def run(self, store: Store) -> None:
         while True:
             await asyncio.sleep(self._seconds_to_next_look())
-            if self._overdue() and await self._is_blocked() and self._overdue():
+            if self._is_late() and await self._is_blocked() and self._is_late():
                 try:
                     await self._end(store)
                 finally:
@@ -73,6 +77,9 @@ class Watchdog:
         until = min(times, default=float("inf")) - self._seam.monotonic()
         most = min(self._settings.renewal_seconds, LOOK_SECONDS_MAX)
         return min(max(until, ANSWER_SECONDS / QUESTIONS), most)
+
+    def _is_late(self) -> bool:
+        return self._deadline.is_overdue or bool(self._overdue())
 
     def _overdue(self) -> list[Run]:
         now = self._seam.monotonic()
@@ -96,13 +103,16 @@ class Watchdog:
     async def _end(self, store: Store) -> None:
         unsettled = self._watched.unsettled()
         culprit = self._culprit(unsettled)
-        guilty = [culprit] if culprit else self._overdue()
+        overdue = self._overdue()
+        blocking = [culprit] if culprit else overdue
+        guilty = blocking if overdue else []
+        past = "past its timeout" if overdue else "though its worker has to stop"
         where = self._where()
         try:
             trouble = await self._settle_all(store, unsettled, guilty)
         except Exception as error:
             trouble = f"; all leases are left to run out: {error!r}"
-        await self._tell(guilty, f"{where}{trouble}")
+        await self._tell(blocking, f"{past}; the process ends: {where}{trouble}")
 
     async def _settle_all(
         self, store: Store, unsettled: Sequence[Run], guilty: Sequence[Run]
@@ -163,22 +173,24 @@ class Watchdog:
         frames = traceback.extract_stack(frame)[-ERROR_FRAMES_MAX:]
         return " > ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in frames)
 
-    async def _tell(self, guilty: Sequence[Run], where: str) -> None:
+    async def _tell(self, blocking: Sequence[Run], message: str) -> None:
         """Log it, but not for long: what the handler blocks in may be the log itself."""
 
         def tell() -> None:
-            for run in guilty:
-                self._log(run, where)
+            if not blocking:
+                logs.event(ERROR, "blocked", f"the event loop is blocked {message}")
+            for run in blocking:
+                self._log(run, f"the handler blocks the event loop {message}")
 
         telling = self._seam.threads("holdfast-last-words", 1).submit(tell)
         await asyncio.wait([asyncio.wrap_future(telling)], timeout=TELL_SECONDS_MAX)
 
-    def _log(self, run: Run, where: str) -> None:
+    def _log(self, run: Run, message: str) -> None:
         job = run.job
         logs.event(
             ERROR,
             "blocked",
-            f"the handler blocks the event loop past its timeout; the process ends: {where}",
+            message,
             job_id=job.id,
             name=job.name,
             queue=job.queue,

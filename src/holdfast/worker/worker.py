@@ -28,6 +28,7 @@ from holdfast.wakeups.protocol import Wakeup
 from holdfast.worker.alone import Suspects
 from holdfast.worker.children.pool import Children
 from holdfast.worker.claimer import Claimer, SuspectClaimer
+from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.events import Events
 from holdfast.worker.presence import Presence
 from holdfast.worker.processes import Birth, Launch
@@ -43,7 +44,8 @@ LAST_SECONDS = 1.0
 
 
 class Worker:
-    """With `horizon_seconds` it ends when nothing runs and nothing becomes due within them.
+    """With `horizon_seconds` it ends when nothing runs and nothing becomes due within them. One
+    that owns its process, which does nothing else then, ends it in time when it is told to stop.
 
     `birth` is what its process was told by another one that started it as a worker; `find_launch`
     is asked how to start one itself, which reports its metrics to `metrics_socket`.
@@ -53,6 +55,7 @@ class Worker:
         self,
         *,
         birth: Birth | None,
+        owns_process: bool,
         find_launch: Callable[[], Launch | None],
         metrics_socket: str | None,
         store: Store,
@@ -78,6 +81,7 @@ class Worker:
         self._slots = slots
         self._children = children
         self._horizon_seconds = horizon_seconds
+        self._deadline = StopDeadline(seam, settings.grace_seconds, ends_process=owns_process)
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
         self._stop_by: float | None = None
@@ -93,6 +97,7 @@ class Worker:
             slots=slots,
             children=children,
             presence=self._make_presence(),
+            deadline=self._deadline,
             # A process for suspects is a short-lived helper of a worker, which does that for it.
             reclaim=None if self._suspects_only else self._make_reclaimer(make_keepers_store).run,
             ended=self._ended,
@@ -211,7 +216,7 @@ class Worker:
 
     def signals(self) -> AbstractAsyncContextManager[None]:
         """Let SIGTERM and SIGINT call `stop`."""
-        return handling_signals(self._on_signal)
+        return handling_signals(self._seam, self._on_signal, self._deadline.tell)
 
     def _on_signal(self, number: signal.Signals) -> None:
         hurry = self._stopping.is_set()
@@ -240,7 +245,7 @@ class Worker:
 
     async def _finish_all(self, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
         """Let the handlers end within the grace time, then stop and release the others."""
-        deadline = self._seam.monotonic() + self._settings.grace_seconds
+        deadline = self._deadline.grace_until
         self._stopping.set()
         self._claimer.stop()
         self._runner.close()
@@ -249,7 +254,7 @@ class Worker:
         hurrying = asyncio.create_task(self._hurrying.wait())
         await asyncio.wait(
             {claiming, hurrying},
-            timeout=max(1.0, self._settings.grace_seconds),
+            timeout=max(1.0, deadline - self._seam.monotonic()),
             return_when=asyncio.FIRST_COMPLETED,
         )
         hurrying.cancel()
