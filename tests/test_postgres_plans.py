@@ -701,7 +701,7 @@ async def test_what_names_one_job_live_or_ended_reads_one_row(
     assert_bounded(plan, both, 0, 1)
 
 
-@pytest.mark.parametrize("name", ["ended_ids", "fences"])
+@pytest.mark.parametrize("name", ["ended_id", "fences"])
 async def test_looking_for_ids_in_the_history_reads_only_their_rows(
     database: Explainer, name: str
 ) -> None:

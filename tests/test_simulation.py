@@ -84,8 +84,8 @@ class Unheard(Holdfast):
 
     def _make_store(self) -> Store:
         store = super()._make_store()
-        store.claim = self._unheard(store.claim)  # type: ignore[method-assign]
-        store.claim_suspect = self._unheard(store.claim_suspect)  # type: ignore[method-assign]
+        for kind in ("claim", "claim_suspect"):
+            setattr(store, kind, self._unheard(getattr(store, kind)))
         return store
 
     def _unheard(

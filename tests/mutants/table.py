@@ -41,6 +41,7 @@ FIFTEEN = "test_15_both_stores_behave_the_same.py"
 CANCEL = "test_cancel_reaches_a_running_handler.py"
 DEPENDENCY = "test_a_dependency_that_is_down.py"
 HOLDS = "../test_postgres_holds.py"
+SNAPSHOTS = "../test_snapshots.py"
 STRAYS = "../test_strays.py"
 SWEEPER = "../test_sweeper.py"
 
@@ -83,8 +84,8 @@ MUTANTS = [
     Mutant(
         "01 PostgreSQL does not sync its commits",
         "stores/postgres/connections.py",
-        '_SESSION = "SET jit = off;',
-        '_SESSION = "SET jit = off; SET synchronous_commit = off;',
+        '    "SET jit = off;',
+        '    "SET synchronous_commit = off; SET jit = off;',
         ONE,
         "test_a_crash_of_postgresql_loses_nothing_acknowledged",
     ),
@@ -705,5 +706,26 @@ MUTANTS = [
         "]",
         STRAYS,
         "test_a_job_that_ran_is_no_stray_though_its_end_was_refused",
+    ),
+    Mutant(
+        "02 a chosen id is looked for by an old snapshot",
+        "stores/postgres/enqueues.py",
+        'if found["isolation"] in ONE_SNAPSHOT:',
+        "if False:",
+        SNAPSHOTS,
+        "test_a_chosen_id_can_not_run_twice_by_an_old_snapshot[repeatable_read-pg15]",
+    ),
+    Mutant(
+        "02 the engine takes the isolation level of the database",
+        "stores/postgres/connections.py",
+        """\
+    "SET jit = off; SET plan_cache_mode = force_generic_plan;"
+    " SET default_transaction_isolation = 'read committed'"
+""",
+        """\
+    "SET jit = off; SET plan_cache_mode = force_generic_plan"
+""",
+        SNAPSHOTS,
+        "test_the_default_isolation_of_a_database_is_not_the_engines[pg15]",
     ),
 ]

@@ -58,7 +58,7 @@ async def heard(hf: Holdfast, job: Job) -> None:
 async def test_lost_answers_to_claims_cost_no_attempt(
     hf: Holdfast, proxy: Proxy, concurrency: int
 ) -> None:
-    answers = proxy.lose_answers(UNHEARD.encode(), times=LOST_MAX)
+    answers = proxy.cut_answers(UNHEARD.encode(), times=LOST_MAX)
     hear = listener(hf)
     async with seen_events() as seen, working(hf, concurrency=concurrency):
         await seen.first("boot")
@@ -76,7 +76,7 @@ async def test_a_suspect_whose_claim_got_no_answer_is_not_dead(hf: Holdfast, pro
     job = await listener(hf).enqueue(UNHEARD)
     await make_suspects(hf, [job])
     before = await hf.get(job.id)
-    proxy.lose_answers(UNHEARD.encode(), times=LOST_MAX)
+    proxy.cut_answers(UNHEARD.encode(), times=LOST_MAX)
     await hf.run_worker(until_empty=True, concurrency=1)
     ended = await hf.get(job.id)
     assert (ended.state, ended.result) == (State.SUCCEEDED, UNHEARD)
@@ -98,7 +98,7 @@ async def test_a_lost_commit_of_a_claim_costs_no_attempt(hf: Holdfast, proxy: Pr
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 async def test_a_worker_that_stops_leaves_no_stray_behind(hf: Holdfast, proxy: Proxy) -> None:
     hear = listener(hf)
-    proxy.lose_answers(UNHEARD.encode(), times=1)
+    proxy.cut_answers(UNHEARD.encode(), times=1)
     job = await hear.enqueue(UNHEARD)
     async with seen_events() as seen, working(hf):
         await seen.first("claim_failed")

@@ -76,7 +76,7 @@ class Proxy:
         self._commit_cut = CommitCut(marker, before)
         return self._commit_cut
 
-    def lose_answers(self, marker: bytes, *, times: int) -> LostAnswers:
+    def cut_answers(self, marker: bytes, *, times: int) -> LostAnswers:
         """Cut connections on which the server answers with the marker; what was asked is done."""
         self._lost_answers = LostAnswers(marker, times)
         return self._lost_answers

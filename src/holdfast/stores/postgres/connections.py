@@ -28,7 +28,11 @@ STATEMENT_CACHE_SIZE = 100
 
 # Plans don't depend on the values, so the ones that the tests explain are the ones that run; and
 # compiling a plan takes longer than any of them.
-_SESSION = "SET jit = off; SET plan_cache_mode = force_generic_plan"
+# A database's own default of the isolation level is for others.
+_SESSION = (
+    "SET jit = off; SET plan_cache_mode = force_generic_plan;"
+    " SET default_transaction_isolation = 'read committed'"
+)
 # The driver turns jit off for the session while it looks types up, and leaves it off if it was: it
 # must not see that it is.
 _TRANSACTION = "SET LOCAL jit_above_cost = -1; SET LOCAL plan_cache_mode = force_generic_plan"
@@ -91,7 +95,7 @@ class Connections:
                 return await work(connection)
             # Each transaction may meet another server: settings, parse and execution of a
             # statement must share one.
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 await connection.execute(_TRANSACTION)
                 return await work(connection)
         except BaseException as error:

@@ -7,13 +7,15 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from holdfast.domain.errors import DuplicateJob, IdempotencyConflict
+from holdfast.domain.errors import BadArguments, DuplicateJob, IdempotencyConflict
 from holdfast.domain.job import NewJob, Receipt
 from holdfast.stores.postgres.failures import sqlstate
 from holdfast.stores.statements import Statement
 
 COPY_JOBS_MIN = 200
 _UNIQUE_VIOLATION = "23505"
+# Isolation levels in which no statement sees what was committed since the first.
+ONE_SNAPSHOT = frozenset({"repeatable read", "serializable"})
 _COPIED = ("id", "name", "queue", "priority", "arguments", "max_attempts")
 _COPIED_IF_GIVEN = ("tenant", "correlation_id", "tags", "breaker", "trace")
 _GIVEN = attrgetter(*_COPIED_IF_GIVEN)
@@ -84,12 +86,21 @@ class Enqueuer:
     async def _refuse_ended(self, connection: Any, jobs: Sequence[NewJob]) -> None:
         """Look for chosen ids in the history.
 
-        After the insert, in its transaction: a job that ends meanwhile is met in one of both.
+        After the insert, in its transaction, and by a later snapshot: a job that ends meanwhile is
+        met in one of both.
         """
         chosen = [job.id for job in jobs if job.id_is_chosen]
-        ended = await self._fetch(connection, "ended_ids", ids=chosen) if chosen else []
-        if ended:
-            raise DuplicateJob(ended[0]["id"])
+        if not chosen:
+            return
+        (found,) = await self._fetch(connection, "ended_id", ids=chosen)
+        if found["ended"] is not None:
+            raise DuplicateJob(UUID(found["ended"]))
+        if found["isolation"] in ONE_SNAPSHOT:
+            raise BadArguments(
+                f"the transaction is {found['isolation'].upper()}: it does not see jobs that ended"
+                f" since its first statement, and job {chosen[0]} could run twice; enqueue it in a"
+                " READ COMMITTED transaction, or with an idempotency key instead of an id"
+            )
 
     async def _insert_one(self, connection: Any, job: NewJob) -> None:
         if _is_simple(job) and _is_plain(job) and not any(_GIVEN(job)):

@@ -83,6 +83,11 @@ class Database:
                 return SchemaMismatch(
                     f"{self.path} has no fitting schema ({error}); run: holdfast migrate"
                 )
+            case sqlite3.OperationalError() if _errorname(error) == "SQLITE_BUSY_SNAPSHOT":
+                return StoreUnavailable(
+                    f"the transaction on {self.path} has read before others wrote, so it can write"
+                    " no more; roll it back, and begin with BEGIN IMMEDIATE"
+                )
             case sqlite3.OperationalError() if _errorname(error).startswith("SQLITE_FULL"):
                 return StoreUnavailable(
                     f"the disk of {self.path} is full: nothing was written; it goes on when there"

@@ -75,8 +75,10 @@ CROSS JOIN LATERAL (
     WHERE known.tenant = wanted.tenant AND known.key = wanted.key
 ) AS kept
 
--- name: ended_ids
-SELECT id FROM holdfast.history WHERE id = ANY (:ids::uuid[])
+-- name: ended_id
+SELECT
+    (SELECT id::text FROM holdfast.history WHERE id = ANY (:ids::uuid[]) LIMIT 1) AS ended,
+    current_setting('transaction_isolation') AS isolation
 
 -- name: claim
 WITH RECURSIVE {lanes}
