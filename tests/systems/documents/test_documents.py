@@ -104,6 +104,11 @@ async def test_one_bad_record_harms_no_other(bench: Bench, documents: Documents)
     bad = [
         (await create(bench, Template__c="../letter"), "RENDER_ERROR: ", "there is no template"),
         (await create(bench, {"subject": "alone"}), "RENDER_ERROR: ", "template 'letter'"),
+        (
+            await create(bench, {**LETTER, "subject": "a\u0378"}),
+            "MISSING_GLYPHS: ",
+            "no font here has",
+        ),
         (await create(bench, "no { JSON"), "BAD_ARGUMENTS: ", "argument data"),
         (await create(bench, deep), "BAD_ARGUMENTS: ", "argument data"),
     ]

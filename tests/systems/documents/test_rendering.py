@@ -16,19 +16,22 @@ import pypdfium2  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pypdf import PdfReader
+from pypdf import PageObject, PdfReader
 
 from holdfast import Permanent, Transient
 from holdfast_systems.documents.rendering import (
+    MissingGlyphs,
     RenderError,
     RenderStopped,
     render,
     template_names,
 )
 from holdfast_systems.documents.rendering.children import CHILD, LENGTH, Children
+from holdfast_systems.documents.rendering.fonts import font_folders
 from holdfast_systems.documents.rendering.limits import CHILD_MEMORY_BYTES_MAX
 from holdfast_systems.documents.rendering.render import TEMPLATES
 from tests.support.processes import PROGRAM_SECONDS_MAX
+from tests.support.services import missing
 
 INVOICE: dict[str, Any] = {
     "number": "2026-0117",
@@ -147,6 +150,58 @@ def test_too_many_data_are_refused() -> None:
 def test_data_that_are_no_json_are_refused() -> None:
     with pytest.raises(RenderError, match="JSON"):
         render("letter", {"sender": object()})
+
+
+SCRIPTS = [
+    "請求書です。",
+    "안녕하세요",
+    "简体中文",
+    "สวัสดีครับ น้ำใจ",
+    "😀👨‍👩‍👧🇩🇪",
+    "Ελληνικά Русский",
+]
+
+
+def test_letters_of_the_world_are_printed() -> None:
+    for folder, package in (("opentype", "cjk"), ("truetype", "core"), ("truetype", "color-emoji")):
+        if not any(Path(f"/usr/share/fonts/{folder}/noto").glob("Noto*")):
+            missing(f"fonts-noto-{package} is not installed")
+    pdf = render("letter", {**LETTER, "lang": "ja", "paragraphs": SCRIPTS})
+
+    fonts = {name for page in PdfReader(io.BytesIO(pdf)).pages for name in fonts_of(page)}
+    for family in ("Libertinus", "NotoSerifCJKjp", "NotoSerifThai"):
+        assert any(family in name for name in fonts), fonts
+    text = "".join(text_of(pdf).split())
+    for script in SCRIPTS[:3]:
+        assert script in text
+
+
+def fonts_of(page: PageObject) -> set[str]:
+    fonts: Any = page["/Resources"]["/Font"]  # type: ignore[index]
+    return {str(font.get_object().get("/BaseFont")) for font in fonts.values()}
+
+
+@pytest.mark.parametrize("text", ["請求書", "สวัสดี", "😀", "a\u0378b"])
+def test_a_document_with_boxes_in_the_place_of_letters_is_none(
+    children: Children, text: str
+) -> None:
+    with pytest.raises(MissingGlyphs, match=r"template 'letter': no font here has") as refused:
+        letter(children, text)
+
+    assert refused.value.code == "MISSING_GLYPHS"
+    assert isinstance(refused.value, Permanent)
+    assert len(str(refused.value)) < 200
+
+
+def test_characters_that_are_not_seen_need_no_font(children: Children) -> None:
+    text = "be\u00adgin a\u200bb a\u200db a\ufe0fb \ufeff a\u2060b a\tb \u200ea a\u2028b"
+    assert "gin" in letter(children, text)
+
+
+def test_folders_of_fonts_are_named_by_the_environment(tmp_path: Path) -> None:
+    named = os.pathsep.join(["", str(tmp_path), str(tmp_path / "none")])
+    assert font_folders({"DOCUMENTS_FONTS": named}) == [tmp_path]
+    assert font_folders({"DOCUMENTS_FONTS": ""}) == []
 
 
 def template(folder: Path, text: str) -> Path:

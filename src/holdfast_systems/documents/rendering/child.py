@@ -1,27 +1,35 @@
 """The child process that renders. It is started by its path and imports nothing of ours.
 
-A request is the path of a template and its data as JSON; an answer is one letter (P for a PDF, E
-for an error) and the content. Each part has its length before it, in four bytes.
+It is told its limits of memory and time, and the folders of the fonts beside Typst's own. A
+request is the path of a template and its data as JSON; an answer is one letter (P for a PDF, E for
+an error, G for glyphs that no font has) and the content. Each part has its length before it, in
+four bytes.
 """
 
 from __future__ import annotations
 
+import re
 import resource
 import signal
 import struct
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final, Literal
 
 import typst
 
 LENGTH = struct.Struct(">I")
+# Typst prints a box for a character that no font has, and says nothing, except when it is asked for
+# a PDF for archives, which may not hold any.
+FOR_ARCHIVES: Final = "a-3b"
+NO_GLYPH = "could not be displayed"
+TEXT_OF_NO_GLYPH = re.compile(r'the text `"(.*?)"` ' + NO_GLYPH)
 
 
 def main() -> None:
     memory_bytes_max, seconds_max = int(sys.argv[1]), float(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes_max, memory_bytes_max))
-    fonts = typst.Fonts(include_system_fonts=False)
+    fonts = typst.Fonts(include_system_fonts=False, font_paths=sys.argv[3:])
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while (path := _read(requests)) is not None:
         data = _read(requests) or b"{}"
@@ -34,12 +42,27 @@ def main() -> None:
 
 def _compile(path: Path, data: bytes, fonts: typst.Fonts) -> tuple[bytes, bytes]:
     try:
-        pdf = typst.compile(
-            path, root=path.parent, font_paths=fonts, sys_inputs={"data": data.decode()}
-        )
+        pdf = _pdf(path, data, fonts, "1.7")
     except typst.TypstError as error:
         return b"E", " ".join(error.message.split()).encode()
+    try:
+        _pdf(path, data, fonts, FOR_ARCHIVES)
+    except typst.TypstError as error:
+        # Whatever else keeps it from archives is all right.
+        if NO_GLYPH in error.diagnostic:
+            missing = dict.fromkeys(TEXT_OF_NO_GLYPH.findall(error.diagnostic))
+            return b"G", " ".join(missing).encode()
     return b"P", pdf
+
+
+def _pdf(path: Path, data: bytes, fonts: typst.Fonts, kind: Literal["1.7", "a-3b"]) -> bytes:
+    return typst.compile(
+        path,
+        root=path.parent,
+        font_paths=fonts,
+        sys_inputs={"data": data.decode()},
+        pdf_standards=[kind],
+    )
 
 
 def _read(source: BinaryIO) -> bytes | None:

@@ -8,15 +8,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast_systems.documents.rendering.errors import RenderError, RenderStopped
+from holdfast_systems.documents.rendering.errors import (
+    MissingGlyphs,
+    RenderError,
+    RenderStopped,
+)
 from holdfast_systems.documents.rendering.limits import (
     CHILD_MEMORY_BYTES_MAX,
     CHILD_RENDERS_MAX,
     CHILD_SECONDS_MAX,
     CHILDREN_MAX,
+    MISSING_CHARS_MAX,
     PDF_BYTES_MAX,
 )
 
@@ -28,7 +34,9 @@ CHILD = Path(__file__).with_name("child.py")
 class Children:
     """A few processes that are kept for the next rendering, because to start one takes longer."""
 
-    def __init__(self) -> None:
+    def __init__(self, fonts: Sequence[Path] = ()) -> None:
+        """Beside Typst's own fonts there are those of these folders."""
+        self._fonts = fonts
         self._idle: list[_Child] = []
         self._places = threading.Semaphore(CHILDREN_MAX)
         self._lock = threading.Lock()
@@ -45,6 +53,11 @@ class Children:
             self._give_back(child)
         if kind == b"E":
             raise RenderError(f"template {template.stem!r}: {content.decode()}")
+        if kind == b"G":
+            raise MissingGlyphs(
+                f"template {template.stem!r}: no font here has {_shown(content.decode())};"
+                " install fonts, or name their folders in DOCUMENTS_FONTS"
+            )
         return content
 
     def close(self) -> None:
@@ -59,7 +72,7 @@ class Children:
                 if child.is_alive:
                     return child
                 child.kill()
-            return _Child()
+            return _Child(self._fonts)
 
     def _give_back(self, child: _Child) -> None:
         if child.renders >= CHILD_RENDERS_MAX:
@@ -73,10 +86,11 @@ class _Child:
     """One process. It ends when its input does, and no rendering goes on for longer than it may,
     so none is left when we are killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, fonts: Sequence[Path]) -> None:
         self.renders = 0
+        limits = [str(CHILD_MEMORY_BYTES_MAX), str(CHILD_SECONDS_MAX)]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(CHILD), str(CHILD_MEMORY_BYTES_MAX), str(CHILD_SECONDS_MAX)],
+            [sys.executable, "-P", str(CHILD), *limits, *map(str, fonts)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -126,3 +140,9 @@ class _Child:
         if len(content) < size:
             raise EOFError
         return content
+
+
+def _shown(characters: str) -> str:
+    if len(characters) <= MISSING_CHARS_MAX:
+        return characters
+    return characters[:MISSING_CHARS_MAX] + "…"

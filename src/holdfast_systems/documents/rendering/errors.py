@@ -9,5 +9,9 @@ class RenderError(Permanent):
     default_code = "RENDER_ERROR"
 
 
+class MissingGlyphs(RenderError):
+    default_code = "MISSING_GLYPHS"
+
+
 class RenderStopped(Transient):
     default_code = "RENDER_STOPPED"

@@ -9,3 +9,4 @@ CHILDREN_MAX = 4
 CHILD_RENDERS_MAX = 500
 CHILD_SECONDS_MAX = 30.0  # of one rendering, if nobody is left to stop it
 CHILD_MEMORY_BYTES_MAX = 1_000_000_000
+MISSING_CHARS_MAX = 60  # told of those that no font has

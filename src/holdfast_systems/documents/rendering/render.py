@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast_systems.documents.rendering.children import Children
 from holdfast_systems.documents.rendering.errors import RenderError
+from holdfast_systems.documents.rendering.fonts import font_folders
 from holdfast_systems.documents.rendering.limits import DATA_BYTES_MAX, RENDER_SECONDS_MAX
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
@@ -26,7 +27,7 @@ def render(
     templates: Path = TEMPLATES,
     seconds_max: float = RENDER_SECONDS_MAX,
 ) -> bytes:
-    """Make a PDF; the same data give the same bytes.
+    """Make a PDF; the same data and fonts give the same bytes.
 
     The data reach the template as JSON, never as a part of its text, so nothing in them is run.
     This blocks for as long as it takes: call it in a thread.
@@ -36,7 +37,7 @@ def render(
         raise RenderError(f"there is no template {template[:80]!r}")
     try:
         encoded = msgspec.json.encode(data)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise RenderError(f"the data can't be written as JSON: {error}") from error
     if len(encoded) > DATA_BYTES_MAX:
         raise RenderError(f"the data have {len(encoded):,} bytes; {DATA_BYTES_MAX:,} are allowed")
@@ -45,4 +46,4 @@ def render(
 
 @cache
 def _children() -> Children:
-    return Children()
+    return Children(font_folders())
