@@ -156,6 +156,8 @@ METRICS: Final = (*COUNTED, *MEASURED, *SEEN)
 _UNTIMED: Final = frozenset({"released", "canceled"})
 _ATTEMPTS: Final = {number: str(number) for number in range(1, ATTEMPTS_SHOWN_MAX)}
 
+_BY_NAME: Final = {metric.name: metric for metric in COUNTED}
+
 
 class Series(NamedTuple):
     metric: str
@@ -192,6 +194,13 @@ def _difference(values: list[float], earlier: list[float] | None) -> list[float]
     if earlier is None:
         return values
     return [value - before for value, before in zip(values, earlier, strict=True)]
+
+
+def _check(series: Series, kind: str) -> Metric:
+    metric = _BY_NAME.get(series.metric)
+    if metric is None or metric.kind != kind or len(series.labels) != len(metric.labels):
+        raise ValueError(series.metric)
+    return metric
 
 
 _all: WeakSet[Metrics] = WeakSet()
@@ -326,13 +335,26 @@ class Metrics:
             )
 
     def add(self, counted: Snapshot) -> None:
-        """Take over what another process has counted."""
+        """Take over what another process has counted. What can't be a metric is a ValueError, and
+        leaves everything as it was."""
+        for series, _ in counted.counts:
+            _check(series, "counter")
+        for series, values in counted.histograms:
+            if len(values) != len(_check(series, "histogram").buckets) + 2:
+                raise ValueError(series.metric)
         with self._lock:
             for series, count in counted.counts:
-                self._counts.setdefault(series, [0])[0] += count
+                self._counts.setdefault(self._bounded(series), [0])[0] += count
             for series, values in counted.histograms:
-                known = self._histograms.setdefault(series, [0.0] * len(values))
+                known = self._histograms.setdefault(self._bounded(series), [0.0] * len(values))
                 known[:] = [value + more for value, more in zip(known, values, strict=True)]
+
+    def _bounded(self, series: Series) -> Series:
+        """The series as this process tells it, which may have seen too many pairs already."""
+        if "queue" not in _BY_NAME[series.metric].labels:
+            return series
+        queue, name, *rest = series.labels
+        return Series(series.metric, (*self._pair(queue, name), *rest))
 
     def _pair(self, queue: str, name: str) -> tuple[str, str]:
         given = (queue, name)

@@ -18,7 +18,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from logging import INFO
+from logging import INFO, WARNING
 from typing import Any, Final
 
 import msgspec
@@ -31,10 +31,13 @@ from holdfast.settings import Settings
 from holdfast.worker.processes import Birth
 
 REPORT_SECONDS: Final = 1.0
-REPORT_BYTES_MAX: Final = 64 * 1024 * 1024
+REPORT_BYTES_MAX: Final = 8 * 1024 * 1024
+REPORTS_APART_SECONDS: Final = 0.02  # a process that floods its socket waits for us to read it
 REQUEST_SECONDS_MAX: Final = 10.0
+CONNECTIONS_MAX: Final = 20
 END_SECONDS_MAX: Final = 2.0
 
+_Tasks = dict[asyncio.Task[Any], None]  # in the order in which they came
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Snapshot)
 
@@ -133,8 +136,8 @@ class _Server:
         self._metrics = metrics
         self._expose = expose
         self._close_store = close
-        self._answering: set[asyncio.Task[Any]] = set()
-        self._hearing: set[asyncio.Task[Any]] = set()
+        self._answering: _Tasks = {}
+        self._hearing: _Tasks = {}
 
     async def open(self, host: str, port: int, path: str) -> None:
         try:
@@ -162,7 +165,7 @@ class _Server:
             await asyncio.wait(self._hearing, timeout=END_SECONDS_MAX)
         for task in self._hearing:
             task.cancel()
-        if talking := self._answering | self._hearing:
+        if talking := [*self._answering, *self._hearing]:
             await asyncio.wait(talking)
         await self._close_store()
 
@@ -178,8 +181,15 @@ class _Server:
                 report = _DECODER.decode(line)
                 self._metrics.add(report)
                 measured = report.gauges
+                await asyncio.sleep(REPORTS_APART_SECONDS)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request. Where too many have come, the oldest goes: each takes a file from the
+        worker, and it is the silent ones that stay."""
+        if len(self._answering) >= CONNECTIONS_MAX:
+            next(iter(self._answering)).cancel()
+        # So that `drain` waits until all was taken: a client that doesn't read it is left in time.
+        writer.transport.set_write_buffer_limits(0)
         with (
             _connection(writer, self._answering),
             suppress(TimeoutError, EOFError, asyncio.LimitOverrunError),
@@ -200,16 +210,18 @@ class _Server:
 
 
 @contextmanager
-def _connection(writer: asyncio.StreamWriter, tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
-    """Keep this connection's task where it can be cancelled, which is no error of its own."""
+def _connection(writer: asyncio.StreamWriter, tasks: _Tasks) -> Iterator[None]:
+    """Keep this connection's task where it can be canceled, which is no error of its own."""
     task = asyncio.current_task()
     assert task is not None
-    tasks.add(task)
+    tasks[task] = None
     try:
         with suppress(OSError, asyncio.CancelledError):
             yield
     finally:
-        tasks.discard(task)
+        tasks.pop(task)
+        if writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # to close it is to wait for a client that doesn't read
         writer.close()
 
 
@@ -239,8 +251,12 @@ class _Reporter:
 
     async def open(self) -> None:
         self._reporting: asyncio.Task[None] | None = None
-        with suppress(OSError):
+        try:
             _, self._writer = await asyncio.open_unix_connection(self._path)
+        except OSError as error:
+            told = f"what this process counts is missing: {error.strerror or error}: {self._path}"
+            logs.event(WARNING, "metrics", told)
+        else:
             self._reporting = asyncio.create_task(self._report_on())
 
     async def close(self) -> None:
