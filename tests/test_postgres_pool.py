@@ -50,6 +50,18 @@ async def test_every_use_has_its_own_time(postgres_url: str) -> None:
     await connections.close()
 
 
+async def test_a_use_of_many_steps_has_its_time_for_each(postgres_url: str) -> None:
+    connections = pool(postgres_url, use_seconds_max=2.0)
+    connection = await connections.acquire()
+    for _ in range(3):
+        await connection.execute("SELECT pg_sleep(0.9)")
+        connections.prolong(connection)
+    with pytest.raises(asyncpg.PostgresConnectionError):
+        await connection.execute(NEVER)
+    connections.release(connection)
+    await connections.close()
+
+
 async def test_a_connection_that_rests_is_kept(postgres_url: str) -> None:
     connections = pool(postgres_url, use_seconds_max=0.1)
     endless = await connections.acquire(endless=True)

@@ -54,6 +54,12 @@ class Settings:
                 raise ConfigurationError(f"{field.name} must be {bound}, not {value}")
             if field.name.endswith("_seconds") and value > limits.DELAY_SECONDS_MAX:
                 raise ConfigurationError(f"{field.name} is longer than ten years")
+        for name in ("payload_bytes_max", "result_bytes_max"):
+            if getattr(self, name) > limits.STORED_BYTES_MAX:
+                raise ConfigurationError(
+                    f"{name} must be at most {limits.STORED_BYTES_MAX}, not {getattr(self, name)}:"
+                    " store larger data elsewhere and pass a reference to it"
+                )
         parse_rules(self.history_kept_rules)
         if self.metrics_port > PORT_MAX:
             raise ConfigurationError(

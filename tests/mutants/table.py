@@ -30,6 +30,7 @@ EIGHT = "test_08_nothing_starts_before_it_is_due.py"
 NINE = "test_09_wake_ups_cost_latency_only.py"
 TEN = "test_10_same_key_same_job.py"
 TWELVE = "test_12_one_bad_record_harms_no_other.py"
+TWELVE_LARGE = "test_12_large_records.py"
 TWELVE_REFUSED = "test_12_a_refused_end.py"
 THIRTEEN = "test_13_no_silent_death.py"
 THIRTEEN_HANGS = "test_13_hangs.py"
@@ -438,6 +439,22 @@ MUTANTS = [
         "    if False:\n",
         "../test_logs.py",
         "test_a_secret_that_is_cut_off_with_its_line_stays_hidden",
+    ),
+    Mutant(
+        "12 a batch that fails stays as large as it is",
+        "worker/settler.py",
+        "        self._rows_max = max(1, len(batch) // SHRINK)\n",
+        "",
+        TWELVE_LARGE,
+        "test_an_end_that_can_not_be_written_now_keeps_no_other_waiting[pg15]",
+    ),
+    Mutant(
+        "12 results of any size go into one statement",
+        "worker/settler.py",
+        "        if sum(map(len, results)) <= SETTLE_BYTES_MAX:\n",
+        "        if results is not None:\n",
+        TWELVE_LARGE,
+        "test_large_results_are_settled_in_several_statements[pg15]",
     ),
     Mutant(
         "12 a refused batch is not split",

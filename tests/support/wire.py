@@ -21,10 +21,12 @@ class Wire(Proxy):
         super().__init__(target_port)
         self.statements: Counter[str] = Counter()
         self.round_trips = 0
+        self.bytes_max = 0  # of one message of a client
 
     def forget(self) -> None:
         self.statements.clear()
         self.round_trips = 0
+        self.bytes_max = 0
 
     async def _forward_both(
         self,
@@ -73,6 +75,7 @@ class _Counted:
 
     def _note(self, kind: bytes, content: bytes) -> None:
         self._wire.round_trips += kind in _ROUND_TRIPS
+        self._wire.bytes_max = max(self._wire.bytes_max, len(content))
         if kind == _SIMPLE_QUERY:
             self._wire.statements[content.rstrip(b"\0").decode()] += 1
         elif kind == _PARSE:

@@ -4,6 +4,7 @@ from typing import Final
 
 PAYLOAD_BYTES_MAX: Final = 256 * 1024  # default of the setting `payload_bytes_max`
 RESULT_BYTES_MAX: Final = 1024 * 1024  # default of the setting `result_bytes_max`
+STORED_BYTES_MAX: Final = 128 * 1024 * 1024  # the most that these two settings can be
 PROGRESS_BYTES_MAX: Final = 16 * 1024
 JSON_DEPTH_MAX: Final = 64
 INTEGER_MIN: Final = -(2**63)
@@ -28,8 +29,12 @@ SNOOZES_MAX: Final = 1000  # snoozes of one job; the next one counts as a failed
 RELEASES_MAX: Final = 100  # attempts given back to one job; the next release keeps its attempt
 
 ENQUEUE_BATCH_MAX: Final = 10_000  # jobs in one call of enqueue_many
+ENQUEUE_BYTES_MAX: Final = 4 * 1024 * 1024  # arguments in one statement
 CLAIM_BATCH_MAX: Final = 1000
+CLAIM_BYTES_AIM: Final = 8 * 1024 * 1024  # arguments above which claims get smaller
+CLAIM_BYTES_MAX: Final = CLAIM_BATCH_MAX * PAYLOAD_BYTES_MAX  # that one claim may bring
 SETTLE_BATCH_MAX: Final = 1000
+SETTLE_BYTES_MAX: Final = 4 * 1024 * 1024  # results in one statement
 RECLAIM_BATCH_MAX: Final = 500
 TIDY_ROWS_MAX: Final = 1000  # rows in one step of upkeep
 PAGE_ROWS_MAX: Final = 1000

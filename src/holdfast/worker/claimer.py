@@ -11,9 +11,9 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from holdfast.backoff import Backoff
+from holdfast.domain.batches import Portion
 from holdfast.domain.errors import StoreUnavailable, WorkerHung
 from holdfast.domain.job import Claimed
-from holdfast.domain.limits import CLAIM_BATCH_MAX
 from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
@@ -70,7 +70,7 @@ class Claimer:
         self._probe_timer: asyncio.TimerHandle | None = None
         self._trouble = Backoff(seam, 0.1, 5.0)
         self._turn = 0
-        self._batch_max = CLAIM_BATCH_MAX
+        self._portion = Portion(settings.payload_bytes_max)
         self._was_full = False
         self._ends_at_once = False
         self._poll = Backoff(seam, settings.poll_seconds / 8, settings.poll_seconds)
@@ -157,7 +157,7 @@ class Claimer:
 
     async def _claim_told(self, job_id: UUID) -> tuple[int, bool]:
         """Claim the job of which it was told; its queue is none of those with a limit."""
-        limit = min(self._slots.free, self._batch_max)
+        limit = min(self._slots.free, self._portion.rows)
         others = self._slots.groups[-1]
         claim = self._request(limit, others, () if others else self._slots.capped, job_id)
         claimed = await self._claim_and_start(self._store.claim, claim)
@@ -235,10 +235,9 @@ class Claimer:
                 jobs = await self._still_ours(jobs)
         except BaseException:
             self._strays.doubt()
-            self._batch_max = max(1, claim.limit // 2)
+            self._portion.failed(claim.limit)
             raise
-        if self._batch_max < CLAIM_BATCH_MAX:
-            self._batch_max = min(CLAIM_BATCH_MAX, 2 * self._batch_max)
+        self._portion.came(jobs)
         return jobs
 
     def _claims(self) -> Iterator[Claim]:
@@ -249,7 +248,7 @@ class Claimer:
         groups = self._slots.groups
         first = self._turn % len(groups)
         for queues in groups[first:] + groups[:first]:
-            limit = min(self._slots.free_for(queues), self._at_a_time(), self._batch_max)
+            limit = min(self._slots.free_for(queues), self._at_a_time(), self._portion.rows)
             if limit > 0 and self._names and not self._stopping:
                 yield self._request(limit, queues, () if queues else self._slots.capped)
 

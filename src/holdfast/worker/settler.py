@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from logging import ERROR, WARNING
 from uuid import UUID
 
 from holdfast.backoff import Backoff
+from holdfast.domain.batches import batches, settled_bytes
 from holdfast.domain.breakers import Strike
 from holdfast.domain.errors import StoreError, StoreRefused, StoreUnavailable
 from holdfast.domain.job import Lost, Settlement
-from holdfast.domain.limits import SETTLE_BATCH_MAX
+from holdfast.domain.limits import SETTLE_BATCH_MAX, SETTLE_BYTES_MAX
 from holdfast.domain.states import State
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store
 from holdfast.worker.run import Run
 
 BACKLOG_MAX = 2 * SETTLE_BATCH_MAX
+SHRINK = 4  # a batch that failed is tried again in so many parts
 
 Ending = tuple[Run, Settlement]
 Settled = Callable[[Sequence[Ending], Sequence[Lost]], None]
@@ -39,6 +42,10 @@ class Settler:
         self._settled = settled
         self._struck = struck
         self._waiting: list[Ending] = []
+        self._rows_max = SETTLE_BATCH_MAX
+        self._unsure: set[Run] = set()  # may have been written by a try whose answer never came
+        self._refused: set[Run] = set()  # and made plain failures
+        self._stubborn: set[Run] = set()  # failed by themselves
         self._ready = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -70,8 +77,9 @@ class Settler:
             await self._ready.wait()
             # One more turn, so that every handler which ends in this one is in the batch.
             await asyncio.sleep(0)
-            batch = self._waiting[:SETTLE_BATCH_MAX]
-            await self._settle(await self._count_failures(batch))
+            batch = await self._count_failures(self._next())
+            if not await self._settle(batch):
+                continue
             del self._waiting[: len(batch)]
             if len(self._waiting) <= BACKLOG_MAX:
                 self._room.set()
@@ -79,16 +87,34 @@ class Settler:
                 self._ready.clear()
                 self._idle.set()
 
+    def _next(self) -> Sequence[Ending]:
+        """The next batch: in order, and no more than a statement should carry. What failed by
+        itself before goes alone, so that it can't keep others from their end again."""
+        if self._waiting[0][0] in self._stubborn:
+            return self._waiting[:1]
+        batch = self._waiting[: self._rows_max]
+        if self._stubborn:
+            batch = list(takewhile(lambda ending: ending[0] not in self._stubborn, batch))
+        results = [settlement.result for _, settlement in batch if settlement.result is not None]
+        if sum(map(len, results)) <= SETTLE_BYTES_MAX:
+            return batch
+        return next(batches(batch, len(batch), SETTLE_BYTES_MAX, _bytes))
+
     async def _count_failures(self, batch: Sequence[Ending]) -> Sequence[Ending]:
         """Choose how each ends: a failure that finds its breaker open costs no attempt."""
         counted = [run.counted for run, _ in batch if run.counted is not None]
         if not counted:
             return batch
         answers = iter(await self._strike([each.strike for each in counted]))
-        return [
+        chosen = [
             (run, run.counted.held if run.counted is not None and next(answers) else settlement)
             for run, settlement in batch
         ]
+        # It stands, and counts once, however often it has to be written.
+        for run, _ in chosen:
+            run.counted = None
+        self._waiting[: len(chosen)] = chosen
+        return chosen
 
     async def _strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
         while True:
@@ -105,50 +131,56 @@ class Settler:
             self._struck([strike.key for strike in strikes])
             return found_open
 
-    async def _settle(self, batch: Sequence[Ending]) -> None:
+    async def _settle(self, batch: Sequence[Ending]) -> bool:
+        """Write once; answer whether the batch is done with. If it is not, it is made smaller for
+        the next try: what is in the way of one must not keep the others from their end."""
+        settlements = [settlement for _, settlement in batch]
         try:
-            lost = await self._write([settlement for _, settlement in batch])
+            lost = await self._store.settle(settlements)
+            if lost and self._unsure:
+                lost = await self._not_ours(settlements, lost)
+        except StoreUnavailable as error:
+            logs.event(WARNING, "settle_failed", str(error), count=len(batch))
+            self._unsure.update(run for run, _ in batch)
+            self._make_smaller(batch)
+            await self._backoff.wait()
+            return False
         except StoreRefused as error:
             if len(batch) > 1:
-                middle = len(batch) // 2
-                await self._settle(batch[:middle])
-                await self._settle(batch[middle:])
-                return
-            run, settlement = batch[0]
-            batch = [(run, _plain_failure(settlement, error))]
-            lost = await self._write_or_let_go(batch[0][1])
-        self._settled(batch, lost)
-
-    async def _write_or_let_go(self, settlement: Settlement) -> Sequence[Lost]:
-        """Write, or leave to its lease's end what the database refuses whatever it is."""
-        try:
-            return await self._write([settlement])
-        except StoreRefused as error:
+                self._make_smaller(batch)
+                return False
+            (run, settlement) = batch[0]
+            if run not in self._refused:
+                self._refused.add(run)
+                self._waiting[0] = (run, _plain_failure(settlement, error))
+                return False
+            # Whatever it is: its lease runs out.
             logs.event(ERROR, "settle_refused", str(error), job_id=settlement.job_id)
-            return [Lost(settlement.job_id, settlement.fence, State.RUNNING)]
+            lost = [Lost(settlement.job_id, settlement.fence, State.RUNNING)]
+        self._backoff.reset()
+        self._rows_max = min(SETTLE_BATCH_MAX, 2 * self._rows_max)
+        for known in (self._unsure, self._refused, self._stubborn):
+            if known:
+                known.difference_update(run for run, _ in batch)
+        self._settled(batch, lost)
+        return True
 
-    async def _write(self, batch: Sequence[Settlement]) -> Sequence[Lost]:
-        """Write until the store answers; an answer that was lost is read back from the fences."""
-        uncertain = False
-        while True:
-            try:
-                lost = await self._store.settle(batch)
-                if uncertain:
-                    lost = await self._not_ours(batch, lost)
-            except StoreUnavailable as error:
-                uncertain = True
-                logs.event(WARNING, "settle_failed", str(error), count=len(batch))
-                await self._backoff.wait()
-                continue
-            self._backoff.reset()
-            return lost
+    def _make_smaller(self, batch: Sequence[Ending]) -> None:
+        self._rows_max = max(1, len(batch) // SHRINK)
+        if len(batch) == 1:
+            self._stubborn.add(batch[0][0])
+            others = [ending for ending in self._waiting if ending[0] not in self._stubborn]
+            stubborn = [ending for ending in self._waiting[1:] if ending[0] in self._stubborn]
+            # In one step: this may be asked from another thread.
+            self._waiting[:] = [*others, *stubborn, *batch]
 
     async def _not_ours(self, batch: Sequence[Settlement], lost: Sequence[Lost]) -> Sequence[Lost]:
         """Leave out what an earlier try had written although its answer never came."""
         by_id: dict[UUID, Settlement] = {entry.job_id: entry for entry in batch}
+        unsure = {run.job.id for run in self._unsure}
         really_lost = []
         for entry in lost:
-            job = await self._store.get(entry.job_id)
+            job = await self._store.get(entry.job_id) if entry.job_id in unsure else None
             settlement = by_id[entry.job_id]
             written = (
                 job is not None
@@ -158,6 +190,10 @@ class Settler:
             if not written:
                 really_lost.append(entry)
         return really_lost
+
+
+def _bytes(ending: Ending) -> int:
+    return settled_bytes(ending[1])
 
 
 def _plain_failure(settlement: Settlement, error: StoreError) -> Settlement:

@@ -12,8 +12,9 @@ from logging import ERROR
 from typing import Any, Protocol
 
 from holdfast.context import current_context
+from holdfast.domain.batches import batches, settled_bytes
 from holdfast.domain.job import Settlement
-from holdfast.domain.limits import ERROR_FRAMES_MAX, SETTLE_BATCH_MAX
+from holdfast.domain.limits import ERROR_FRAMES_MAX, SETTLE_BATCH_MAX, SETTLE_BYTES_MAX
 from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
@@ -148,8 +149,7 @@ class Watchdog:
     async def _write(self, store: Store, settlements: Sequence[Settlement]) -> list[str]:
         """Write many at once; where one of them is locked or refused, each for itself."""
         troubles: list[str] = []
-        for first in range(0, len(settlements), SETTLE_BATCH_MAX):
-            batch = settlements[first : first + SETTLE_BATCH_MAX]
+        for batch in batches(settlements, SETTLE_BATCH_MAX, SETTLE_BYTES_MAX, settled_bytes):
             found = [await self._trouble(store, batch)]
             if any(found) and len(batch) > 1:
                 found = await asyncio.gather(*[self._trouble(store, [one]) for one in batch])

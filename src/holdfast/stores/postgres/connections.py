@@ -104,6 +104,11 @@ class Connections:
         finally:
             pool.release(connection, cut_off=cut_off, aside=aside)
 
+    def prolong(self, connection: Any) -> None:
+        """Give what runs on this connection its whole time again: it consists of many steps."""
+        if self._pool is not None:
+            self._pool.prolong(connection)
+
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:
         """A plain connection, for a transaction of the application's own.

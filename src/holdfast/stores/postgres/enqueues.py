@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
+from holdfast.domain.batches import batches
 from holdfast.domain.errors import BadArguments, DuplicateJob, IdempotencyConflict
 from holdfast.domain.job import NewJob, Receipt
+from holdfast.domain.limits import ENQUEUE_BATCH_MAX, ENQUEUE_BYTES_MAX
 from holdfast.stores.postgres.failures import sqlstate
 from holdfast.stores.statements import Statement
 
@@ -24,8 +26,15 @@ Key = tuple[str, str]
 
 
 class Enqueuer:
-    def __init__(self, statements: Mapping[str, Statement]) -> None:
+    """`prolong` is called with the connection after each of several statements of one call."""
+
+    def __init__(
+        self,
+        statements: Mapping[str, Statement],
+        prolong: Callable[[Any], None] = lambda connection: None,
+    ) -> None:
         self._statements = statements
+        self._prolong = prolong
         # Their parameters have the names of a new job's own.
         self._plain_values = attrgetter(*statements["enqueue_plain"].parameters)
         self._one_values = attrgetter(*statements["enqueue_one"].parameters)
@@ -63,6 +72,16 @@ class Enqueuer:
             await self._insert_many(connection, jobs)
 
     async def _insert_many(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        parts = _parts(jobs)
+        if len(parts) == 1:
+            await self._insert_part(connection, jobs)
+            return
+        async with connection.transaction():
+            for part in parts:
+                await self._insert_part(connection, part)
+                self._prolong(connection)
+
+    async def _insert_part(self, connection: Any, jobs: Sequence[NewJob]) -> None:
         await self._fetch(
             connection,
             "enqueue",
@@ -113,12 +132,14 @@ class Enqueuer:
         given = [name for name in _COPIED_IF_GIVEN if any(map(attrgetter(name), jobs))]
         columns = [*_COPIED, *given]
         async with connection.transaction():
-            await connection.copy_records_to_table(
-                "jobs",
-                schema_name="holdfast",
-                columns=columns,
-                records=map(attrgetter(*columns), jobs),
-            )
+            for part in _parts(jobs):
+                await connection.copy_records_to_table(
+                    "jobs",
+                    schema_name="holdfast",
+                    columns=columns,
+                    records=map(attrgetter(*columns), part),
+                )
+                self._prolong(connection)
             queues = sorted({job.queue for job in jobs})
             await self._fetch(connection, "notify_queues", queues=queues)
 
@@ -165,6 +186,13 @@ class Enqueuer:
             keys=[key for _, key in missed],
         )
         return {(row["tenant"], row["key"]): (row["job_id"], row["body_hash"]) for row in held}
+
+
+def _parts(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+    """Cut into what one statement may carry; mostly that is all."""
+    if sum([len(job.arguments) for job in jobs]) <= ENQUEUE_BYTES_MAX:
+        return [jobs]
+    return list(batches(jobs, ENQUEUE_BATCH_MAX, ENQUEUE_BYTES_MAX, lambda job: len(job.arguments)))
 
 
 def _key(job: NewJob) -> Key:

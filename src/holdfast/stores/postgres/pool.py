@@ -63,6 +63,11 @@ class Pool:
             self._timer = loop.call_later(self._use_seconds_max, self._end_overdue)
         return connection
 
+    def prolong(self, connection: Any) -> None:
+        """What it is used for has come a step further: its time begins again."""
+        if connection in self._used_since:
+            self._used_since[connection] = asyncio.get_running_loop().time()
+
     def _end_overdue(self) -> None:
         self._timer = None
         loop = asyncio.get_running_loop()

@@ -89,7 +89,7 @@ class PostgresStore:
         self._caps = Caps(self._connections, STATEMENTS, seam)
         self._claimer = Claimer(self._fetch, self._caps, seam)
         self._breakers = Breakers(self._connections, STATEMENTS, self._caps)
-        self._enqueuer = Enqueuer(STATEMENTS)
+        self._enqueuer = Enqueuer(STATEMENTS, self._connections.prolong)
         self._foreign_enqueuer = ForeignEnqueuer(STATEMENTS)
         self._settler = Settler(STATEMENTS, retention)
         self._reclaimer = Reclaimer(self._fetch_aside, retention, seam)

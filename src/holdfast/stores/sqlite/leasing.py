@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -71,7 +73,7 @@ def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed
             "limit": rooms.bound(queue, claim.limit - len(due)),
         }
         if lane["limit"]:
-            found = _due(transaction, _SQL["due_jobs"], lane)
+            found = _due_that_fit(transaction, lane)
             rooms.take(queue, len(found))
             due += found
     due.sort(key=lambda job: (job.priority, job.run_at, job.id.int))
@@ -207,6 +209,17 @@ def _due(
     transaction: Transaction, statement: Statement, bounds: Mapping[str, object]
 ) -> list[_Due]:
     return _DUE.decode(transaction.connection.execute(statement.sql, bounds).fetchone()[0])
+
+
+def _due_that_fit(transaction: Transaction, lane: dict[str, Any]) -> list[_Due]:
+    """Ask for fewer where SQLite can't make one text of them, which may hold a gigabyte."""
+    while True:
+        try:
+            return _due(transaction, _SQL["due_jobs"], lane)
+        except sqlite3.DataError:
+            if lane["limit"] == 1:
+                raise
+            lane["limit"] = max(1, lane["limit"] // 8)
 
 
 def _lease(
