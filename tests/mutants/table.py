@@ -63,6 +63,7 @@ MUTANTS = [
         "stores/sqlite/lanes.py",
         """\
         connection.execute("COMMIT")
+        opened.check()
         for call, answer in zip(calls, answers, strict=True):
             self._deliver(call, answer)
 """,
@@ -105,6 +106,19 @@ MUTANTS = [
         "for number, handler in {}.items():",
         ONE_FORKS,
         "test_a_handler_starts_processes_and_ends_one_without_ending_its_worker[sqlite]",
+    ),
+    Mutant(
+        "01 SQLite acknowledges what is in a deleted file",
+        "stores/sqlite/lanes.py",
+        """\
+        connection.execute("COMMIT")
+        opened.check()
+""",
+        """\
+        connection.execute("COMMIT")
+""",
+        "../test_sqlite_place.py",
+        "test_nothing_is_acknowledged_while_the_file_is_gone[delete]",
     ),
     Mutant(
         "02 a claim does not lock what it takes",

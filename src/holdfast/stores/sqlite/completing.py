@@ -15,8 +15,9 @@ from holdfast.domain.errors import StoreRefused, WrongState
 from holdfast.seam import Seam
 from holdfast.stores.foreign import Driver, run_now
 from holdfast.stores.foreign.sqlite import BEGIN, Sqlite3Driver
-from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.database import Database, Opened
 from holdfast.stores.sqlite.forks import Usage
+from holdfast.stores.sqlite.place import Displaced
 from holdfast.stores.sqlite.values import adapted
 
 T = TypeVar("T")
@@ -77,8 +78,8 @@ class SqliteConnection:
         self._database = database
         self._read_only = read_only
         self._is_closed = False
-        self._connection: sqlite3.Connection | None = None
-        self._usage = Usage(database.path, lambda: self._connection is None)
+        self._opened: Opened | None = None
+        self._usage = Usage(database.path, lambda: self._opened is None)
         self._lane = seam.lane("holdfast-completing", self._work)
 
     async def execute(self, query: str, *args: Any) -> int:
@@ -113,7 +114,8 @@ class SqliteConnection:
     def connect(self) -> None:
         database = self._database
         connect = database.connect_reader if self._read_only else database.connect_writer
-        self._connection = connection = connect()
+        self._opened = connect()
+        connection = self._opened.connection
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
         connection.create_function("now", 0, database.now_in_words)
@@ -121,9 +123,14 @@ class SqliteConnection:
 
     def end(self) -> None:
         """Close the connection, which rolls back what was not committed."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.connection.close()
+
+    def check(self) -> None:
+        """Raise Displaced if what was committed is not in the file at its path."""
+        assert self._opened is not None
+        self._opened.check()
 
     def close(self) -> None:
         self._is_closed = True
@@ -144,8 +151,8 @@ class SqliteConnection:
 
     @property
     def _connected(self) -> sqlite3.Connection:
-        assert self._connection is not None
-        return self._connection
+        assert self._opened is not None
+        return self._opened.connection
 
     def _work(self, calls: list[_Call]) -> None:
         for call in calls:
@@ -170,9 +177,13 @@ async def lend(seam: Seam, database: Database, read_only: bool) -> AsyncIterator
     try:
         try:
             await connection.do(connection.connect)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, Displaced) as error:
             raise database.translated(error) from error
         yield connection
+        try:
+            await connection.do(connection.check)
+        except Displaced as error:
+            raise database.translated(error) from error
     finally:
         # In a task of its own: a handler that is cancelled once more must not leave the thread.
         await asyncio.shield(asyncio.ensure_future(_end(connection)))

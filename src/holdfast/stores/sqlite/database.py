@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from typing import NamedTuple
 
 from holdfast.domain.errors import (
     ConfigurationError,
@@ -17,6 +20,7 @@ from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
 from holdfast.stores import migrations
 from holdfast.stores.sqlite.forks import check_not_refused
+from holdfast.stores.sqlite.place import Displaced, Identity, Place, identify, is_spoiled
 from holdfast.stores.sqlite.values import from_time, to_words
 from holdfast.stores.statements import load, read_sql
 
@@ -32,6 +36,15 @@ _SYNCHRONOUS = {
 }
 _WAL_TRIES_MAX = 100
 _NO_SCHEMA = ("no such table", "no such column", "no such index")
+
+
+class Opened(NamedTuple):
+    connection: sqlite3.Connection
+    place: Place
+
+    def check(self) -> None:
+        """Raise Displaced if what was done on the connection is not at the path of the file."""
+        self.place.check(self.connection)
 
 
 class Database:
@@ -51,21 +64,24 @@ class Database:
         self.steps_taken: list[str] = []
         self._seam = seam
         self.synchronous = synchronous.upper()
+        self._place: Place | None = None  # where the file was last
 
-    def connect_writer(self) -> sqlite3.Connection:
-        connection = self._connect()
+    def connect_writer(self) -> Opened:
+        return self._open(self._prepare)
+
+    def connect_reader(self) -> Opened:
+        return self._open(_prepare_reader)
+
+    def _open(self, prepare: Callable[[sqlite3.Connection], None]) -> Opened:
+        connection, identity = self._connect()
         try:
-            self._prepare(connection)
+            prepare(connection)
+            self._place = Place.find(self.path, identity)
+            self._place.check(connection)
         except BaseException:
             connection.close()
             raise
-        return connection
-
-    def connect_reader(self) -> sqlite3.Connection:
-        connection = self._connect()
-        connection.execute(_BUSY_TIMEOUT)
-        connection.execute("PRAGMA query_only = ON")
-        return connection
+        return Opened(connection, self._place)
 
     def now(self) -> int:
         return from_time(self._seam.now())
@@ -79,6 +95,8 @@ class Database:
         match error:
             case HoldfastError():
                 return error
+            case Displaced():
+                return self._displaced(error)
             case sqlite3.OperationalError() if str(error).startswith(_NO_SCHEMA):
                 return SchemaMismatch(
                     f"{self.path} has no fitting schema ({error}); run: holdfast migrate"
@@ -105,9 +123,48 @@ class Database:
                 return StoreUnavailable(f"{self.path} can't be used now: {error}")
         return error
 
-    def _connect(self) -> sqlite3.Connection:
+    def _displaced(self, error: Displaced) -> HoldfastError:
+        if error.is_database:
+            return StoreUnavailable(
+                f"{self.path} was deleted, moved or replaced while it was in use: what was just"
+                " asked for is not done in the file that is there now"
+            )
+        kept = "saved in it" if error.saved else "perhaps lost"
+        return ConfigurationError(
+            f"{error.path} was deleted while {self.path} was in use, which can destroy it;"
+            f" what was committed is {kept}; restart all processes that use it"
+        )
+
+    def _connect(self) -> tuple[sqlite3.Connection, Identity | None]:
+        """Open the file, which is made if it is new; but not in the place of one that was there."""
         _require_sqlite()
         check_not_refused(self.path)
+        before = identify(self.path)
+        self._check_known(before)
+        connection = self._open_file()
+        identity = identify(self.path)
+        if before not in (identity, None):
+            connection.close()
+            raise Displaced(self.path, is_database=True)
+        return connection, identity
+
+    def _check_known(self, found: Identity | None) -> None:
+        known = self._place
+        if known is not None and found is None:
+            raise StoreUnavailable(
+                f"{self.path} was deleted or moved while it was in use; put the file back, or"
+                " restart all processes that use it to begin with an empty one"
+            )
+        if known is not None and known.database != found and known.has_left_its_log():
+            raise StoreUnavailable(
+                f"{self.path} was replaced while it was in use, and the log of the old file is"
+                " still beside it, which would destroy the new one: stop all processes that use it,"
+                f" delete {self.path}-wal and {self.path}-shm, and start them again"
+            )
+        if is_spoiled(found):
+            raise self._displaced(Displaced(f"{self.path}-wal", is_database=False, saved=True))
+
+    def _open_file(self) -> sqlite3.Connection:
         folder = os.path.dirname(os.path.abspath(self.path))
         if not os.path.isdir(folder):
             raise ConfigurationError(
@@ -177,6 +234,13 @@ def version_of(connection: sqlite3.Connection) -> int:
         return 0
     version: int = connection.execute(_SQL["version"].sql).fetchone()[0]
     return version
+
+
+def _prepare_reader(connection: sqlite3.Connection) -> None:
+    connection.execute(_BUSY_TIMEOUT)
+    connection.execute("PRAGMA query_only = ON")
+    with suppress(sqlite3.Error):  # what is wrong is told by whatever is read first
+        connection.execute("PRAGMA schema_version").fetchone()  # SQLite opens its log when it reads
 
 
 def _errorname(error: Exception) -> str:

@@ -95,7 +95,7 @@ class Examiner:
             raise ConfigurationError(
                 f"there is no file {path}; its first use makes it, or: holdfast migrate"
             )
-        with self._usage.lock, closing(self._database.connect_reader()) as connection:
+        with self._usage.lock, closing(self._database.connect_reader().connection) as connection:
             connection.execute(_BUSY_TIMEOUT)
             return self._read(connection, wakeups)
 

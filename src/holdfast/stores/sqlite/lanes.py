@@ -13,8 +13,9 @@ from typing import Any, Generic, TypeVar
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
-from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.database import Database, Opened
 from holdfast.stores.sqlite.forks import Usage
+from holdfast.stores.sqlite.place import Displaced
 from holdfast.wakeups.protocol import Wakeup
 
 T = TypeVar("T")
@@ -61,11 +62,11 @@ class _ConnectionLane(ABC, Generic[C]):
     """A lane whose connection is made by its first call, and again after one that failed."""
 
     def __init__(
-        self, seam: Seam, name: str, database: Database, connect: Callable[[], sqlite3.Connection]
+        self, seam: Seam, name: str, database: Database, connect: Callable[[], Opened]
     ) -> None:
         self._database = database
         self._connect = connect
-        self._connection: sqlite3.Connection | None = None
+        self._opened: Opened | None = None
         self._closed = False
         self._usage = Usage(database.path, self._disconnect)
         self._lane = seam.lane(name, self._work)
@@ -96,9 +97,12 @@ class _ConnectionLane(ABC, Generic[C]):
         actions = [call for call in wanted if call.action is not None]
         if actions:
             try:
-                if self._connection is None:
-                    self._connection = self._connect()
-                self._answer(self._connection, actions)
+                if self._opened is None:
+                    self._opened = self._connect()
+                self._answer(self._opened, actions)
+            except Displaced as error:
+                self._disconnect()
+                self._fail(actions, error)
             except Exception as error:
                 self._roll_back()
                 self._fail(actions, error)
@@ -108,8 +112,8 @@ class _ConnectionLane(ABC, Generic[C]):
                 call.answer()
 
     @abstractmethod
-    def _answer(self, connection: sqlite3.Connection, calls: list[_Call[C]]) -> None:
-        """Do what the calls ask for, and answer each."""
+    def _answer(self, opened: Opened, calls: list[_Call[C]]) -> None:
+        """Do what the calls ask for, and answer each if it is done in the file at its path."""
 
     def _fail(self, calls: Iterable[_Call[C]], error: Exception) -> None:
         for call in calls:
@@ -121,30 +125,33 @@ class _ConnectionLane(ABC, Generic[C]):
     def _roll_back(self) -> None:
         """Leave no transaction open; a connection that can't even do that is made anew."""
         try:
-            if self._connection is not None and self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if self._opened is not None and self._opened.connection.in_transaction:
+                self._opened.connection.execute("ROLLBACK")
         except sqlite3.Error:
             self._disconnect()
 
     def _disconnect(self) -> bool:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._opened is not None:
+            self._opened.connection.close()
+            self._opened = None
         return True
 
 
 class ReadLane(_ConnectionLane[sqlite3.Connection]):
     """Answer calls one by one; write-ahead logging lets them read while others write."""
 
-    def _answer(
-        self, connection: sqlite3.Connection, calls: list[_Call[sqlite3.Connection]]
-    ) -> None:
+    def _answer(self, opened: Opened, calls: list[_Call[sqlite3.Connection]]) -> None:
         for call in calls:
             assert call.action is not None
             try:
-                call.answer(call.action(connection))
+                answer = call.action(opened.connection)
+                opened.check()
+            except Displaced:
+                raise
             except Exception as error:
                 self._fail([call], error)
+            else:
+                call.answer(answer)
 
 
 class WriteLane(_ConnectionLane[Transaction]):
@@ -158,13 +165,14 @@ class WriteLane(_ConnectionLane[Transaction]):
         seam: Seam,
         name: str,
         database: Database,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], Opened],
         send: Callable[[Iterable[Wakeup]], None],
     ) -> None:
         self._send = send
         super().__init__(seam, name, database, connect)
 
-    def _answer(self, connection: sqlite3.Connection, calls: list[_Call[Transaction]]) -> None:
+    def _answer(self, opened: Opened, calls: list[_Call[Transaction]]) -> None:
+        connection = opened.connection
         connection.execute("BEGIN IMMEDIATE")
         # Taken with the lock held: what commits later never has an earlier time.
         now = self._database.now()
@@ -172,6 +180,7 @@ class WriteLane(_ConnectionLane[Transaction]):
         retention = self._database.retention
         answers = [run(call, Transaction(connection, now, retention)) for call in calls]
         connection.execute("COMMIT")
+        opened.check()
         for call, answer in zip(calls, answers, strict=True):
             self._deliver(call, answer)
         wakeups = dict.fromkeys(wakeup for answer in answers for wakeup in answer.wakeups)

@@ -1,0 +1,79 @@
+"""Whether a connection still writes to the file that is at its path.
+
+SQLite keeps writing to a file that was deleted or replaced: whatever is committed there is gone
+when the last process closes it. So nothing is acknowledged before a look at the path.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from dataclasses import dataclass
+
+Identity = tuple[int, int]
+_LOG, _INDEX = "-wal", "-shm"
+_spoiled: set[Identity] = set()  # files of this process that lost what SQLite keeps beside them
+
+
+class Displaced(Exception):
+    """A file is no longer where it was opened; `saved` says whether what was committed is kept."""
+
+    def __init__(self, path: str, *, is_database: bool, saved: bool = False) -> None:
+        super().__init__(path)
+        self.path = path
+        self.is_database = is_database
+        self.saved = saved
+
+
+def identify(path: str) -> Identity | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database's file, its log and its index, as they were when they were opened; None for one
+    that SQLite had not opened yet."""
+
+    path: str
+    database: Identity | None
+    log: Identity | None
+    index: Identity | None
+
+    @classmethod
+    def find(cls, path: str, database: Identity | None) -> Place:
+        return cls(path, database, identify(path + _LOG), identify(path + _INDEX))
+
+    def check(self, connection: sqlite3.Connection) -> None:
+        """Raise Displaced if one of them is no longer at its path."""
+        path = self.path
+        if identify(path) != self.database:
+            raise Displaced(path, is_database=True)
+        if self.log and identify(path + _LOG) != self.log:
+            raise Displaced(path + _LOG, is_database=False, saved=self._save(connection))
+        if self.index and identify(path + _INDEX) != self.index:
+            raise Displaced(path + _INDEX, is_database=False, saved=self._save(connection))
+
+    def has_left_its_log(self) -> bool:
+        """Would another file at this path be opened with the log of this one?"""
+        return self.log is not None and identify(self.path + _LOG) == self.log
+
+    def _save(self, connection: sqlite3.Connection) -> bool:
+        """Move what was committed from a lost log to the database, unless others write there with
+        a new log already: that would destroy it."""
+        if self.database is not None:
+            _spoiled.add(self.database)
+        log, index = identify(self.path + _LOG), identify(self.path + _INDEX)
+        if log not in (self.log, None) or index not in (self.index, None):
+            return False
+        busy, in_log, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return not busy and in_log == moved
+
+
+def is_spoiled(database: Identity | None) -> bool:
+    """Connections of one process share what SQLite keeps beside a file: a new one would mix the old
+    and the new."""
+    return database in _spoiled
