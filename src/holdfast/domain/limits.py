@@ -12,6 +12,7 @@ INTEGER_MAX: Final = 2**63 - 1
 
 NAME_CHARS_MAX: Final = 200  # job names, queues, tenants, correlation ids, worker ids
 KEY_CHARS_MAX: Final = 500  # idempotency keys
+KEY_BYTES_MAX: Final = 1500  # in UTF-8; with a tenant's name, an index entry of PostgreSQL's
 TAG_CHARS_MAX: Final = 100
 TAGS_MAX: Final = 32
 

@@ -12,6 +12,7 @@ from holdfast.domain.errors import BadArguments, ConfigurationError, JobError
 from holdfast.domain.limits import (
     ERROR_FRAMES_MAX,
     ERROR_TEXT_CHARS_MAX,
+    KEY_BYTES_MAX,
     KEY_CHARS_MAX,
     NAME_CHARS_MAX,
     REPR_CHARS_MAX,
@@ -83,6 +84,8 @@ def check_name(kind: str, value: str) -> None:
         problem = f"has {len(value)} characters, and at most {chars_max} are allowed"
     elif match := _UNNAMEABLE.search(value):
         problem = f"{value!r} contains the character {match.group()!r}, which is not allowed"
+    elif kind == "idempotency_key" and (size := len(value.encode())) > KEY_BYTES_MAX:
+        problem = f"has {size} bytes in UTF-8, and at most {KEY_BYTES_MAX} are allowed"
     else:
         return
     error = ConfigurationError if kind in _NAMES_OF_CODE else BadArguments

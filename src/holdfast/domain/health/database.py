@@ -25,6 +25,8 @@ def judge_database(vitals: Vitals) -> Iterator[Finding]:
     yield _reachable(vitals)
     if vitals.schema_version is not None:
         yield _schema(vitals.schema_version, vitals.schema_known)
+    if vitals.encoding is not None:
+        yield _encoding(vitals.encoding)
     if vitals.writable is not None:
         yield _writable(vitals)
     yield from _durability(vitals)
@@ -74,6 +76,21 @@ def _schema(version: int, known: int) -> Finding:
         sentence=sentence,
         advice=advice,
         command=command,
+        facts=facts,
+    )
+
+
+def _encoding(encoding: str) -> Finding:
+    facts = {"encoding": encoding}
+    if encoding == "UTF8":
+        return fine(Check.ENCODING, "the database can store every text", **facts)
+    return Finding(
+        code=Check.ENCODING,
+        severity=Severity.CRITICAL,
+        sentence=f"the database has the encoding {encoding}, which can't store every text: workers"
+        " and clients refuse to use it",
+        advice="create a database in UTF-8, and give workers and clients its address",
+        command="CREATE DATABASE jobs ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;",
         facts=facts,
     )
 

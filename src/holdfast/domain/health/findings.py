@@ -33,6 +33,7 @@ class Check(StrEnum):
 
     REACHABLE = "reachable"
     SCHEMA = "schema"
+    ENCODING = "encoding"
     WRITABLE = "writable"
     DURABILITY = "durability"
     CLOCK = "clock"

@@ -155,6 +155,7 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     answer_seconds: float
     schema_version: int | None = None
     schema_known: int = 0
+    encoding: str | None = None  # PostgreSQL's
     writable: bool | None = None
     read_only_because: str | None = None
     settings: Mapping[str, str] | None = None

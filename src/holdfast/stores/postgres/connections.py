@@ -266,7 +266,9 @@ def _split_options(url: str) -> tuple[str, dict[str, str]]:
     """Take out of the URL's query what the driver would send on to the server."""
     parts = _parse(url)
     query = parse_qsl(parts.query)
-    ours = {name: value for name, value in query if name in ("schema", "statement_cache_size")}
+    # The driver speaks UTF-8 unless it is told otherwise, and much can't be said otherwise.
+    names = ("schema", "statement_cache_size", "client_encoding")
+    ours = {name: value for name, value in query if name in names}
     rest = urlencode([pair for pair in query if pair[0] not in ours])
     return parts._replace(query=rest).geturl(), ours
 

@@ -84,6 +84,7 @@ class Examiner:
             answer_seconds=answer_seconds,
             schema_version=version,
             schema_known=known,
+            encoding=server["encoding"],
             writable=read_only_because is None,
             read_only_because=read_only_because,
             settings={

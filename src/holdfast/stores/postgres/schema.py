@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.domain.errors import SchemaMismatch
+from holdfast.domain.errors import ConfigurationError, SchemaMismatch
 from holdfast.stores.migrations import steps
 
+ENCODING = "UTF8"
+CREATE_DATABASE = "CREATE DATABASE jobs ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;"
 # Any number that no other program's migrations lock.
 _MIGRATION_LOCK = 0x686F6C6466617374
 _KNOWN = "SELECT to_regclass('holdfast.schema_version') IS NOT NULL"
@@ -16,6 +18,7 @@ _RECORD = "INSERT INTO holdfast.schema_version (version, name) VALUES ($1, $2)"
 
 async def check(connection: Any, address: str) -> None:
     """Accept the version of this code, and the next one: old workers outlive a migration."""
+    _check_encoding(connection, address)
     ours = steps("postgres")[-1].version
     theirs = await version_of(connection)
     if theirs in (ours, ours + 1):
@@ -33,7 +36,8 @@ async def check(connection: Any, address: str) -> None:
     )
 
 
-async def migrate(connection: Any) -> list[str]:
+async def migrate(connection: Any, address: str) -> list[str]:
+    _check_encoding(connection, address)
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
         version = await version_of(connection)
@@ -42,6 +46,17 @@ async def migrate(connection: Any) -> list[str]:
             await connection.execute(step.sql)
             await connection.execute(_RECORD, step.version, step.name)
     return [f"{step.version:04d}_{step.name}" for step in missing]
+
+
+def _check_encoding(connection: Any, address: str) -> None:
+    """Refuse a database that can't store every text: a result would fail a job that succeeded. The
+    server has said it when the connection was made."""
+    encoding = getattr(connection.get_settings(), "server_encoding", ENCODING)
+    if encoding != ENCODING:
+        raise ConfigurationError(
+            f"the database {address} has the encoding {encoding}, which can't store every text;"
+            f" create another: {CREATE_DATABASE}"
+        )
 
 
 async def version_of(connection: Any) -> int:

@@ -112,7 +112,9 @@ class PostgresStore:
         return self._connections.use
 
     async def migrate(self) -> Sequence[str]:
-        done = await self._connections.run(schema.migrate, endless=True)
+        done = await self._connections.run(
+            lambda connection: schema.migrate(connection, self.address), endless=True
+        )
         await keep_days(self._fetch, self._retention)
         return done
 

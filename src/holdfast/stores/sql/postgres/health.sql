@@ -6,6 +6,7 @@ SELECT clock_timestamp() AS now
 -- name: vital_server
 SELECT
     current_setting('server_version') AS version,
+    current_setting('server_encoding') AS encoding,
     pg_is_in_recovery() AS is_standby,
     current_setting('default_transaction_read_only') = 'on' AS is_read_only,
     current_setting('fsync') AS fsync,
