@@ -373,8 +373,6 @@ async def pages_read_by_next_claim(url: str, last: UUID) -> dict[str, int]:
         "lane_priorities": [0],
         "lane_run_at": [run_at],
         "lane_ids": [last],
-        "room_queues": [],
-        "rooms": [],
     }
     pages = {}
     for name in ("claim", "claim_onwards"):

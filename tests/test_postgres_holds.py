@@ -158,7 +158,8 @@ async def test_what_one_claim_has_locked_is_left_to_it(
 ) -> None:
     await store.enqueue([job("q"), job("free")])
     await store.cap("q", 5)
-    async with begun(connection, "lock_capped", queues=None, except_queues=[]):
+    async with connection.transaction():
+        await connection.execute("SELECT holdfast.lock_caps(NULL, '{}')")
         assert [each.queue for each in await store.claim(request(10))] == ["free"]
     assert [each.queue for each in await store.claim(request(10))] == ["q"]
 

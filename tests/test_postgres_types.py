@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.seam import Seam
 from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.postgres.limits import Limits
 from holdfast.stores.postgres.types import ARRAYS_USED
 from tests.support.processes import pause
 
@@ -29,7 +30,7 @@ VALUES: dict[str, list[Any]] = {
 
 async def connect(url: str) -> Any:
     """A connection as the store makes them."""
-    return await Connections(url, Seam(), size=1).connect()
+    return await Connections(url, Seam(), size=1, limits=Limits(lease_seconds=30)).connect()
 
 
 async def questions(connection: Any, kind: str, values: list[Any]) -> int:

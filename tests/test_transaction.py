@@ -14,6 +14,7 @@ import pytest
 from holdfast import Filter, Holdfast, StoreRefused, StoreUnavailable
 from holdfast.seam import Seam
 from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.postgres.limits import Limits
 from tests.support.running import QUICK
 
 CREATE = "CREATE TABLE notes (text VARCHAR(80) PRIMARY KEY)"
@@ -236,7 +237,7 @@ class Cut(Connections):
 
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 async def test_a_connection_that_ends_while_it_is_given_back_undoes_nothing(store_url: str) -> None:
-    connections = Cut(store_url, Seam(), size=1)
+    connections = Cut(store_url, Seam(), size=1, limits=Limits(lease_seconds=30))
     async with connections.lend() as connection:
         await connection.execute(CREATE)
     async with connections.lend() as connection:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 POSTGRES_SQL = "stores/sql/postgres/jobs.sql"
 POSTGRES_SCHEMA = "stores/sql/postgres/migrations/0001_jobs.sql"
 POSTGRES_HISTORY = "stores/sql/postgres/migrations/0002_history.sql"
+POSTGRES_ONE_STATEMENT = "stores/sql/postgres/migrations/0008_one_statement.sql"
 POSTGRES_HOLDS = "stores/sql/postgres/holds.sql"
 SQLITE_SQL = "stores/sql/sqlite/writes.sql"
 SQLITE_SCHEMA = "stores/sql/sqlite/migrations/0001_jobs.sql"
@@ -36,6 +37,7 @@ THIRTEEN = "test_13_no_silent_death.py"
 THIRTEEN_HANGS = "test_13_hangs.py"
 THIRTEEN_STRAIN = "test_13_database_strain.py"
 THIRTEEN_BLOCKED = "test_13_blocked.py"
+THIRTEEN_STILL = "test_13_one_that_stands_still.py"
 FOURTEEN = "test_14_a_signal_ends_a_worker_cleanly.py"
 FOURTEEN_BLOCKED = "test_a_worker_whose_loop_is_blocked_releases_its_jobs_and_ends_in_time[sqlite]"
 FIFTEEN = "test_15_both_stores_behave_the_same.py"
@@ -241,8 +243,8 @@ MUTANTS = [
     Mutant(
         "04 PostgreSQL commits what a ghost wrote",
         "stores/postgres/foreign.py",
-        "            return not await self._settler.settle(connection, [settlement])\n",
-        "            await self._settler.settle(connection, [settlement])\n"
+        "            return await self._settler.settle_in_transaction(connection, settlement)\n",
+        "            await self._settler.settle_in_transaction(connection, settlement)\n"
         "            return True\n",
         FOUR,
         "test_a_ghost_pays_nothing[pg15]",
@@ -646,7 +648,7 @@ MUTANTS = [
     Mutant(
         "a failure costs its attempt although the breaker is open",
         "worker/settler.py",
-        "run.counted.held if run.counted is not None and next(answers) else settlement",
+        "each.held if found_open else settlement",
         "settlement",
         DEPENDENCY,
         "test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_many_workers"
@@ -674,9 +676,9 @@ MUTANTS = [
     ),
     Mutant(
         "two claims count the same room of a capped queue",
-        POSTGRES_HOLDS,
-        "ORDER BY name\nFOR UPDATE SKIP LOCKED",
-        "ORDER BY name",
+        POSTGRES_ONE_STATEMENT,
+        "        ORDER BY name\n        FOR UPDATE SKIP LOCKED\n",
+        "        ORDER BY name\n",
         HOLDS,
         "test_a_cap_is_never_exceeded_however_many_claim_at_once[pg15]",
     ),
@@ -690,18 +692,15 @@ MUTANTS = [
     ),
     Mutant(
         "failures at the same moment do not know of each other",
-        "stores/postgres/breakers.py",
+        POSTGRES_ONE_STATEMENT,
         """\
-        async with connection.transaction():
-            rows = await self._fetch(
-                connection,
-                "lock_struck",
+        ON CONFLICT (key) DO UPDATE
+        SET window_seconds = excluded.window_seconds, probe_seconds = excluded.probe_seconds
+        RETURNING breaker.* INTO known;
 """,
         """\
-        if True:
-            rows = await self._fetch(
-                connection,
-                "lock_struck",
+        ON CONFLICT (key) DO NOTHING;
+        SELECT * INTO known FROM holdfast.breakers WHERE key = struck;
 """,
         HOLDS,
         "test_of_failures_at_the_same_moment_exactly_so_many_cost_an_attempt[pg15]",
@@ -758,5 +757,50 @@ MUTANTS = [
 """,
         SNAPSHOTS,
         "test_the_default_isolation_of_a_database_is_not_the_engines[pg15]",
+    ),
+    Mutant(
+        "05 a transaction that has ended a job may wait for its commit for ever",
+        POSTGRES_SQL,
+        """\
+'{}') END,
+    set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)
+FROM ended
+""",
+        """\
+'{}') END, :commit_milliseconds::text
+FROM ended
+""",
+        THIRTEEN_STILL,
+        "test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_time[pay-pg15]",
+        wait_seconds=10,
+    ),
+    Mutant(
+        "13 a transaction of the engine's may stand still",
+        "stores/postgres/limits.py",
+        '            "idle_in_transaction_session_timeout": _milliseconds(self.idle_seconds),\n',
+        "",
+        THIRTEEN_STILL,
+        "test_a_settlement_that_was_ended_half_way_is_written_again[pg15]",
+        wait_seconds=8,
+    ),
+    Mutant(
+        "13 a failure waits for a breaker as long as somebody has that locked",
+        POSTGRES_ONE_STATEMENT,
+        "set_config('lock_timeout', greatest(left_seconds * 1000, 1)::integer::text, true)",
+        "set_config('lock_timeout', '0', true)",
+        THIRTEEN_STILL,
+        "test_a_breaker_that_somebody_has_locked_keeps_no_failure_from_being_settled[pg15]",
+    ),
+    Mutant(
+        "13 all that ends waits for a failure to be counted",
+        "worker/settler.py",
+        "            await self._ready.wait()\n",
+        """\
+            await self._ready.wait()
+            while self._failures:
+                await self._backoff.wait()
+""",
+        THIRTEEN_STILL,
+        "test_a_failure_that_waits_to_be_counted_keeps_no_other_end_waiting[pg15]",
     ),
 ]

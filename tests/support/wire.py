@@ -1,8 +1,10 @@
-"""What goes over the wire to PostgreSQL: statements and round trips, counted between the two."""
+"""What goes over the wire to PostgreSQL: statements and round trips, counted between the two; and
+answers that are held back, so that it is known where a client stands."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from typing import Any
 
@@ -22,6 +24,20 @@ class Wire(Proxy):
         self.statements: Counter[str] = Counter()
         self.round_trips = 0
         self.bytes_max = 0  # of one message of a client
+        self.held = threading.Event()  # an answer has come, and is held back
+        self._held_text: str | None = None
+
+    def hold_answer(self, text: str) -> None:
+        """Hold back, for ever, what the server answers from the next statement on that has this
+        text in it, on its connection."""
+        self._held_text = text
+
+    def takes(self, statement: str) -> bool:
+        """Is the answer to this statement to be held back?"""
+        if self._held_text is None or self._held_text not in statement:
+            return False
+        self._held_text = None
+        return True
 
     def forget(self) -> None:
         self.statements.clear()
@@ -36,7 +52,28 @@ class Wire(Proxy):
         their_writer: asyncio.StreamWriter,
     ) -> None:
         counted: Any = _Counted(their_writer, self)
-        await super()._forward_both(reader, writer, their_reader, counted)
+        held: Any = _Held(writer, counted, self)
+        await super()._forward_both(reader, held, their_reader, counted)
+
+
+class _Held:
+    """A writer of what the server answers, until the client is to be told no more."""
+
+    def __init__(self, writer: asyncio.StreamWriter, counted: _Counted, wire: Wire) -> None:
+        self._writer = writer
+        self._counted = counted
+        self._wire = wire
+        self.transport = writer.transport
+
+    def write(self, data: bytes) -> None:
+        if not self._counted.is_held:
+            self._writer.write(data)
+
+    async def drain(self) -> None:
+        if self._counted.is_held:
+            self._wire.held.set()
+        else:
+            await self._writer.drain()
 
 
 class _Counted:
@@ -48,6 +85,7 @@ class _Counted:
         self._unread = b""
         self._started = False
         self._prepared: dict[bytes, str] = {}
+        self.is_held = False
         self.transport = writer.transport
 
     def write(self, data: bytes) -> None:
@@ -77,10 +115,14 @@ class _Counted:
         self._wire.round_trips += kind in _ROUND_TRIPS
         self._wire.bytes_max = max(self._wire.bytes_max, len(content))
         if kind == _SIMPLE_QUERY:
-            self._wire.statements[content.rstrip(b"\0").decode()] += 1
+            self._count(content.rstrip(b"\0").decode())
         elif kind == _PARSE:
             name, text = content.split(b"\0")[:2]
             self._prepared[name] = text.decode()
         elif kind == _BIND:
             name = content.split(b"\0")[1]
-            self._wire.statements[self._prepared[name]] += 1
+            self._count(self._prepared[name])
+
+    def _count(self, statement: str) -> None:
+        self._wire.statements[statement] += 1
+        self.is_held = self.is_held or self._wire.takes(statement)

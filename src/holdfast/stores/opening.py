@@ -44,7 +44,11 @@ def make_store(url: str, seam: Seam, settings: Settings) -> Store:
             from holdfast.stores.postgres import PostgresStore
 
             return PostgresStore(
-                url, seam, pool_size=settings.pool_size, retention=settings.retention
+                url,
+                seam,
+                pool_size=settings.pool_size,
+                retention=settings.retention,
+                lease_seconds=settings.lease_seconds,
             )
         case "salesforce" | "salesforce+http":
             from holdfast.stores.salesforce import SalesforceStore

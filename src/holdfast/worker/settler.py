@@ -27,7 +27,9 @@ Settled = Callable[[Sequence[Ending], Sequence[Lost]], None]
 
 
 class Settler:
-    """`settled` is called with what was acknowledged together, and with what of it was lost;
+    """Failures that count against a breaker are counted first; the others don't wait for that.
+
+    `settled` is called with what was acknowledged together, and with what of it was lost;
     `struck` with the keys of breakers against which failures were counted."""
 
     def __init__(
@@ -47,22 +49,28 @@ class Settler:
         self._refused: set[Run] = set()  # and made plain failures
         self._stubborn: set[Run] = set()  # failed by themselves
         self._ready = asyncio.Event()
+        self._failures: list[Ending] = []  # yet to be counted
+        self._failed = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._room = asyncio.Event()
         self._room.set()
 
     def put(self, run: Run, settlement: Settlement) -> None:
-        self._waiting.append((run, settlement))
-        if len(self._waiting) == 1:
+        if run.counted is None:
+            waiting, ready = self._waiting, self._ready
+        else:
+            waiting, ready = self._failures, self._failed
+        waiting.append((run, settlement))
+        if len(waiting) == 1:
             self._idle.clear()
-            self._ready.set()
-        elif len(self._waiting) > BACKLOG_MAX:
+            ready.set()
+        elif len(waiting) > BACKLOG_MAX:
             self._room.clear()
 
     def under_way(self) -> list[Settlement]:
         """What was put and has not been acknowledged; may be asked from any thread."""
-        return [settlement for _, settlement in self._waiting.copy()]
+        return [settlement for _, settlement in (*self._failures.copy(), *self._waiting.copy())]
 
     async def wait_idle(self) -> None:
         """Wait until everything that was put has been acknowledged."""
@@ -73,19 +81,42 @@ class Settler:
         await self._room.wait()
 
     async def run(self) -> None:
+        parts = [asyncio.create_task(self._write_all()), asyncio.create_task(self._count_all())]
+        try:
+            await asyncio.gather(*parts)
+        finally:
+            for part in parts:
+                part.cancel()
+
+    async def _write_all(self) -> None:
         while True:
             await self._ready.wait()
             # One more turn, so that every handler which ends in this one is in the batch.
             await asyncio.sleep(0)
-            batch = await self._count_failures(self._next())
+            batch = self._next()
             if not await self._settle(batch):
                 continue
             del self._waiting[: len(batch)]
-            if len(self._waiting) <= BACKLOG_MAX:
-                self._room.set()
             if not self._waiting:
                 self._ready.clear()
-                self._idle.set()
+            self._tell_progress()
+
+    async def _count_all(self) -> None:
+        while True:
+            await self._failed.wait()
+            await asyncio.sleep(0)
+            batch = self._failures[:SETTLE_BATCH_MAX]
+            await self._count(batch)
+            del self._failures[: len(batch)]
+            if not self._failures:
+                self._failed.clear()
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        if max(len(self._waiting), len(self._failures)) <= BACKLOG_MAX:
+            self._room.set()
+        if not self._waiting and not self._failures:
+            self._idle.set()
 
     def _next(self) -> Sequence[Ending]:
         """The next batch: in order, and no more than a statement should carry. What failed by
@@ -100,21 +131,14 @@ class Settler:
             return batch
         return next(batches(batch, len(batch), SETTLE_BYTES_MAX, _bytes))
 
-    async def _count_failures(self, batch: Sequence[Ending]) -> Sequence[Ending]:
+    async def _count(self, batch: Sequence[Ending]) -> None:
         """Choose how each ends: a failure that finds its breaker open costs no attempt."""
         counted = [run.counted for run, _ in batch if run.counted is not None]
-        if not counted:
-            return batch
-        answers = iter(await self._strike([each.strike for each in counted]))
-        chosen = [
-            (run, run.counted.held if run.counted is not None and next(answers) else settlement)
-            for run, settlement in batch
-        ]
-        # It stands, and counts once, however often it has to be written.
-        for run, _ in chosen:
+        answers = await self._strike([each.strike for each in counted])
+        for (run, settlement), each, found_open in zip(batch, counted, answers, strict=True):
+            # It stands, and counts once, however often it has to be written.
             run.counted = None
-        self._waiting[: len(chosen)] = chosen
-        return chosen
+            self.put(run, each.held if found_open else settlement)
 
     async def _strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
         while True:

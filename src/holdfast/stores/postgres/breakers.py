@@ -7,7 +7,6 @@ the breaker locks the row and looks for held jobs in a later statement, so that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from holdfast.stores.protocol import Claim
 from holdfast.stores.statements import Statement
 
 PROBE_LOOK_MAX: Final = 10_000  # held jobs of a breaker that one look for a probe reads
+STRIKE_WAIT_SECONDS: Final = 0.5  # for whoever holds the row of a breaker; then nothing is counted
 
 
 class Breakers:
@@ -35,26 +35,17 @@ class Breakers:
     async def strike(self, strikes: Sequence[Strike]) -> list[bool]:
         if not strikes:
             return []
-        return await self._connections.run(lambda connection: self._strike(connection, strikes))
-
-    async def _strike(self, connection: Any, strikes: Sequence[Strike]) -> list[bool]:
-        by_key = {strike.key: strike for strike in strikes}
-        given = [by_key[key] for key in sorted(by_key)]  # in order, as all who lock them
-        async with connection.transaction():
-            rows = await self._fetch(
-                connection,
-                "lock_struck",
-                keys=[strike.key for strike in given],
-                window_seconds=[strike.window_seconds for strike in given],
-                probe_seconds=[strike.probe_seconds for strike in given],
-            )
-            struck = {row["key"]: _Struck(row) for row in rows}
-            held = [struck[strike.key].strike(strike) for strike in strikes]
-            note = self._statements["note_failures"]
-            await connection.executemany(
-                note.sql, [note.arguments(each.values()) for each in struck.values() if each.failed]
-            )
-        return held
+        rows = await self._run(
+            "strike",
+            keys=[strike.key for strike in strikes],
+            failures_max=[strike.failures_max for strike in strikes],
+            window_seconds=[strike.window_seconds for strike in strikes],
+            probe_seconds=[strike.probe_seconds for strike in strikes],
+            becauses=[strike.because for strike in strikes],
+            wait_seconds=STRIKE_WAIT_SECONDS,
+        )
+        answers = {row["key"]: iter(row["answers"]) for row in rows}
+        return [next(answers[strike.key]) for strike in strikes]
 
     async def open(self, key: str, by: str | None, because: str | None) -> None:
         usual = Breaker(key)
@@ -119,35 +110,3 @@ class Breakers:
 
     async def _fetch(self, connection: Any, name: str, **values: object) -> Sequence[Any]:
         return await fetch(connection, self._statements[name], **values)
-
-
-class _Struck:
-    """A breaker whose row is locked, and what the failures of one batch make of it."""
-
-    def __init__(self, row: Any) -> None:
-        self._key: str = row["key"]
-        self._failures: list[datetime] = row["failures"]
-        self._was_open: bool = row["is_open"]
-        self._now: datetime = row["now"]
-        self._opened_because: str | None = None
-        self.failed = False
-
-    def strike(self, strike: Strike) -> bool:
-        """Was it open already?"""
-        if self._was_open or self._opened_because is not None:
-            return True
-        since = self._now - timedelta(seconds=strike.window_seconds)
-        recent = [*(at for at in self._failures if at > since), self._now]
-        self._failures = recent[-strike.failures_max :]
-        self.failed = True
-        if len(recent) >= strike.failures_max:
-            self._opened_because = strike.because
-        return False
-
-    def values(self) -> dict[str, object]:
-        return {
-            "key": self._key,
-            "failures": self._failures,
-            "opened_at": None if self._opened_because is None else self._now,
-            "because": self._opened_because,
-        }

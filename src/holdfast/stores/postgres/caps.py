@@ -1,8 +1,9 @@
 """Claims that keep within the caps of queues.
 
 Every claim leaves out the queues that have a cap, unless it knows of room in them. To know that, it
-locks their rows, and counts what runs in a later statement, which sees what others have claimed
-under these locks before. A queue that another claim has locked is left to that one.
+calls `lock_caps`, which locks their rows, and then counts what runs with a newer view: it sees what
+others have claimed under these locks before. A queue that another claim has locked is left to that
+one. All of it is one statement, so that a worker which stands still keeps no lock.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any
 
 from holdfast.seam import Seam
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.postgres.records import fetch
 from holdfast.stores.protocol import Claim
 from holdfast.stores.statements import Statement
 
@@ -49,18 +49,14 @@ class Caps:
         if self._look_is_due(LOOK_SECONDS if self._exist else BUSY_LOOK_SECONDS):
             await self._look()
         if not self._exist:
-            rows = await self._connections.fetch(
-                self._statements[name], {**values, "room_queues": (), "rooms": ()}
-            )
+            rows = await self._connections.fetch(self._statements[name], values)
             if rows:
                 return rows
             if self._look_is_due(LOOK_SECONDS):
                 await self._look()
             if not self._exist:
                 return []
-        return await self._connections.run(
-            lambda connection: self._claim_with_room(connection, name, values)
-        )
+        return await self._connections.fetch(self._statements[f"{name}_with_room"], values)
 
     def _look_is_due(self, seconds: float) -> bool:
         return self._looked_at is None or self._seam.monotonic() >= self._looked_at + seconds
@@ -68,26 +64,3 @@ class Caps:
     async def _look(self) -> None:
         self._looked_at = self._seam.monotonic()
         self._exist = (await self._connections.fetch(self._statements["caps"], {}))[0][0]
-
-    async def _claim_with_room(
-        self, connection: Any, name: str, values: dict[str, object]
-    ) -> Sequence[Any]:
-        async with connection.transaction():
-            rooms = await self._rooms(connection, values)
-            return await fetch(
-                connection,
-                self._statements.get(f"{name}_with_room") or self._statements[name],
-                room_queues=list(rooms),
-                rooms=list(rooms.values()),
-                **values,
-            )
-
-    async def _rooms(self, connection: Any, values: dict[str, object]) -> dict[str, int]:
-        locked = await fetch(connection, self._statements["lock_capped"], **values)
-        if not locked:
-            return {}
-        names = [row["name"] for row in locked]
-        counted = await fetch(connection, self._statements["running"], queues=names)
-        running = {row["queue"]: row["jobs"] for row in counted}
-        rooms = {row["name"]: row["running_max"] - running.get(row["name"], 0) for row in locked}
-        return {name: room for name, room in rooms.items() if room > 0}

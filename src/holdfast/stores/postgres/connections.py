@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 from holdfast.domain.errors import ConfigurationError
 from holdfast.seam import Seam
 from holdfast.stores.postgres.failures import is_conflict, is_driver_error, translate
+from holdfast.stores.postgres.limits import COMMAND_SECONDS_MAX, Limits, to_set
 from holdfast.stores.postgres.pool import CLOSE_SECONDS_MAX, Pool
 from holdfast.stores.postgres.poolers import is_pooled, server_process
 from holdfast.stores.postgres.types import connection_class, take_values_as_ours
@@ -20,7 +21,6 @@ from holdfast.stores.statements import Statement
 T = TypeVar("T")
 
 CONNECT_SECONDS_MAX = 10.0
-COMMAND_SECONDS_MAX = 60.0  # and what one use of a connection of the pool may take
 CONFLICT_TRIES_MAX = 5
 CONFLICT_WAIT_SECONDS = 0.02
 
@@ -35,13 +35,16 @@ _SESSION = (
 )
 # The driver turns jit off for the session while it looks types up, and leaves it off if it was: it
 # must not see that it is.
-_TRANSACTION = "SET LOCAL jit_above_cost = -1; SET LOCAL plan_cache_mode = force_generic_plan"
+_BEGIN = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL jit_above_cost = -1;"
+    " SET LOCAL plan_cache_mode = force_generic_plan"
+)
 
 
 class Connections:
     """Runs work on pooled connections, all on one event loop."""
 
-    def __init__(self, url: str, seam: Seam, size: int) -> None:
+    def __init__(self, url: str, seam: Seam, size: int, limits: Limits) -> None:
         self._driver = load_driver()
         self._url, options = _split_options(url)
         self._cache_size = _whole_number(options, "statement_cache_size")
@@ -50,6 +53,10 @@ class Connections:
         self.address = _address(url)
         self._seam = seam
         self._size = size
+        self._limits = limits
+        self._of_connections = to_set(limits.of_connections)
+        self._session = f"{_SESSION}; {to_set(limits.of_transactions)}; {self._of_connections}"
+        self._begin = f"{_BEGIN}; {to_set(limits.of_transactions, 'SET LOCAL')}"
         self._pool: Pool | None = None
         self._plain_pool: Any = None
 
@@ -95,8 +102,7 @@ class Connections:
                 return await work(connection)
             # Each transaction may meet another server: settings, parse and execution of a
             # statement must share one.
-            async with connection.transaction(isolation="read_committed"):
-                await connection.execute(_TRANSACTION)
+            async with connection.transaction():
                 return await work(connection)
         except BaseException as error:
             cut_off = not isinstance(error, Exception)
@@ -120,7 +126,11 @@ class Connections:
             # With min_size=0 this connects nowhere and does not suspend: no other task comes
             # between.
             self._plain_pool = await self._driver.create_pool(
-                self._url, min_size=0, max_size=self._size, connect=self._connect, reset=self._reset
+                self._url,
+                min_size=0,
+                max_size=self._size,
+                connect=self._connect_limited,
+                reset=self._reset,
             )
         pool = self._plain_pool
         with self._translated():
@@ -138,7 +148,7 @@ class Connections:
     async def connect(self) -> Any:
         """Make a connection outside the pools, for the caller to close."""
         with self._translated():
-            return await self._connect()
+            return await self._connect_limited()
 
     async def share_servers(self) -> bool:
         """Does a pooler give the process that served one connection to another as well?
@@ -184,27 +194,35 @@ class Connections:
             connection = await self._connect(command_timeout=None)
             try:
                 if self.pooled:
+                    connection.begin = self._begin
                     async with connection.transaction():
                         await take_values_as_ours(connection)
                 else:
-                    await connection.execute(_SESSION)
+                    await connection.execute(self._session)
                     await take_values_as_ours(connection)
             except BaseException:
                 connection.terminate()
                 raise
         return connection
 
+    async def _connect_limited(self, _url: str = "", **of_pool: Any) -> Any:
+        """Connect for what is not the engine's: how long it takes is for others to say."""
+        connection = await self._connect(**of_pool)
+        if not self.pooled:
+            try:
+                await connection.execute(self._of_connections)
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
+
     async def _connect(
-        self,
-        _url: str = "",
-        *,
-        command_timeout: float | None = COMMAND_SECONDS_MAX,
-        **of_pool: Any,
+        self, *, command_timeout: float | None = COMMAND_SECONDS_MAX, **of_pool: Any
     ) -> Any:
         """Connect, and again without prepared statements where a pooler is found."""
         was_known = self.pooled  # another connection may find it while this one is made
         options = of_pool | {"command_timeout": command_timeout}
-        connection = await self._seam.connect_postgres(self._url, **options | self._options())
+        connection = await self._connect_once(options)
         try:
             if was_known or not await is_pooled(connection):
                 return connection
@@ -215,12 +233,17 @@ class Connections:
         if self._cache_size is not None:
             return connection
         await connection.close(timeout=CLOSE_SECONDS_MAX)
-        return await self._seam.connect_postgres(self._url, **options | self._options())
+        return await self._connect_once(options)
+
+    async def _connect_once(self, options: dict[str, Any]) -> Any:
+        connection = await self._seam.connect_postgres(self._url, **options | self._options())
+        self._limits.set_on(connection)
+        return connection
 
     async def _reset(self, connection: Any) -> None:
         """Undo what a session was told; behind a pooler it would be another one's."""
         if not self.pooled:
-            await connection.execute(connection.get_reset_query())
+            await connection.execute(f"{connection.get_reset_query()}; {self._of_connections}")
 
     def _options(self) -> dict[str, Any]:
         cache_size = self._cache_size

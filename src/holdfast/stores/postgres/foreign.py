@@ -52,7 +52,7 @@ class PostgresEnrolled:
 
     async def settle(self, settlement: Settlement) -> bool:
         with self._connected() as connection:
-            return not await self._settler.settle(connection, [settlement])
+            return await self._settler.settle_in_transaction(connection, settlement)
 
     @contextmanager
     def _connected(self) -> Iterator[TextConnection]:

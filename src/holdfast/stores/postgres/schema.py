@@ -39,6 +39,8 @@ async def check(connection: Any, address: str) -> None:
 async def migrate(connection: Any, address: str) -> list[str]:
     _check_encoding(connection, address)
     async with connection.transaction():
+        # They take the time that they need; but one that stands still keeps nobody waiting.
+        await connection.execute("SET LOCAL statement_timeout = 0")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
         version = await version_of(connection)
         missing = [step for step in steps("postgres") if step.version > version]

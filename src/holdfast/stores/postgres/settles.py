@@ -26,9 +26,12 @@ def retention_values(retention: Retention) -> dict[str, object]:
 
 
 class Settler:
-    def __init__(self, statements: Mapping[str, Statement], retention: Retention) -> None:
+    def __init__(
+        self, statements: Mapping[str, Statement], retention: Retention, commit_seconds: float
+    ) -> None:
         self._statements = statements
         self._retention = retention_values(retention)
+        self._commit_milliseconds = str(int(commit_seconds * 1000))
 
     async def renew(
         self, connection: Any, leases: Sequence[Lease], lease_seconds: float
@@ -52,6 +55,21 @@ class Settler:
             missed = await self._settle_mixed(connection, settlements)
         found = await self._look_up(connection, missed)
         return [Lost(item.job_id, item.fence, state) for item, _, state in found]
+
+    async def settle_in_transaction(self, connection: Any, settlement: Settlement) -> bool:
+        """Settle a success as the last statement of somebody's transaction: False if it is lost.
+
+        From then on the job's row is locked. The server ends the transaction if the commit does
+        not come: nobody could take the job back from a host that is gone.
+        """
+        return not await self._write(
+            connection,
+            "settle_completing",
+            [settlement],
+            results=[settlement.result],
+            commit_milliseconds=self._commit_milliseconds,
+            **self._retention,
+        )
 
     async def _settle_mixed(
         self, connection: Any, settlements: Sequence[Settlement]

@@ -48,6 +48,7 @@ from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.enqueues import Enqueuer
 from holdfast.stores.postgres.foreign import ForeignEnqueuer, PostgresEnrolled
 from holdfast.stores.postgres.health import Examiner
+from holdfast.stores.postgres.limits import Limits
 from holdfast.stores.postgres.pages import PLANNED, fetch_page
 from holdfast.stores.postgres.presence import Surroundings, greeting, to_worker
 from holdfast.stores.postgres.reclaims import Reclaimer
@@ -64,7 +65,8 @@ def _load_statements() -> dict[str, Statement]:
     files = ("jobs", "reads", "upkeep", "workers", "holds", "health", "pulse")
     text = "\n".join(read_sql("postgres", f"{name}.sql") for name in files)
     for part in (
-        "lanes", "take", "due", "shut", "unheld", "claimed", "reclaiming", "ending", "every_job",
+        "told", "suspect", "by_id", "probes", "room", "no_room", "lanes", "take", "due", "shut",
+        "unheld", "claimed", "reclaiming", "succeeding", "ending", "every_job",
     ):  # fmt: skip
         text = text.replace(f"{{{part}}}", read_sql("postgres", f"{part}.sql").strip())
     return load(text, numbered=True)
@@ -82,16 +84,18 @@ class PostgresStore:
         *,
         pool_size: int = 4,
         retention: Retention = A_WEEK,
+        lease_seconds: float = 30.0,
     ) -> None:
         self._seam = seam
         self._retention = retention
-        self._connections = Connections(url, seam, pool_size)
+        limits = Limits(lease_seconds)
+        self._connections = Connections(url, seam, pool_size, limits)
         self._caps = Caps(self._connections, STATEMENTS, seam)
         self._claimer = Claimer(self._fetch, self._caps, seam)
         self._breakers = Breakers(self._connections, STATEMENTS, self._caps)
         self._enqueuer = Enqueuer(STATEMENTS, self._connections.prolong)
         self._foreign_enqueuer = ForeignEnqueuer(STATEMENTS)
-        self._settler = Settler(STATEMENTS, retention)
+        self._settler = Settler(STATEMENTS, retention, limits.commit_seconds)
         self._reclaimer = Reclaimer(self._fetch_aside, retention, seam)
         self._surroundings = Surroundings(STATEMENTS)
         self._examiner = Examiner(self._connections, STATEMENTS, seam, retention, self._notify)

@@ -1,4 +1,4 @@
-"""What the driver knows of PostgreSQL's types, once for all connections.
+"""The driver's connection, where ours differ: what it knows of types, and how it begins.
 
 The driver itself asks the server about array types on every connection, by a query that takes
 longer than most of ours. Those that PostgreSQL brings along are the same on every server: what one
@@ -7,6 +7,9 @@ asks again on every connection, and nothing else changes.
 
 Times reach further there than Python's, and to infinity on both sides, where the driver raises or
 answers a time without a zone. One such row would keep every other from being read.
+
+What a transaction is to be told goes along with its BEGIN, in one message: between two, a client
+that stands still would leave one open that was told nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from holdfast.domain.times import FIRST, LAST
 BUILT_IN_OID_MAX = 9999  # given out by hand, and never to another type
 # bool, bytea, smallint, integer, bigint, float8, timestamptz, json, uuid; it knows text.
 ARRAYS_USED = frozenset({1000, 1001, 1005, 1007, 1016, 1022, 1185, 199, 2951})
-
+BEGIN = "BEGIN;"  # as the driver says it
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL's
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -44,11 +47,15 @@ class _NothingAsked(NamedTuple):
 
 @cache
 def connection_class(driver: Any) -> Any:
-    """The driver's connection, which asks about every built-in type once in a process."""
+    """The driver's connection, which asks about every built-in type once in a process, and begins
+    transactions by `begin`."""
     known = _Known()
 
     class Connection(driver.Connection):  # type: ignore[misc]
-        __slots__ = ()
+        begin = BEGIN
+
+        async def execute(self, query: str, *args: Any, **options: Any) -> Any:
+            return await super().execute(self.begin if query == BEGIN else query, *args, **options)
 
         async def _introspect_types(self, typeoids: Iterable[int], timeout: Any) -> Any:
             nonlocal known

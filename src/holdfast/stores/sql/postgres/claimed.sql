@@ -3,4 +3,4 @@
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
     snoozes, releases, coalesce(expires_at <= now(), false) AS expired, breaker, trace,
-    queue = ANY (:room_queues::text[]) AS capped, run_at
+    queue = ANY ((SELECT queues FROM room)::text[]) AS capped, run_at

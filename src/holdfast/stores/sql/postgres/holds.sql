@@ -90,44 +90,26 @@ SELECT pg_notify('holdfast', 'q:' || name) FROM capped
 -- name: caps
 SELECT EXISTS (SELECT FROM holdfast.queues WHERE running_max IS NOT NULL)
 
--- name: lock_capped
--- One that another claim has locked is left to it.
-SELECT name, running_max
-FROM holdfast.queues
-WHERE running_max > 0 AND paused_at IS NULL
-    AND (:queues::text[] IS NULL OR name = ANY (:queues)) AND name <> ALL (:except_queues::text[])
-ORDER BY name
-FOR UPDATE SKIP LOCKED
-
--- name: running
-SELECT queue, count(*) AS jobs
-FROM holdfast.jobs
-WHERE state = 'running' AND queue = ANY (:queues::text[])
-GROUP BY queue
-
--- name: lock_struck
--- Whoever strikes the same breakers waits here, so that each failure knows those before it.
-INSERT INTO holdfast.breakers AS known (key, window_seconds, probe_seconds)
-SELECT key, window_seconds, probe_seconds
-FROM unnest(
-    :keys::text[], :window_seconds::float8[], :probe_seconds::float8[]
-) AS given (key, window_seconds, probe_seconds)
-ON CONFLICT (key) DO UPDATE
-SET window_seconds = excluded.window_seconds, probe_seconds = excluded.probe_seconds
--- The time when it had the lock; now() is the time when it began to wait.
-RETURNING key, failures, opened_at IS NOT NULL AS is_open, clock_timestamp() AS now
-
--- name: note_failures
-UPDATE holdfast.breakers
-SET failures = :failures::timestamptz[],
-    changed_at = now(),
-    opened_at = :opened_at::timestamptz,
-    opened_by = CASE WHEN :opened_at IS NULL THEN opened_by END,
-    opened_because = CASE WHEN :opened_at IS NULL THEN opened_because ELSE :because::text END,
-    next_probe_at = :opened_at + make_interval(secs => probe_seconds),
-    letting_go = letting_go AND :opened_at IS NULL,
-    times_opened = times_opened + (:opened_at IS NOT NULL)::integer
-WHERE key = :key
+-- name: strike
+-- In the order of the keys, as all who lock several breakers.
+SELECT
+    key, holdfast.strike(key, failures_max, windows, probes, becauses, :wait_seconds) AS answers
+FROM (
+    SELECT
+        key, array_agg(failures_max ORDER BY place) AS failures_max,
+        array_agg(window_seconds ORDER BY place) AS windows,
+        array_agg(probe_seconds ORDER BY place) AS probes,
+        array_agg(because ORDER BY place) AS becauses
+    FROM unnest(
+        :keys::text[], :failures_max::integer[], :window_seconds::float8[],
+        :probe_seconds::float8[], :becauses::text[]
+    ) WITH ORDINALITY AS given (
+        key, failures_max, window_seconds, probe_seconds, because, place
+    )
+    GROUP BY key
+    ORDER BY key COLLATE "C"
+    OFFSET 0
+) AS struck
 
 -- name: open_breaker
 INSERT INTO holdfast.breakers AS known (
@@ -272,79 +254,12 @@ SELECT
     ) AS probe_in_seconds
 
 -- name: claim_probes
--- A look without locks finds for each breaker the job whose turn it is; then the breakers are
--- locked and asked again, so that of two who found one only one has it.
-WITH found AS MATERIALIZED (
-    SELECT due.key, job.id, job.queue
-    FROM (
-        SELECT key, probed_id
-        FROM holdfast.breakers
-        WHERE opened_at IS NOT NULL AND next_probe_at <= now()
-        ORDER BY next_probe_at, key
-    ) AS due
-    CROSS JOIN LATERAL (
-        SELECT id, queue
-        FROM (
-            (
-                SELECT id, queue, name, held_run_at
-                FROM holdfast.jobs
-                WHERE state = 'queued' AND breaker = due.key AND run_at = 'infinity'
-                    AND id > due.probed_id
-                ORDER BY run_at, id
-                LIMIT :look_max
-            )
-            UNION ALL
-            (
-                SELECT id, queue, name, held_run_at
-                FROM holdfast.jobs
-                WHERE state = 'queued' AND breaker = due.key AND run_at = 'infinity'
-                ORDER BY run_at, id
-                LIMIT :look_max
-            )
-        ) AS held
-        WHERE held_run_at <= now() AND name = ANY (:names::text[])
-            AND (:queues::text[] IS NULL OR queue = ANY (:queues))
-            AND queue <> ALL (:except_queues::text[]) AND queue <> ALL ({shut})
-        LIMIT 1
-    ) AS job
-    LIMIT :limit
-),
-chosen AS MATERIALIZED (
-    SELECT key, id
-    FROM (
-        SELECT
-            key, id, (:rooms::bigint[])[array_position(:room_queues::text[], queue)] AS room,
-            row_number() OVER (PARTITION BY queue ORDER BY key) AS place
-        FROM found
-    ) AS placed
-    WHERE room IS NULL OR place <= room
-),
-turned AS (
-    UPDATE holdfast.breakers
-    SET next_probe_at = now() + make_interval(secs => probe_seconds),
-        probed_id = (SELECT id FROM chosen WHERE chosen.key = breakers.key)
-    WHERE key = ANY (ARRAY(
-        SELECT key
-        FROM holdfast.breakers
-        WHERE key = ANY (ARRAY(SELECT key FROM chosen)) AND opened_at IS NOT NULL
-            AND next_probe_at <= now()
-        ORDER BY key
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING probed_id
-)
-UPDATE holdfast.jobs
-SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
-    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
-    alone = :alone, run_at = held_run_at, held_run_at = NULL
-WHERE id = ANY (ARRAY(
-    SELECT id
-    FROM holdfast.jobs
-    WHERE id = ANY (ARRAY(SELECT probed_id FROM turned)) AND lease_owner IS NULL
-        AND finished_at IS NULL AND run_at = 'infinity'
-    FOR UPDATE SKIP LOCKED
-))
-{claimed}
+WITH {no_room},
+{probes}
+
+-- name: claim_probes_with_room
+WITH {room},
+{probes}
 
 -- name: pass_over
 -- Who found none to send ahead among so many held jobs lets the next look begin behind them.

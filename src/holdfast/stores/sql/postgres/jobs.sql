@@ -81,7 +81,8 @@ SELECT
     current_setting('transaction_isolation') AS isolation
 
 -- name: claim
-WITH RECURSIVE {lanes}
+WITH RECURSIVE {no_room},
+{lanes}
 {take}
 WHERE id = ANY (ARRAY(
     SELECT job.id
@@ -104,18 +105,16 @@ WHERE id = ANY (ARRAY(
 {claimed}
 
 -- name: claim_told
-{take}
-WHERE id = ANY (ARRAY(
-    SELECT id
-    FROM holdfast.jobs
-    WHERE id = :job_id AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
-        AND NOT suspect AND {unheld} AND queue <> ALL ({shut})
-    FOR UPDATE SKIP LOCKED
-))
-{claimed}
+WITH {no_room}
+{told}
+
+-- name: claim_told_with_room
+WITH {room}
+{told}
 
 -- name: claim_with_room
-WITH RECURSIVE {lanes}
+WITH RECURSIVE {room},
+{lanes}
 {take}
 WHERE id = ANY (ARRAY(
     SELECT id
@@ -127,7 +126,7 @@ WHERE id = ANY (ARRAY(
             FROM (
                 SELECT
                     queue, priority,
-                    (:rooms::bigint[])[array_position(:room_queues::text[], queue)] AS room
+                    (SELECT spare[array_position(queues, queue)] FROM room) AS room
                 FROM lane
                 WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
                     AND queue <> ALL ({shut})
@@ -155,6 +154,7 @@ FROM lane
 WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
 
 -- name: claim_onwards
+WITH {no_room}
 {take}
 WHERE id = ANY (ARRAY(
     SELECT job.id
@@ -179,6 +179,7 @@ WHERE id = ANY (ARRAY(
 {claimed}
 
 -- name: claim_onwards_with_room
+WITH {room}
 {take}
 WHERE id = ANY (ARRAY(
     SELECT id
@@ -190,7 +191,7 @@ WHERE id = ANY (ARRAY(
             FROM (
                 SELECT
                     queue, priority, run_at, id,
-                    (:rooms::bigint[])[array_position(:room_queues::text[], queue)] AS room
+                    (SELECT spare[array_position(queues, queue)] FROM room) AS room
                 FROM unnest(
                     :lane_queues::text[], :lane_priorities::smallint[],
                     :lane_run_at::timestamptz[], :lane_ids::uuid[]
@@ -213,21 +214,12 @@ WHERE id = ANY (ARRAY(
 {claimed}
 
 -- name: claim_suspect
-UPDATE holdfast.jobs
-SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
-    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
-    alone = true
-WHERE id = ANY (ARRAY(
-    SELECT id
-    FROM holdfast.jobs
-    WHERE suspect AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
-        AND (:queues::text[] IS NULL OR queue = ANY (:queues))
-        AND queue <> ALL (:except_queues::text[]) AND queue <> ALL ({shut})
-    ORDER BY priority, run_at, id
-    LIMIT 1
-    FOR UPDATE SKIP LOCKED
-))
-{claimed}
+WITH {no_room}
+{suspect}
+
+-- name: claim_suspect_with_room
+WITH {room}
+{suspect}
 
 -- name: suspects
 SELECT count(*)
@@ -249,13 +241,12 @@ FROM (
 ) AS waiting
 
 -- name: claim_by_id
-UPDATE holdfast.jobs
-SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
-    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
-    alone = false
-WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL AND run_at <= now()
-    AND NOT suspect AND {unheld} AND queue <> ALL ({shut})
-{claimed}
+WITH {no_room}
+{by_id}
+
+-- name: claim_by_id_with_room
+WITH {room}
+{by_id}
 
 -- name: renew
 WITH renewed AS (
@@ -317,16 +308,16 @@ SELECT state, fence FROM holdfast.jobs WHERE id = :job_id FOR SHARE
 SELECT state, fence FROM holdfast.history WHERE id = :job_id
 
 -- name: settle_succeeded
-WITH ended AS (
-    DELETE FROM holdfast.jobs
-    WHERE id = ANY (:ids::uuid[]) AND lease_owner IS NOT NULL
-        AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
-    RETURNING
-        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
-        (:results::json[])[width_bucket(id, :ids::uuid[])] AS end_result
-),
-{ending}
+WITH {succeeding}
 SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM ended
+
+-- name: settle_completing
+-- In a transaction of the application's, which ends by itself if its commit does not come.
+WITH {succeeding}
+SELECT
+    CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END,
+    set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)
+FROM ended
 
 -- name: settle
 WITH held AS MATERIALIZED (

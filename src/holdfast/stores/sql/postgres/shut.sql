@@ -4,5 +4,5 @@ ARRAY(
     SELECT name
     FROM holdfast.queues
     WHERE paused_at IS NOT NULL
-        OR running_max IS NOT NULL AND name <> ALL (:room_queues::text[])
+        OR running_max IS NOT NULL AND name <> ALL ((SELECT queues FROM room)::text[])
 )

@@ -1,0 +1,180 @@
+"""5, 13. A worker that stands still, or a host that vanishes, stops none of the others: what it had
+begun on the database ends without it, in time for its jobs to start again."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from holdfast import Job, State
+from tests.promises import depending, paying
+from tests.promises.stage import Stage
+from tests.support.processes import Process, wait_until
+from tests.support.wire import Wire
+
+JOBS = 100
+LEASE_SECONDS = 2.0
+CALM_LEASE_SECONDS = 60.0  # for the tests in which it must not run out on a busy machine
+INSERT_BREAKER = """
+INSERT INTO holdfast.breakers (key, window_seconds, probe_seconds) VALUES ('gateway', 600, 0.5)
+"""
+postgres = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+
+
+@pytest.fixture
+def wire(store_url: str) -> Iterator[Wire]:
+    port = urlsplit(store_url).port
+    assert port is not None
+    with Wire(port) as wire:
+        yield wire
+
+
+def worker_behind(
+    stage: Stage, wire: Wire, app: str = "app:hf", lease_seconds: float = LEASE_SECONDS
+) -> Process:
+    """A worker that reaches its database over the wire."""
+    url = wire.url(urlsplit(stage.url).path.removeprefix("/"))
+    return stage.worker(
+        app=app, environment={"HOLDFAST_DATABASE_URL": url}, lease_seconds=lease_seconds
+    )
+
+
+async def stand_still(worker: Process, wire: Wire) -> None:
+    """Stop the worker while it waits for the answer that is held back."""
+    await wait_until(wire.held.is_set, lambda: f"held: {worker.text}")
+    worker.signal(signal.SIGSTOP)
+    await wait_until(worker.is_stopped, "stopped")
+
+
+@asynccontextmanager
+async def locked(url: str, sql: str) -> AsyncIterator[None]:
+    """Hold what this statement locks."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute(sql)
+            yield
+    finally:
+        await connection.close()
+
+
+@postgres
+async def test_a_worker_that_stands_still_while_it_counts_a_failure_stops_no_other(
+    stage: Stage, wire: Wire
+) -> None:
+    wire.hold_answer("holdfast.strike")
+    still = worker_behind(stage, wire, "depending:hf")
+    await stage.hf.enqueue_many([depending.depend.call()])
+    await stand_still(still, wire)
+    stage.worker(app="depending:hf", lease_seconds=LEASE_SECONDS)
+    failing, free = await stage.hf.enqueue_many([depending.depend.call(), depending.free.call()])
+    await stage.ended(free)
+    await stage.noted("fail", failing.id)
+    stage.open_gate("up")
+    await stage.ended(failing)
+
+
+@postgres
+async def test_a_breaker_that_somebody_has_locked_keeps_no_failure_from_being_settled(
+    stage: Stage,
+) -> None:
+    async with locked(stage.url, INSERT_BREAKER):
+        stage.worker(app="depending:hf")
+        failing, free = await stage.hf.enqueue_many(
+            [depending.depend.call(), depending.free.call()]
+        )
+        await stage.ended(free)
+        await stage.noted("fail", failing.id, times=2)
+        stage.open_gate("up")
+        (ended,) = await stage.ended(failing)
+    assert ended.state is State.SUCCEEDED
+
+
+@postgres
+async def test_a_failure_that_waits_to_be_counted_keeps_no_other_end_waiting(
+    stage: Stage, wire: Wire
+) -> None:
+    wire.hold_answer("holdfast.strike")
+    worker = worker_behind(stage, wire, "depending:hf", CALM_LEASE_SECONDS)
+    await stage.hf.enqueue_many([depending.depend.call()])
+    await wait_until(wire.held.is_set, lambda: f"held: {worker.text}")
+    (free,) = await stage.hf.enqueue_many([depending.free.call()])
+    await stage.ended(free)
+
+
+@postgres
+async def test_a_worker_that_stands_still_while_it_claims_leaves_a_capped_queue_to_others(
+    stage: Stage, wire: Wire
+) -> None:
+    await stage.hf.cap("default", 2)
+    jobs = await stage.hf.enqueue_many([stage.jobs.quick.call(number) for number in range(5)])
+    wire.hold_answer("holdfast.lock_caps")
+    await stand_still(worker_behind(stage, wire), wire)
+    stage.worker()
+    for ended in await stage.ended(*jobs):
+        assert ended.state is State.SUCCEEDED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store_url", ["bouncer"], indirect=True)
+async def test_a_worker_that_stands_still_while_it_claims_behind_a_pooler_hides_no_job(
+    stage: Stage, wire: Wire
+) -> None:
+    """There every statement is a transaction of several messages."""
+    jobs = await stage.hf.enqueue_many([stage.jobs.quick.call(number) for number in range(JOBS)])
+    wire.hold_answer("SET state = 'running'")
+    await stand_still(worker_behind(stage, wire), wire)
+    stage.worker()
+    for ended in await stage.ended(*jobs):
+        assert (ended.state, ended.attempts) == (State.SUCCEEDED, 1)
+
+
+@postgres
+async def test_a_settlement_that_was_ended_half_way_is_written_again(
+    stage: Stage, wire: Wire
+) -> None:
+    """A failure is written by a transaction of several statements."""
+    wire.hold_answer("started_at, width_bucket(id")
+    worker = worker_behind(stage, wire, lease_seconds=CALM_LEASE_SECONDS)
+    good = await stage.jobs.gated.enqueue("gate")
+    bad = await stage.jobs.odd.enqueue("timeout")
+    await wait_until(wire.held.is_set, lambda: f"held: {worker.text}")
+    stage.open_gate("gate")
+    ended = await stage.ended(good, bad)
+    assert [(each.state, each.attempts) for each in ended] == [
+        (State.SUCCEEDED, 1),
+        (State.DEAD, 1),
+    ]
+    assert len(await stage.hf.attempts(bad.id)) == 1
+
+
+@postgres
+@pytest.mark.parametrize("form", ["pay", "pay_sync", "pay_sqlalchemy"])
+async def test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_time(
+    stage: Stage, wire: Wire, form: str
+) -> None:
+    """Nothing tells the server that the host is gone: its connections stay open."""
+    await stage.fetch("CREATE TABLE public.payments (job text, attempt int)")
+    async with paying.hf.borrowed(stage.url, stage.hf._seam):
+        job: Job = await getattr(paying, form).enqueue()
+    held = wire.hold_at_commit(str(job.id).encode(), before=True)
+    vanished = worker_behind(stage, wire, "paying:hf")
+    await wait_until(held.done.is_set, lambda: f"held: {vanished.text}")
+    vanished.kill()
+    left = await stage.hf.get(job.id)
+    heir = stage.worker(app="paying:hf")
+    await heir.logs("boot")
+    await stage.noted("start", job.id, times=2)
+    (ended,) = await stage.ended(job)
+    assert (ended.state, ended.result) == (State.SUCCEEDED, {"attempt": 2})
+    assert left.lease_expires_at is not None
+    assert ended.started_at is not None
+    assert ended.started_at <= left.lease_expires_at + timedelta(seconds=6)
+    rows = await stage.fetch("SELECT attempt FROM public.payments")
+    assert rows == [(2,)]
