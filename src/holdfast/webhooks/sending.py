@@ -10,6 +10,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from holdfast.domain.secrets import masked
 from holdfast.domain.texts import storable_text
 from holdfast.webhooks.addresses import AddressForbidden, make_socket_factory
 from holdfast.webhooks.limits import (
@@ -82,7 +83,8 @@ async def send(client: aiohttp.ClientSession, url: str, request: Request) -> Rep
     try:
         answer = await _post(client, url, request)
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        text = storable_text(f"{type(error).__name__}: {error}", ERROR_TEXT_CHARS_MAX)
+        told = masked(f"{type(error).__name__}: {error}", ERROR_TEXT_CHARS_MAX)
+        text = storable_text(told, ERROR_TEXT_CHARS_MAX)
         return Report(duration_ms=took_ms(), error_code=_code(error), error_text=text)
     return Report(
         duration_ms=took_ms(),

@@ -272,6 +272,9 @@ def _parse(url: str) -> SplitResult:
         parts = urlsplit(url)
         # The driver takes the first @ for the end of the password, and tells what follows.
         valid = parts.scheme in ("postgres", "postgresql") and parts.netloc.count("@") < 2
+        # So does a password end that has a / or ? or # in it, and what follows looks like a path.
+        valid = valid and not ("@" in parts.path or parts.fragment)
+        valid = valid and all("=" in option for option in parts.query.split("&") if option)
         for host in parts.netloc.rpartition("@")[2].split(","):
             _ = urlsplit(f"//{host}").port  # raises if it is none
     except ValueError:
@@ -280,7 +283,7 @@ def _parse(url: str) -> SplitResult:
         raise ConfigurationError(
             "the address of a PostgreSQL database looks like postgresql://user@host:5432/database,"
             " with user:password before the @ if there is one; in these two, write @ as %40,"
-            " / as %2F and ? as %3F"
+            " / as %2F, ? as %3F and # as %23"
         )
     return parts
 

@@ -9,6 +9,7 @@ from holdfast.domain.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from holdfast.domain.secrets import masked
 
 TOLD_CHARS_MAX = 400
 
@@ -40,7 +41,7 @@ def translate(error: Exception, address: str) -> HoldfastError:
     code = sqlstate(error)
     # Without the details that the server adds: they quote rows, and go to logs.
     message = error.args[0] if code and error.args else error
-    told = f"{type(error).__name__}: {message}"[:TOLD_CHARS_MAX].removesuffix(": ")
+    told = masked(f"{type(error).__name__}: {message}", TOLD_CHARS_MAX).removesuffix(": ")
     if code in _PREPARED_STATEMENT_LOST:
         return ConfigurationError(
             f"PostgreSQL at {address} forgets prepared statements: a pooler in transaction mode"
