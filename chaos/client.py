@@ -27,7 +27,7 @@ from holdfast import (
 from holdfast.definition import Call, JobFunction
 from holdfast.domain.limits import PAYLOAD_BYTES_MAX
 
-WAITING_JOBS_MAX = 40
+WAITING_JOBS_MAX = 50
 PAUSE_SECONDS_MAX = 0.12
 BATCH_JOBS_MAX = 12
 REMEMBERED = 200
@@ -182,7 +182,7 @@ class Client:
             (app.work, (long,), 10),
             (app.work_in_thread, (long,), 10),
             (app.work_in_child, (small,), 5),
-            (app.work_under_a_cap, (small,), 6),
+            (app.work_under_a_cap, (small,), 3),
             (app.carry, ("x" * random.choice([10, 10_000, PAYLOAD_BYTES_MAX - 1000]),), 3),
             (app.fail, (random.randint(1, 3),), 5),
             (app.snooze, (time.monotonic() + 1,), 3),

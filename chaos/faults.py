@@ -10,18 +10,23 @@ import multiprocessing
 import signal
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from random import Random
 
 import asyncpg
 
+from chaos.ledger import open_runs
 from chaos.network import Network
 from chaos.site import LEASE_SECONDS, PostgresSite, Role, Site, SqliteSite, send
+from tests.support.processes import wait_until
 
 PAUSE_SECONDS_MAX = 0.8
 BUSY_PROCESSES = 4
+FREEZE_SECONDS = 4 * LEASE_SECONDS  # at most, until others have the jobs
+ENTRIES_MAX = 1000  # of the ledger, where the newest are looked at
 TROUBLES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error)
 
 
@@ -40,6 +45,8 @@ PROCESSES: dict[str, tuple[Strike, int]] = {}
 SURROUNDINGS: dict[str, dict[str, tuple[Strike, int]]] = {"sqlite": {}, "postgresql": {}}
 # They would slow down whatever else runs on the machine, or take long to start.
 HEAVY = ("crowd", "clock")
+KILL_IN_CALM = "kill in calm"
+FREEZE_IN_CALM = "freeze in calm"
 
 
 def strikes_processes(weight: int = 1) -> Callable[[Strike], Strike]:
@@ -103,6 +110,52 @@ async def kill(fault: Fault, site: Site, random: Random) -> None:
         send(pid, signal.SIGKILL)
 
 
+async def strike_in_calm(site: Site) -> AsyncIterator[Fault]:
+    """Kill the busiest process, and freeze the next one until others have its jobs: it comes back
+    as a ghost. Whoever calls this sees to it that all else is well."""
+    pids = await busiest(site)
+    killed = Fault(KILL_IN_CALM, time.monotonic(), pids=pids)
+    for pid in killed.pids:
+        send(pid, signal.SIGKILL)
+    killed.ended = time.monotonic()
+    yield killed
+    pids = await busiest(site, killed.pids)
+    frozen = Fault(FREEZE_IN_CALM, time.monotonic(), pids=pids)
+    while True:
+        site.freeze(frozen.pids)
+        if site.is_writable():  # no process that sleeps holds the lock of an SQLite file
+            break
+        site.thaw(frozen.pids)
+    jobs = {run.start.job for run in open_runs(site.ledger.entries) if run.start.pid in frozen.pids}
+    with suppress(AssertionError):  # they may have been canceled
+        await wait_until(lambda: have_started(site, jobs, frozen), "started again", FREEZE_SECONDS)
+    site.thaw(frozen.pids)
+    frozen.ended = time.monotonic()
+    yield frozen
+
+
+def have_started(site: Site, jobs: set[str], frozen: Fault) -> bool:
+    return any(
+        entry.what == "start" and entry.job in jobs and entry.at > frozen.began
+        for entry in reversed(site.ledger.entries[-ENTRIES_MAX:])
+    )
+
+
+async def busiest(site: Site, but: Sequence[int] = ()) -> list[int]:
+    """The process with most jobs at their first attempt."""
+    found: list[int] = []
+
+    def find() -> bool:
+        alive = {pid for tree in site.trees(site.workers) for pid in tree} - set(but)
+        starts = [run.start for run in open_runs(site.ledger.entries)]
+        running = Counter(each.pid for each in starts if each.pid in alive and each.attempt == 1)
+        found[:] = [pid for pid, _ in running.most_common(1)]
+        return bool(found)
+
+    await wait_until(find, "at work")
+    return found
+
+
 @strikes_processes()
 async def kill_client(fault: Fault, site: Site, random: Random) -> None:
     for pid in victims(site, site.clients, random):
@@ -114,7 +167,7 @@ async def freeze(fault: Fault, site: Site, random: Random) -> None:
     """Stop a process for a while, around the length of a lease."""
     fault.pids = victims(site, site.workers, random)
     site.freeze(fault.pids)
-    await asyncio.sleep(LEASE_SECONDS * random.uniform(0.2, 2.5))
+    await asyncio.sleep(LEASE_SECONDS * random.uniform(0.2, 3))
     site.thaw(fault.pids)
 
 
@@ -234,7 +287,7 @@ async def cut_at_commit(fault: Fault, site: Site, random: Random) -> None:
 @strikes("postgresql", weight=3)
 async def lose_answers(fault: Fault, site: Site, random: Random) -> None:
     for network in networks(site, random):
-        network.lose_answers(random.randint(1, 5))
+        network.lose_answers(b"", times=random.randint(1, 5))
     await asyncio.sleep(1)
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from chaos.app import CAP, CAPPED
-from chaos.ledger import Entry
+from chaos.ledger import Entry, Run, runs_by_job
 from holdfast import State
 
 GUILTY = ("kill", "kill_child", "overrun")
@@ -73,14 +73,6 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Run:
-    """A run of a handler, as the ledger has it; the end is missing if its process died."""
-
-    start: Entry
-    end: Entry | None = None
-
-
-@dataclass
 class Account:
     """All that is known of a run on one store."""
 
@@ -93,7 +85,7 @@ class Account:
 
     def __post_init__(self) -> None:
         self.by_id = {row.id: row for row in self.rows}
-        self.runs = _runs(self.entries)
+        self.runs = runs_by_job(self.entries)
 
     def of(self, *what: str) -> Iterator[Entry]:
         return (entry for entry in self.entries if entry.what in what)
@@ -114,19 +106,6 @@ class Account:
             for runs in self.runs.values()
             for earlier, later in itertools.pairwise(runs)
         )
-
-
-def _runs(entries: Iterable[Entry]) -> dict[str, list[Run]]:
-    found: defaultdict[str, list[Run]] = defaultdict(list)
-    open_runs: dict[tuple[str, int, int], Run] = {}
-    for entry in entries:
-        key = (entry.job, entry.fence, entry.pid)
-        if entry.what == "start":
-            open_runs[key] = Run(entry)
-            found[entry.job].append(open_runs[key])
-        elif entry.what == "end" and key in open_runs:
-            open_runs[key].end = entry
-    return found
 
 
 def judge(account: Account) -> list[Finding]:

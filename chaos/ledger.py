@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +77,28 @@ class Ledger:
             self.counts[entry.what] += 1
         self.entries += new
         return new
+
+
+@dataclass
+class Run:
+    """A run of a handler, as the ledger has it; the end is missing if its process died."""
+
+    start: Entry
+    end: Entry | None = None
+
+
+def runs_by_job(entries: Iterable[Entry]) -> dict[str, list[Run]]:
+    found: defaultdict[str, list[Run]] = defaultdict(list)
+    open_runs: dict[tuple[str, int, int], Run] = {}
+    for entry in entries:
+        key = (entry.job, entry.fence, entry.pid)
+        if entry.what == "start":
+            open_runs[key] = Run(entry)
+            found[entry.job].append(open_runs[key])
+        elif entry.what == "end" and key in open_runs:
+            open_runs[key].end = entry
+    return found
+
+
+def open_runs(entries: Iterable[Entry]) -> list[Run]:
+    return [run for runs in runs_by_job(entries).values() for run in runs if run.end is None]

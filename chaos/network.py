@@ -1,4 +1,4 @@
-"""A network that can be slow, lose answers, or lose one of its two ends."""
+"""A network that can be slow, lose some of its connections, or one end of all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ class Network(Proxy):
     def __init__(self, target_port: int) -> None:
         super().__init__(target_port)
         self._delay_seconds = 0.0
-        self._answers_to_lose = 0
         self._clients: set[asyncio.StreamWriter] = set()
         self._is_whole = asyncio.Event()
         self._is_whole.set()
@@ -21,10 +20,6 @@ class Network(Proxy):
     def slow_down(self, seconds: float) -> None:
         """Let every piece of data take so much longer, from now on."""
         self._delay_seconds = seconds
-
-    def lose_answers(self, count: int) -> None:
-        """Cut the next connections at the moment the server answers."""
-        self._answers_to_lose = count
 
     def cut_some(self, random: Random) -> None:
         """End half of the connections."""
@@ -36,7 +31,7 @@ class Network(Proxy):
 
     def heal(self) -> None:
         self._delay_seconds = 0.0
-        self._answers_to_lose = 0
+        self.lose_answers(b"", times=0)
         self._call(self._do(self._is_whole.set))
         self.resume()
 
@@ -62,36 +57,32 @@ class Network(Proxy):
         their_writer: asyncio.StreamWriter,
     ) -> None:
         self._clients.add(writer)
-        questions: Any = _Way(their_writer, self, answers=False)
-        answers: Any = _Way(writer, self, answers=True)
+        questions: Any = _Way(their_writer, self)
+        answers: Any = _Way(writer, self)
         try:
             await super()._forward_both(reader, answers, their_reader, questions)
         finally:
             self._clients.discard(writer)
             await self._is_whole.wait()
 
-    async def pass_on(self, *, answers: bool) -> None:
+    async def delay(self) -> None:
         if self._delay_seconds:
             await asyncio.sleep(self._delay_seconds)
-        if answers and self._answers_to_lose > 0:
-            self._answers_to_lose -= 1
-            raise ConnectionResetError("the answer is lost")
 
 
 class _Way:
-    """One way of a connection, on which the network has a say."""
+    """One way of a connection, on which everything takes as long as the network says."""
 
-    def __init__(self, writer: asyncio.StreamWriter, network: Network, *, answers: bool) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, network: Network) -> None:
         self.transport = writer.transport
         self._writer = writer
         self._network = network
-        self._answers = answers
         self._data = b""
 
     def write(self, data: bytes) -> None:
         self._data = data
 
     async def drain(self) -> None:
-        await self._network.pass_on(answers=self._answers)
+        await self._network.delay()
         self._writer.write(self._data)
         await self._writer.drain()

@@ -1,24 +1,27 @@
-"""How long it took until the work that a fault hit was done again, or begun again."""
+"""How long it took until the work that a fault hit was done, or begun again."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from chaos.faults import Fault
-from chaos.judge import Account
+from chaos.faults import KILL_IN_CALM, Fault
+from chaos.judge import Account, Finding
+from chaos.site import LEASE_SECONDS
+
+BOUND_SECONDS = LEASE_SECONDS + 6  # promise 5
+BUSY = 2.0  # a machine that is shared with others may take so many times as long
 
 
 class Recovery(NamedTuple):
-    """Of all faults of one kind. `alone_max` leaves out the time that other faults took."""
+    """Of all faults of one kind, in seconds."""
 
     kind: str
     times: int
     p50: float | None
     max: float | None
-    alone_max: float | None
 
 
 def recoveries(account: Account, faults: Sequence[Fault]) -> list[Recovery]:
@@ -26,31 +29,28 @@ def recoveries(account: Account, faults: Sequence[Fault]) -> list[Recovery]:
     found = []
     for kind in sorted({fault.kind for fault in faults}):
         same = [fault for fault in faults if fault.kind == kind]
-        seconds, alone = [], []
-        for fault in same:
-            since, until = _span(account, starts, fault)
-            if until is not None:
-                seconds.append(until - since)
-                alone.append(_undisturbed(since, until, fault, faults))
-        found.append(
-            Recovery(
-                kind,
-                len(same),
-                median(seconds) if seconds else None,
-                max(seconds, default=None),
-                max(alone, default=None),
-            )
-        )
+        seconds = [span for fault in same for span in _seconds(account, starts, fault)]
+        p50 = median(seconds) if seconds else None
+        found.append(Recovery(kind, len(same), p50, max(seconds, default=None)))
     return found
 
 
-def _span(account: Account, starts: list[float], fault: Fault) -> tuple[float, float | None]:
+def find_late(account: Account, faults: Sequence[Fault]) -> Iterator[Finding]:
+    """What was hit while nothing else was wrong has no excuse."""
+    for fault in faults:
+        for seconds in _seconds(account, [], fault) if fault.kind == KILL_IN_CALM else ():
+            if seconds > BUSY * BOUND_SECONDS:
+                text = f"jobs of a killed process started again after {seconds:.1f} s"
+                yield Finding("wrong", 5, text)
+
+
+def _seconds(account: Account, starts: list[float], fault: Fault) -> list[float]:
     """From the fault until the last job of its victims went on; without victims, from its end until
-    anybody started anything."""
-    if not fault.pids:
-        index = bisect_right(starts, fault.ended)
-        return fault.ended, starts[index] if index < len(starts) else None
-    return fault.began, max(_resumed(account, fault), default=None)
+    anybody started anything. None, if nothing was to go on."""
+    if fault.pids:
+        return [at - fault.began for at in [max(_resumed(account, fault), default=0.0)] if at]
+    index = bisect_right(starts, fault.ended)
+    return [at - fault.ended for at in starts[index : index + 1]]
 
 
 def _resumed(account: Account, fault: Fault) -> Iterable[float]:
@@ -65,16 +65,3 @@ def _resumed(account: Account, fault: Fault) -> Iterable[float]:
             times = [*later, *([end.at] if end and end.how == "ok" else [])]
             if times:
                 yield min(times)
-
-
-def _undisturbed(since: float, until: float, own: Fault, faults: Iterable[Fault]) -> float:
-    """So much of this time was free of other faults."""
-    spans = sorted(
-        (max(fault.began, since), min(fault.ended, until)) for fault in faults if fault is not own
-    )
-    free, at = 0.0, since
-    for began, ended in spans:
-        if ended > began:
-            free += max(0.0, began - at)
-            at = max(at, ended)
-    return free + max(0.0, until - at)

@@ -13,13 +13,15 @@ from pathlib import Path
 from random import Random
 
 from chaos import faults
-from chaos.faults import Fault, strike_until
+from chaos.faults import Fault, strike_in_calm, strike_until
 from chaos.judge import ORDERS, PAYMENTS, ROWS, Account, Finding, Row, judge
-from chaos.recovery import Recovery, recoveries
-from chaos.site import LEASE_SECONDS, PostgresSite, Site, SqliteSite
+from chaos.recovery import BOUND_SECONDS, Recovery, find_late, recoveries
+from chaos.site import PostgresSite, Site, SqliteSite
 from tests.support.processes import wait_until
 
 STAFF_SECONDS = 0.1
+ROUND_SECONDS = 45.0
+CALM_SECONDS = 5.0  # until all are at work again
 DRAIN_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 60.0
 WAITING = "SELECT count(*) FROM jobs WHERE finished_at IS NULL"
@@ -67,7 +69,9 @@ class ChaosRun:
             staffing = asyncio.create_task(self._keep_staffed())
             await self._see_work()
             outcome.phase, outcome.until = "faults", time.monotonic() + seconds
-            await self._strike(outcome.until)
+            while (left := outcome.until - time.monotonic()) > 0:
+                await self._strike(time.monotonic() + min(left, ROUND_SECONDS))
+                await self._strike_in_calm()
             outcome.phase = "draining"
             await self._drain()
             outcome.phase = "stopping"
@@ -107,6 +111,14 @@ class ChaosRun:
         async for fault in strike_until(self._site, random, until, chosen):
             self.outcome.faults.append(fault)
 
+    async def _strike_in_calm(self) -> None:
+        """See how long a dead worker's jobs take to start again, when nothing else is wrong."""
+        await asyncio.sleep(CALM_SECONDS)
+        until = time.monotonic() + BOUND_SECONDS
+        async for fault in strike_in_calm(self._site):
+            self.outcome.faults.append(fault)
+        await asyncio.sleep(until - time.monotonic())
+
     async def _drain(self) -> None:
         """Wait until all has ended; what has not by then is stuck."""
         self._site.dismiss_clients()
@@ -144,6 +156,7 @@ class ChaosRun:
             [str(request) for (request,) in await site.execute(ORDERS)],
         )
         outcome.findings += judge(account)
+        outcome.findings += find_late(account, outcome.faults)
         outcome.recoveries = recoveries(account, outcome.faults)
         outcome.jobs = len(account.rows)
         outcome.payments = len(account.payments)
@@ -155,8 +168,3 @@ class ChaosRun:
         outcome.refused = len(list(account.of("refused")))
         for role in site.workers:
             outcome.ends.update(role.ends)
-
-
-def bound_seconds() -> float:
-    """Promise 5: a dead worker's job starts again within this time."""
-    return LEASE_SECONDS + 6

@@ -34,7 +34,7 @@ SETTINGS = {
     "grace_seconds": 5,
     "timeout_grace_seconds": 1,
 }
-CONCURRENCY = 10
+CONCURRENCY = 20
 CLIENTS = 2
 SEARCH_PATH = "public, holdfast"  # the tables of these jobs, then the engine's
 TABLES = ("CREATE TABLE payments (job TEXT, fence BIGINT)", "CREATE TABLE orders (request TEXT)")
@@ -129,6 +129,10 @@ class Site:
             send(pid, signal.SIGCONT)
             self.frozen.discard(pid)
 
+    def is_writable(self) -> bool:
+        """Does nobody hold the lock of the whole database?"""
+        return True
+
     @property
     def switch(self) -> Path:
         """A file: while it is there, what jobs depend on is down."""
@@ -187,6 +191,14 @@ class SqliteSite(Site):
     def _execute(self, sql: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
             return connection.execute(sql).fetchall()
+
+    def is_writable(self) -> bool:
+        with closing(sqlite3.connect(self.path, timeout=0.3, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            return True
 
     def heal(self) -> None:
         super().heal()

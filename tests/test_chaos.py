@@ -18,7 +18,7 @@ from tests.support.postgres import WRITTEN, system_binaries
 from tests.support.services import missing
 
 ROOT = Path(__file__).parent.parent
-SECONDS = 25
+SECONDS = 20
 SECONDS_MAX = 280
 KEPT = re.compile(r"^\| (sqlite|postgresql) \| \d\d+ \| [\d.]+ s \| 0 \| 0 \| 0 \| 0 \|$", re.M)
 
