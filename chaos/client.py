@@ -187,7 +187,7 @@ class Client:
             (app.fail, (random.randint(1, 3),), 5),
             (app.snooze, (time.monotonic() + 1,), 3),
             (app.depend, (), 10),
-            (app.pay, (small,), 15),
+            (app.pay, (random.choice([small, 1.0]),), 15),
             (app.pay_in_thread, (), 10),
             (app.order, (), 10),
             (app.block, (1.0,), 1),
