@@ -287,7 +287,7 @@ async def cut_at_commit(fault: Fault, site: Site, random: Random) -> None:
 @strikes("postgresql", weight=3)
 async def lose_answers(fault: Fault, site: Site, random: Random) -> None:
     for network in networks(site, random):
-        network.lose_answers(b"", times=random.randint(1, 5))
+        network.cut_answers(b"", times=random.randint(1, 5))
     await asyncio.sleep(1)
 
 

@@ -31,7 +31,7 @@ class Network(Proxy):
 
     def heal(self) -> None:
         self._delay_seconds = 0.0
-        self.lose_answers(b"", times=0)
+        self.cut_answers(b"", times=0)
         self._call(self._do(self._is_whole.set))
         self.resume()
 
