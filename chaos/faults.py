@@ -121,11 +121,11 @@ async def strike_in_calm(site: Site) -> AsyncIterator[Fault]:
     yield killed
     pids = await busiest(site, killed.pids)
     frozen = Fault(FREEZE_IN_CALM, time.monotonic(), pids=pids)
-    while True:
-        site.freeze(frozen.pids)
-        if site.is_writable():  # no process that sleeps holds the lock of an SQLite file
-            break
+    site.freeze(frozen.pids)
+    while not await site.is_writable():  # who holds the lock of an SQLite file must not sleep
         site.thaw(frozen.pids)
+        await asyncio.sleep(0.1)
+        site.freeze(frozen.pids)
     jobs = {run.start.job for run in open_runs(site.ledger.entries) if run.start.pid in frozen.pids}
     with suppress(AssertionError):  # they may have been canceled
         await wait_until(lambda: have_started(site, jobs, frozen), "started again", FREEZE_SECONDS)

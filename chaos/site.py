@@ -129,7 +129,7 @@ class Site:
             send(pid, signal.SIGCONT)
             self.frozen.discard(pid)
 
-    def is_writable(self) -> bool:
+    async def is_writable(self) -> bool:
         """Does nobody hold the lock of the whole database?"""
         return True
 
@@ -159,11 +159,12 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [each for child in map(int, text.split()) for each in [child, *descendants(child)]]
+    """What it started, from any of its threads, and what those started."""
+    children: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children += map(int, thread.read_text(encoding="ascii").split())
+    return [each for child in children for each in [child, *descendants(child)]]
 
 
 class SqliteSite(Site):
@@ -192,7 +193,10 @@ class SqliteSite(Site):
         with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
             return connection.execute(sql).fetchall()
 
-    def is_writable(self) -> bool:
+    async def is_writable(self) -> bool:
+        return await asyncio.to_thread(self._is_writable)
+
+    def _is_writable(self) -> bool:
         with closing(sqlite3.connect(self.path, timeout=0.3, isolation_level=None)) as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")
