@@ -22,7 +22,7 @@ from holdfast.worker.processes import Launch
 from holdfast.worker.supervisor import Supervisor
 from tests.promises.stage import Stage
 from tests.support.crashing import is_alive, started
-from tests.support.processes import WAIT_SECONDS, Process, wait_until
+from tests.support.processes import WAIT_SECONDS, Process, freeze, wait_until
 from tests.support.running import execute
 
 LONG_LEASE_SECONDS = 3600  # a job that starts again before its end was taken back
@@ -240,7 +240,7 @@ async def test_a_process_that_does_not_stop_is_killed_in_the_end(stage: Stage) -
     job = await stage.jobs.gated.enqueue("never")
     worker = stage.worker("--processes=1", grace_seconds=0, lease_seconds=LONG_LEASE_SECONDS)
     started = await stage.noted("start", job.id)
-    os.kill(started["pid"], signal.SIGSTOP)
+    await freeze(started["pid"], stage.url)
     worker.signal(signal.SIGTERM)
     assert await worker.ended() == 1
     assert (await worker.logs("child_ended"))["message"] == (

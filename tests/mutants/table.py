@@ -36,6 +36,7 @@ TWELVE_REFUSED = "test_12_a_refused_end.py"
 THIRTEEN = "test_13_no_silent_death.py"
 THIRTEEN_HANGS = "test_13_hangs.py"
 THIRTEEN_STRAIN = "test_13_database_strain.py"
+THIRTEEN_FROZEN = "test_13_frozen.py"
 THIRTEEN_BLOCKED = "test_13_blocked.py"
 THIRTEEN_STILL = "test_13_one_that_stands_still.py"
 FOURTEEN = "test_14_a_signal_ends_a_worker_cleanly.py"
@@ -495,6 +496,24 @@ MUTANTS = [
         "                    pass\n",
         THIRTEEN_BLOCKED,
         "test_a_blocked_process_settles_its_jobs_and_ends[sqlite]",
+    ),
+    Mutant(
+        "13 a frozen process is left alone",
+        "worker/warden.py",
+        "now - still_since >= self._frozen_seconds",
+        "False",
+        THIRTEEN_FROZEN,
+        "test_a_frozen_process_is_ended_with_a_traceback_and_the_names_of_its_jobs[pg15]",
+        wait_seconds=12,
+    ),
+    Mutant(
+        "13 a frozen process may keep a database locked",
+        "worker/warden.py",
+        "now - locked_since >= self._locked_seconds",
+        "False",
+        THIRTEEN_FROZEN,
+        "test_a_frozen_process_keeps_no_database_locked[sqlite]",
+        wait_seconds=12,
     ),
     Mutant(
         "13 the neighbours of a blocked handler are left to their leases",

@@ -25,7 +25,7 @@ async def become_ghost(stage: Stage, *jobs: Job) -> tuple[Process, Process]:
     ghost = stage.worker()
     for job in jobs:
         await stage.noted("start", job.id)
-    await freeze(ghost, stage.url)
+    await freeze(ghost.pid, stage.url)
     heir = stage.worker()
     await stage.let_run_out(*jobs)
     for job in jobs:

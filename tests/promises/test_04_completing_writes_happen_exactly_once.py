@@ -92,7 +92,7 @@ async def test_a_ghost_pays_nothing(paying_stage: Stage) -> None:
     job = await enqueue(stage, "pay_late", gate="gate")
     ghost = stage.worker(app=APP)
     await stage.noted("start", job.id)
-    await freeze(ghost, stage.url)
+    await freeze(ghost.pid, stage.url)
     stage.worker(app=APP)
     await stage.let_run_out(job)
     await stage.noted("start", job.id, times=2)

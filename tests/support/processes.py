@@ -107,9 +107,7 @@ class Process:
         self._process.send_signal(number)
 
     def is_stopped(self) -> bool:
-        """Do all of its threads stand still?"""
-        stats = Path(f"/proc/{self.pid}/task").glob("*/stat")
-        return all(stat.read_text().rpartition(") ")[2].startswith("T") for stat in stats)
+        return is_stopped(self.pid)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
@@ -161,15 +159,21 @@ class Process:
         )
 
 
-async def freeze(worker: Process, url: str) -> None:
+async def freeze(process_id: int, url: str) -> None:
     """Stop the process, but not while it holds the lock of the whole SQLite file."""
     while True:
-        worker.signal(signal.SIGSTOP)
+        os.kill(process_id, signal.SIGSTOP)
         # A thread that is in the middle of a system call ends that first: it may be a lock.
-        await wait_until(worker.is_stopped, "stopped")
+        await wait_until(lambda: is_stopped(process_id), "stopped")
         if not url.startswith("sqlite:///") or _is_writable(url):
             return
-        worker.signal(signal.SIGCONT)
+        os.kill(process_id, signal.SIGCONT)
+
+
+def is_stopped(process_id: int) -> bool:
+    """Do all of its threads stand still?"""
+    stats = Path(f"/proc/{process_id}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(") ")[2].startswith("T") for stat in stats)
 
 
 def _is_writable(url: str) -> bool:

@@ -59,6 +59,11 @@ class LeaseKeeper:
         self._stopping: asyncio.Event
         self._ended: Future[None]
 
+    @property
+    def held(self) -> list[Claimed]:
+        """May be asked from any thread."""
+        return list(self._held.values())
+
     def hold(self, jobs: Sequence[Claimed]) -> None:
         self._held.update({job.id.int: job for job in jobs})
 

@@ -191,6 +191,8 @@ def ending(code: int) -> str:
     """Say how a process ended with this code, as the rest of a sentence."""
     if code >= 0:
         return f"exited with code {code}"
+    if code == -signal.SIGABRT:
+        return "was killed by SIGABRT: it aborted, or stood still and was ended by its warden"
     try:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:

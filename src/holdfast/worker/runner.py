@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +32,7 @@ from holdfast.worker.classify import timed_out
 from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
+from holdfast.worker.heart import Heart
 from holdfast.worker.keeper import Beside, LeaseKeeper
 from holdfast.worker.presence import Presence
 from holdfast.worker.report import WorkerReport, verb
@@ -66,7 +67,8 @@ class Runner:
         children: Children | None,
         presence: Presence,
         deadline: StopDeadline,
-        reclaim: Callable[[], Coroutine[Any, Any, None]] | None,
+        heart: Heart | None,
+        beside: Sequence[Beside],
         ended: Callable[[str], None],
         has_room: Callable[[], None],
         struck: Callable[[Sequence[str]], None],
@@ -74,12 +76,11 @@ class Runner:
         died: Callable[[BaseException], None],
     ) -> None:
         self.report = WorkerReport()
-        beside: list[Beside] = [Watchdog(self, seam, settings, deadline).run]
-        if reclaim is not None:
-            beside.append(lambda _: reclaim())
+        beside = [Watchdog(self, seam, settings, deadline).run, *beside]
         self.keeper = LeaseKeeper(
             make_keepers_store, seam, settings, self.lost, died, beside, presence
         )
+        self._heart = heart
         self.settler = Settler(store, Backoff(seam, 0.1, 5.0), self._settled, struck)
         self._events = events
         self._store = store
@@ -121,6 +122,8 @@ class Runner:
     def start(self, jobs: Sequence[Claimed]) -> None:
         """Hold the leases of all before the first handler can block the loop, then run them."""
         self._events.claimed(jobs)
+        if self._heart is not None:
+            self._heart.claimed(jobs)
         loop = asyncio.get_running_loop()
         now = self._seam.monotonic()
         runs = [Run(job, Context(job, self._around), now) for job in jobs]

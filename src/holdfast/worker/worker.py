@@ -30,6 +30,8 @@ from holdfast.worker.children.pool import Children
 from holdfast.worker.claimer import Claimer, SuspectClaimer
 from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.events import Events
+from holdfast.worker.heart import Heart
+from holdfast.worker.keeper import Beside
 from holdfast.worker.presence import Presence
 from holdfast.worker.processes import Birth, Launch
 from holdfast.worker.report import WorkerReport
@@ -86,6 +88,7 @@ class Worker:
         self._hurrying = asyncio.Event()
         self._stop_by: float | None = None
         self._fatal: BaseException | None = None
+        self._heart = self._make_heart() if owns_process and seam.starts_processes else None
         self._runner = Runner(
             events=self._events,
             store=store,
@@ -98,8 +101,8 @@ class Worker:
             children=children,
             presence=self._make_presence(),
             deadline=self._deadline,
-            # A process for suspects is a short-lived helper of a worker, which does that for it.
-            reclaim=None if self._suspects_only else self._make_reclaimer(make_keepers_store).run,
+            heart=self._heart,
+            beside=self._beside(make_keepers_store),
             ended=self._ended,
             has_room=self._has_room,
             struck=self._struck,
@@ -123,8 +126,20 @@ class Worker:
             seam=self._seam,
         )
 
-    def _make_reclaimer(self, make_store: Callable[[], Store]) -> Reclaimer:
-        return Reclaimer(make_store, self._seam, self._settings, self._reclaimed)
+    def _make_heart(self) -> Heart:
+        return Heart(self._seam, self._settings, self.id, lambda: self._runner.keeper.held)
+
+    def _beside(self, make_store: Callable[[], Store]) -> list[Beside]:
+        """What runs beside the lease keeper, and shares nothing with the handlers either."""
+        beside: list[Beside] = []
+        heart = self._heart
+        if heart is not None:
+            beside.append(lambda _: heart.run())
+        # A process for suspects is a short-lived helper of a worker, which does that for it.
+        if not self._suspects_only:
+            reclaimer = Reclaimer(make_store, self._seam, self._settings, self._reclaimed)
+            beside.append(lambda _: reclaimer.run())
+        return beside
 
     def _make_claimer(self) -> Claimer:
         return (SuspectClaimer if self._suspects_only else Claimer)(
@@ -184,6 +199,8 @@ class Worker:
         self._events.booted(self._slots.concurrency, self._slots.queues)
         await self._runner.keeper.start()
         try:
+            if self._heart is not None:
+                await asyncio.wrap_future(self._heart.is_guarded)
             listener = await self._store.listen(self._heard)
             try:
                 with self._metrics.measuring(self._measure):

@@ -83,7 +83,7 @@ async def test_a_late_worker_cannot_overwrite_the_result_of_the_owner(
     late = bench.worker()
     await gateway.arrivals()
     assert bench.settings.database_url is not None
-    await freeze(late, bench.settings.database_url)
+    await freeze(late.pid, bench.settings.database_url)
     await bench.let_leases_run_out()
     async with working(bench.hf):
         await gateway.arrivals(2)
