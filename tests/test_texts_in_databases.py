@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import pytest
 
-from holdfast import BadArguments, Check, ConfigurationError, Holdfast, Severity
+from holdfast import BadArguments, Check, ConfigurationError, Filter, Holdfast, Severity
 from holdfast.domain.limits import KEY_BYTES_MAX, NAME_CHARS_MAX, TAG_CHARS_MAX, TAGS_MAX
 from tests.promises.stage import both_stores
 from tests.support.examining import the
@@ -46,6 +47,17 @@ async def test_the_longest_names_and_keys_are_stored_and_longer_ones_refused(
         assert await hf.result(job.id) == EURO
         with pytest.raises(BadArguments, match="idempotency_key has 1504 bytes in UTF-8"):
             long.options(idempotency_key=key + "𝄞")
+
+
+@both_stores
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", 5], ids=["nul", "lone surrogate", "number"])
+async def test_a_text_that_no_job_can_have_is_not_looked_for(store_url: str, text: Any) -> None:
+    async with Holdfast(store_url, **QUICK) as hf:
+        for name in ("queue", "name", "tenant", "tag", "correlation_id", "error_code"):
+            with pytest.raises(BadArguments, match=name):
+                await hf.page(Filter(**{name: text}))
+        with pytest.raises(BadArguments, match="tenant"):
+            await hf.counts(tenant=text)
 
 
 @pytest.fixture(params=["LATIN1", "SQL_ASCII"])

@@ -83,3 +83,16 @@ async def test_lengths_of_time_are_bounded(local_hf: Holdfast, seconds: Any) -> 
         Holdfast("sqlite:///jobs.db", lease_seconds=seconds)
     with pytest.raises(BadArguments, match="transaction_seconds"):
         await local_hf.examine(transaction_seconds=seconds)
+
+
+async def test_a_result_is_not_awaited_for_what_is_no_number_of_seconds(
+    local_hf: Holdfast,
+) -> None:
+    """A timer for it would get all timers of the event loop out of order."""
+
+    @local_hf.job
+    async def nothing() -> None: ...
+
+    job = await nothing.enqueue()
+    with pytest.raises(BadArguments, match="timeout_seconds must be a number"):
+        await local_hf.result(job.id, timeout_seconds=float("nan"))

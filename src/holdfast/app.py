@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -198,6 +199,8 @@ class Holdfast(Seeing):
 
     async def result(self, job_id: UUID, timeout_seconds: float | None = None) -> Any:
         """Wait for the job's end; answer its result, or raise JobFailed or ResultTimeout."""
+        if timeout_seconds is not None and math.isnan(timeout_seconds):
+            raise BadArguments("timeout_seconds must be a number, not NaN")
         polling = Backoff(self._seam, 0.01, 0.5)
         job = await self.get(job_id)
         try:

@@ -12,6 +12,7 @@ from holdfast.domain.limits import LATENCY_JOBS_MAX, OVERVIEW_FAILURES_MAX
 from holdfast.domain.overview import Overview, latency, latency_by_queue, with_quiet
 from holdfast.domain.queues import QueueSeen
 from holdfast.domain.states import State
+from holdfast.domain.texts import check_text
 from holdfast.domain.why import Why, explain
 from holdfast.domain.workers import WorkerSeen
 from holdfast.holding import Holds
@@ -27,6 +28,7 @@ class Seeing(Holds):
         return await (await self._store()).attempts(job_id)
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
+        check_text("tenant", tenant)
         return await (await self._store()).counts(tenant)
 
     async def queues(self) -> Sequence[QueueSeen]:

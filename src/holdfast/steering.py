@@ -18,6 +18,7 @@ from holdfast.domain.groups import ErrorGroups, Gathering, fingerprint_of
 from holdfast.domain.job import Filter, Job, Page
 from holdfast.domain.limits import GROUPS_LOOK_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX
 from holdfast.domain.states import ENDED, State
+from holdfast.domain.texts import check_text
 from holdfast.domain.times import check_time
 from holdfast.seam import Seam
 from holdfast.settings import Settings
@@ -54,7 +55,7 @@ class Steering(ABC):
         if not 1 <= limit <= PAGE_ROWS_MAX:
             raise ConfigurationError(f"limit must be 1 to {PAGE_ROWS_MAX}, not {limit}")
         wanted = filter or Filter()
-        _check_times(wanted)
+        _check_filter(wanted)
         store = await self._store()
         found: list[Job] = []
         for _ in range(PAGE_STEPS_MAX):
@@ -224,7 +225,9 @@ def check_id(job_id: object) -> None:
         raise BadArguments(f"a job's id is a UUID, not {job_id!r}")
 
 
-def _check_times(filter: Filter) -> None:
+def _check_filter(filter: Filter) -> None:
+    for name in ("queue", "name", "tenant", "tag", "correlation_id", "error_code", "fingerprint"):
+        check_text(name, getattr(filter, name))
     for name, time in (("since", filter.since), ("until", filter.until)):
         if time is not None:
             check_time(name, time)

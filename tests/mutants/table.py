@@ -474,6 +474,14 @@ MUTANTS = [
         "test_large_results_are_settled_in_several_statements[pg15]",
     ),
     Mutant(
+        "12 the ends of time are accepted",
+        "definition.py",
+        '            check_time("run_at", self.run_at)\n',
+        "            pass\n",
+        "../test_times.py",
+        "test_the_ends_of_time_are_refused_where_they_are_given[sqlite-0-min]",
+    ),
+    Mutant(
         "12 a refused batch is not split",
         "worker/settler.py",
         "            if len(batch) > 1:\n",

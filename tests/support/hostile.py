@@ -61,12 +61,21 @@ def with_seconds(error: Any, seconds: Any) -> BaseException:
     return made
 
 
+class EndlessGroup(ExceptionGroup[Exception]):
+    """A group that holds itself, and nothing else."""
+
+    @property
+    def exceptions(self) -> Any:
+        return (self,)
+
+
 ERRORS: dict[str, BaseException] = {
     f"{how} in the {place} of an error": make_error(place, end)
     for how, end in ENDS.items()
     for place in ("__str__", "code", "__class__", "__traceback__")
 } | {
     "nameless class": OfNoClass("nobody knows it"),
+    "endless group": EndlessGroup("again", [ValueError("and again")]),
     "snooze until a text": with_seconds(Snooze(1), "soon"),
     "snooze for not a number": with_seconds(Snooze(1), float("nan")),
     "snooze without seconds": UnpreparedSnooze(),

@@ -36,6 +36,7 @@ CLAIM_BYTES_AIM: Final = 8 * 1024 * 1024  # arguments above which claims get sma
 CLAIM_BYTES_MAX: Final = CLAIM_BATCH_MAX * PAYLOAD_BYTES_MAX  # that one claim may bring
 SETTLE_BATCH_MAX: Final = 1000
 SETTLE_BYTES_MAX: Final = 4 * 1024 * 1024  # results in one statement
+SETTLE_BACKLOG_BYTES_MAX: Final = 64 * 1024 * 1024  # results that wait to be written
 RECLAIM_BATCH_MAX: Final = 500
 TIDY_ROWS_MAX: Final = 1000  # rows in one step of upkeep
 PAGE_ROWS_MAX: Final = 1000

@@ -92,6 +92,15 @@ def check_name(kind: str, value: str) -> None:
     raise error(f"the {kind} {problem}")
 
 
+def check_text(kind: str, value: str | None) -> None:
+    """Refuse a text to look for that no database can store: what one would answer, another would
+    refuse."""
+    if value is not None and not isinstance(value, str):
+        raise BadArguments(f"{kind} must be a str, not {type(value).__name__}")
+    if value is not None and (match := UNSTORABLE.search(value)):
+        raise BadArguments(f"{kind} contains {match.group()!r}, which no job can have")
+
+
 def _words(value: object, form: Callable[[object], str]) -> str:
     try:
         return str.__str__(form(value))

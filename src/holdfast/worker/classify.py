@@ -21,6 +21,8 @@ from holdfast.domain.limits import ERROR_CODE_CHARS_MAX, ERROR_TEXT_CHARS_MAX
 from holdfast.domain.outcomes import Failed, Outcome, Released, Snoozed
 from holdfast.worker.run import Run, Stop
 
+GROUPS_DEPTH_MAX = 100  # a group of a handler's own may say that it holds itself
+
 
 def classify(definition: Definition, run: Run, error: BaseException) -> Outcome | None:
     """Say what the error comes to; None means that the lease is lost.
@@ -80,7 +82,9 @@ def timed_out(definition: Definition, what_followed: str = "") -> Failed:
 
 def _only_one(error: BaseException) -> BaseException:
     """Take out what a task group raised if it is one error: a Permanent stays a Permanent."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+    for _ in range(GROUPS_DEPTH_MAX):
+        if not isinstance(error, BaseExceptionGroup) or len(error.exceptions) != 1:
+            break
         error = error.exceptions[0]
     return error
 

@@ -13,7 +13,11 @@ from holdfast.domain.batches import batches, settled_bytes
 from holdfast.domain.breakers import Strike
 from holdfast.domain.errors import StoreError, StoreRefused, StoreUnavailable
 from holdfast.domain.job import Lost, Settlement
-from holdfast.domain.limits import SETTLE_BATCH_MAX, SETTLE_BYTES_MAX
+from holdfast.domain.limits import (
+    SETTLE_BACKLOG_BYTES_MAX,
+    SETTLE_BATCH_MAX,
+    SETTLE_BYTES_MAX,
+)
 from holdfast.domain.states import State
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store
@@ -44,6 +48,7 @@ class Settler:
         self._settled = settled
         self._struck = struck
         self._waiting: list[Ending] = []
+        self._is_heavy = False
         self._rows_max = SETTLE_BATCH_MAX
         self._unsure: set[Run] = set()  # may have been written by a try whose answer never came
         self._refused: set[Run] = set()  # and made plain failures
@@ -77,7 +82,7 @@ class Settler:
         await self._idle.wait()
 
     async def wait_room(self) -> None:
-        """Wait until less is waiting than two of the largest batches."""
+        """Wait until less is waiting than two of the largest batches, or than memory is for."""
         await self._room.wait()
 
     async def run(self) -> None:
@@ -113,7 +118,8 @@ class Settler:
             self._tell_progress()
 
     def _tell_progress(self) -> None:
-        if max(len(self._waiting), len(self._failures)) <= BACKLOG_MAX:
+        is_heavy = self._is_heavy and bool(self._waiting)
+        if max(len(self._waiting), len(self._failures)) <= BACKLOG_MAX and not is_heavy:
             self._room.set()
         if not self._waiting and not self._failures:
             self._idle.set()
@@ -121,6 +127,7 @@ class Settler:
     def _next(self) -> Sequence[Ending]:
         """The next batch: in order, and no more than a statement should carry. What failed by
         itself before goes alone, so that it can't keep others from their end again."""
+        self._is_heavy = False
         if self._waiting[0][0] in self._stubborn:
             return self._waiting[:1]
         batch = self._waiting[: self._rows_max]
@@ -129,6 +136,9 @@ class Settler:
         results = [settlement.result for _, settlement in batch if settlement.result is not None]
         if sum(map(len, results)) <= SETTLE_BYTES_MAX:
             return batch
+        if sum(map(_bytes, self._waiting)) > SETTLE_BACKLOG_BYTES_MAX:
+            self._is_heavy = True
+            self._room.clear()
         return next(batches(batch, len(batch), SETTLE_BYTES_MAX, _bytes))
 
     async def _count(self, batch: Sequence[Ending]) -> None:
