@@ -19,7 +19,16 @@ from holdfast_systems.convert.gateway.invoice import (
     read_invoice,
 )
 from holdfast_systems.convert.gateway.mappings import write_xml
-from holdfast_systems.convert.gateway.pages import Box, Line, Page, Word
+from holdfast_systems.convert.gateway.pages import (
+    Box,
+    Document,
+    Field,
+    Line,
+    NotConverted,
+    NoText,
+    Page,
+    Word,
+)
 
 amounts = st.decimals(0, 10**9, places=2, allow_nan=False)
 lines = st.lists(st.text(max_size=60), max_size=20)
@@ -32,17 +41,19 @@ def page(*words: str) -> Page:
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_whatever_a_pdf_says_the_xml_is_well_formed(text: str) -> None:
     for mapping in ("text", "layout"):
-        check_xml(write_xml(mapping, [page("x", text)]))
+        check_xml(write_xml(mapping, Document([page("x", text)])))
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs", "Cn"])))
 def test_what_xml_can_say_comes_out_as_it_went_in(text: str) -> None:
-    root = ElementTree.fromstring(write_xml("layout", [page("x", text)]))
+    root = ElementTree.fromstring(write_xml("layout", Document([page("x", text)])))
     assert [word.text or "" for word in root.iter("word")] == ["x", text]
 
 
 def test_control_characters_are_left_out() -> None:
-    root = ElementTree.fromstring(write_xml("text", [page("a\x00\x0b\x1fb\ufffe\uffffc")]))
+    root = ElementTree.fromstring(
+        write_xml("text", Document([page("a\x00\x0b\x1fb\ufffe\uffffc")]))
+    )
     assert root.findtext("page") == "abc"
 
 
@@ -101,3 +112,37 @@ def test_no_text_can_break_the_reading_of_an_invoice(found: list[str]) -> None:
     invoice = read_invoice([*found, "Invoice No. 1", "Total 2.00"])
     assert invoice.number is not None
     assert invoice.total == 2
+
+
+def test_an_invoice_is_read_from_the_fields_of_a_form() -> None:
+    labels = [
+        Line([Word("Invoice", Box(10, 20, 40, 28)), Word("number", Box(42, 20, 70, 28))]),
+        Line([Word("Total", Box(10, 52, 40, 60)), Word("EUR", Box(200, 52, 220, 60))]),
+    ]
+    fields = [
+        Field("text", "b", "", "1,190.00", Box(100, 45, 190, 65)),
+        Field("text", "a", "", "2026/78", Box(100, 15, 190, 35)),
+        Field("text", "date", "Date", "2026-11-17", Box(100, 100, 190, 120)),
+        Field("checkbox", "paid", "", "Total 5", Box(100, 45, 190, 65), is_checked=True),
+    ]
+    written = write_xml("invoice", Document([Page(1, 300, 200, labels, fields)]))
+    (invoice,) = ElementTree.fromstring(written)
+    assert {element.tag: element.text for element in invoice} == {
+        "number": "2026/78",
+        "date": "2026-11-17",
+        "currency": "EUR",
+        "total": "1190.00",
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (Document([Page(1, 9, 9, [], no_text=NoText.IMAGE)]), r"no text \(image\)"),
+        (Document([page("Wait")], no_text=NoText.DYNAMIC_XFA), r"no text \(dynamic-xfa\)"),
+        (Document([page("Hello"), Page(2, 9, 9, [], no_text=NoText.IMAGE)]), "total$"),
+    ],
+)
+def test_a_pdf_without_text_has_no_invoice_and_says_why(document: Document, reason: str) -> None:
+    with pytest.raises(NotConverted, match=reason):
+        write_xml("invoice", document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import sys
 from contextlib import suppress
@@ -14,13 +15,14 @@ NOT_CONVERTED = 4
 
 def main(mapping: str) -> int:
     limit_resources()
+    logging.disable()  # What the library has to say would be taken for a refusal.
     # Only now: what follows works on a stranger's file.
     from holdfast_systems.convert.gateway.mappings import write_xml
     from holdfast_systems.convert.gateway.pages import NoPdf, NotConverted
-    from holdfast_systems.convert.gateway.reading import read_pages
+    from holdfast_systems.convert.gateway.reading import read_document
 
     try:
-        xml = write_xml(mapping, read_pages(sys.stdin.buffer.read()))
+        xml = write_xml(mapping, read_document(sys.stdin.buffer.read()))
     except NoPdf as error:
         return _tell(NO_PDF, str(error))
     except NotConverted as error:

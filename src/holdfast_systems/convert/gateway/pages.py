@@ -1,9 +1,14 @@
-"""A PDF as the mappings see it: pages of lines of words."""
+"""A PDF as the mappings see it: pages of lines of words, of fields and of annotations."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+# All that XML 1.0 has no place for, in any form.
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class NoPdf(Exception):
@@ -32,6 +37,10 @@ class Box:
             max(box.bottom for box in boxes),
         )
 
+    def is_beside(self, other: Box) -> bool:
+        """On the same height: the middle of the other one is between top and bottom."""
+        return self.top <= (other.top + other.bottom) / 2 <= self.bottom
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -49,8 +58,50 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a form: `kind` is text, choice, checkbox, radio or signature."""
+
+    kind: str
+    name: str
+    label: str
+    value: str
+    box: Box
+    is_checked: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    kind: str
+    text: str
+    box: Box
+
+
+class NoText(StrEnum):
+    """Why a page, or a document, has no text of its own."""
+
+    BLANK = "blank"
+    IMAGE = "image"
+    DRAWING = "drawing"
+    FONTS = "fonts"
+    DYNAMIC_XFA = "dynamic-xfa"
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     number: int
     width: float
     height: float
     lines: list[Line]
+    fields: list[Field] = field(default_factory=list)
+    annotations: list[Annotation] = field(default_factory=list)
+    no_text: NoText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    pages: Sequence[Page]
+    no_text: NoText | None = None
+
+
+def clean(text: str) -> str:
+    return _FORBIDDEN.sub("", text)
