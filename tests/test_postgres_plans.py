@@ -346,6 +346,10 @@ class Explainer:
         )
         return [row["id"] for row in rows]
 
+    async def mark(self) -> None:
+        """As a block marks its transaction; by a session's setting, for all of its statements."""
+        await self._connection.execute("SET holdfast.block = 'open'")
+
     async def last_in_line(self, queue: str) -> UUID:
         job_id: UUID = await self._connection.fetchval(
             "SELECT id FROM holdfast.jobs WHERE state = 'queued' AND queue = $1 AND NOT suspect"
@@ -690,6 +694,20 @@ async def test_what_names_one_job_reads_one_row(database: Explainer, name: str) 
         lease_seconds=30,
         progress="{}",
         fence=1,
+    )
+    assert_bounded(plan, {"jobs_pkey"}, 1)
+
+
+async def test_completing_a_job_reads_one_row(database: Explainer) -> None:
+    [job_id] = await database.ids("running", 1)
+    await database.mark()
+    plan = await database.explain(
+        "settle_completing",
+        job_id=job_id,
+        fence=1,
+        result="{}",
+        commit_milliseconds="0",
+        **RETENTION,
     )
     assert_bounded(plan, {"jobs_pkey"}, 1)
 

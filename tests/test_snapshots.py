@@ -15,7 +15,7 @@ from holdfast import BadArguments, DuplicateJob, Holdfast, StoreUnavailable
 from holdfast.definition import JobFunction
 from holdfast.seam import Seam
 from holdfast.stores.postgres import PostgresStore
-from tests.support.running import execute
+from tests.support.running import see_one_moment_by_default
 
 POSTGRES = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 one_snapshot = pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
@@ -117,9 +117,3 @@ async def test_the_default_isolation_of_a_database_is_not_the_engines(store_url:
         assert await store._connections.run(look) == "read committed"
     finally:
         await store.close()
-
-
-async def see_one_moment_by_default(url: str) -> None:
-    name = url.rpartition("/")[2]
-    level = "SET default_transaction_isolation = 'repeatable read'"
-    await execute(url, f'ALTER DATABASE "{name}" {level}')

@@ -18,12 +18,12 @@ from holdfast.domain.errors import StoreRefused, StoreUnavailable
 from holdfast.stores.foreign import (
     Driver,
     Foreign,
-    PostgresDriver,
     recognise_async,
     speaks_postgres,
     to_its_end,
 )
 from holdfast.stores.foreign.failures import DriverError, is_of_driver, is_refusal, unwrapped
+from holdfast.stores.foreign.marks import check_mark
 
 _IN_FAILED_TRANSACTION = "25P02"
 
@@ -81,8 +81,8 @@ async def _begin_to_read(driver: Driver) -> None:
 
 async def _commit(foreign: Foreign, read_only: bool) -> None:
     async def commit(driver: Driver) -> None:
-        if speaks_postgres(driver) and not read_only:
-            await _check_alive(driver)
+        if not read_only:
+            await _check(driver)
         await driver.commit()
 
     try:
@@ -93,11 +93,11 @@ async def _commit(foreign: Foreign, read_only: bool) -> None:
         raise
 
 
-async def _check_alive(driver: PostgresDriver) -> None:
-    """Refuse a block that went on after a failed statement: PostgreSQL answers its commit with a
-    rollback, and no error."""
+async def _check(driver: Driver) -> None:
+    """Refuse a block that has ended its transaction by itself, or went on after a failed statement:
+    PostgreSQL answers its commit with a rollback, and no error."""
     try:
-        await driver.fetch("SELECT 1", ())
+        await check_mark(driver)
     except Exception as error:
         if DriverError(unwrapped(error)).sqlstate != _IN_FAILED_TRANSACTION:
             raise

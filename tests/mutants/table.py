@@ -42,6 +42,7 @@ THIRTEEN_STILL = "test_13_one_that_stands_still.py"
 FOURTEEN = "test_14_a_signal_ends_a_worker_cleanly.py"
 FOURTEEN_BLOCKED = "test_a_worker_whose_loop_is_blocked_releases_its_jobs_and_ends_in_time[sqlite]"
 FIFTEEN = "test_15_both_stores_behave_the_same.py"
+BLOCKS = "../test_blocks.py"
 CANCEL = "test_cancel_reaches_a_running_handler.py"
 DEPENDENCY = "test_a_dependency_that_is_down.py"
 HOLDS = "../test_postgres_holds.py"
@@ -788,15 +789,8 @@ MUTANTS = [
     Mutant(
         "05 a transaction that has ended a job may wait for its commit for ever",
         POSTGRES_SQL,
-        """\
-'{}') END,
-    set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)
-FROM ended
-""",
-        """\
-'{}') END, :commit_milliseconds::text
-FROM ended
-""",
+        "set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)",
+        ":commit_milliseconds::text",
         THIRTEEN_STILL,
         "test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_time[pay-pg15]",
         wait_seconds=10,
@@ -829,5 +823,29 @@ FROM ended
 """,
         THIRTEEN_STILL,
         "test_a_failure_that_waits_to_be_counted_keeps_no_other_end_waiting[pg15]",
+    ),
+    Mutant(
+        "04 a COMMIT inside of a block goes unnoticed on PostgreSQL",
+        "stores/sql/postgres/in_block.sql",
+        "OR current_setting('transaction_deferrable')::boolean",
+        "OR true",
+        BLOCKS,
+        "test_a_transaction_that_is_ended_inside_of_its_block_is_told[COMMIT BEGIN-own on pg15]",
+    ),
+    Mutant(
+        "04 a COMMIT inside of a block goes unnoticed on SQLite",
+        "stores/sqlite/foreign.py",
+        "            await check_mark(self._driver)\n",
+        "",
+        BLOCKS,
+        "test_a_transaction_that_is_ended_inside_of_its_block_is_told[COMMIT BEGIN-own on sqlite]",
+    ),
+    Mutant(
+        "04 a block takes the isolation level of the database",
+        "stores/foreign/postgres.py",
+        'isolation="read_committed", deferrable=True',
+        "deferrable=True",
+        BLOCKS,
+        "test_the_default_isolation_of_a_database_is_not_that_of_a_block[pg15]",
     ),
 ]

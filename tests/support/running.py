@@ -96,3 +96,10 @@ async def execute(url: str, sql: str) -> None:
 async def let_leases_run_out(url: str) -> None:
     """End the leases of workers that are gone: nobody has to wait, and they can be long."""
     await execute(url, "UPDATE jobs SET lease_expires_at = run_at WHERE state = 'running'")
+
+
+async def see_one_moment_by_default(url: str) -> None:
+    """Let transactions on this PostgreSQL database be REPEATABLE READ unless they say otherwise."""
+    name = url.rpartition("/")[2]
+    level = "SET default_transaction_isolation = 'repeatable read'"
+    await execute(url, f'ALTER DATABASE "{name}" {level}')

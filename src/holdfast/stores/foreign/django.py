@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from holdfast.domain.errors import BadArguments
+from holdfast.stores.foreign.marks import mark, mark_file
 from holdfast.stores.foreign.postgres import rows_of
 from holdfast.stores.foreign.protocol import Dialect, Row
 from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
@@ -14,6 +15,7 @@ from holdfast.stores.foreign.rendering import named, percent_style
 from holdfast.stores.foreign.sqlite import BEGIN, must_begin
 
 _DIALECTS: dict[str, Dialect] = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
+_READ_COMMITTED = "leave `isolation_level` out of the database's `OPTIONS`, or set READ_COMMITTED"
 _ATOMIC = "open one with `transaction.atomic()`"
 
 
@@ -58,6 +60,10 @@ class DjangoDriver:
         atomic = import_module("django.db.transaction").atomic
         self._atomic = atomic(using=connection.alias, durable=True)
         self._atomic.__enter__()
+        if self.dialect == "SQLite":
+            mark_file(self)
+        else:
+            await mark(self, _READ_COMMITTED)
 
     async def flush(self) -> None:
         return None

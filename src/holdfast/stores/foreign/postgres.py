@@ -8,11 +8,14 @@ from importlib import import_module
 from typing import Any, Final
 
 from holdfast.domain.errors import BadArguments
+from holdfast.stores.foreign.marks import mark
 from holdfast.stores.foreign.protocol import Dialect, Row, to_its_end
 from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
 from holdfast.stores.foreign.rendering import named, percent_style
 
 _OPEN_ONE: Final = "open one with `connection.transaction()`"
+_PSYCOPG_LEVEL: Final = "set `connection.isolation_level = IsolationLevel.READ_COMMITTED`"
+_PSYCOPG2_LEVEL: Final = 'call `connection.set_session(isolation_level="READ COMMITTED")`'
 
 
 class _PostgresDriver:
@@ -38,7 +41,10 @@ class AsyncpgDriver(_PostgresDriver):
     async def begin(self) -> None:
         if self._connection.is_in_transaction():
             raise in_transaction("a transaction")
-        self._transaction = self._connection.transaction()
+        # DEFERRABLE is the mark of it: see in_block.sql.
+        self._transaction = self._connection.transaction(
+            isolation="read_committed", deferrable=True
+        )
         # A start that is cancelled half way leaves a transaction open, which asyncpg can't end: the
         # next one on this connection would be a savepoint of it, and commit nothing.
         await to_its_end(asyncio.create_task(self._transaction.start()))
@@ -47,7 +53,8 @@ class AsyncpgDriver(_PostgresDriver):
         await self._transaction.commit()
 
     async def rollback(self) -> None:
-        if self._connection.is_in_transaction():
+        # Also if somebody has ended it: the connection would believe that it lasts.
+        if self._transaction is not None:
             await self._transaction.rollback()
 
 
@@ -67,6 +74,11 @@ class _PsycopgDriver(_PostgresDriver):
                 "the connection is in pipeline mode, where an answer comes after the next"
                 " statement; enqueue, or complete the job, outside of `connection.pipeline()`"
             )
+
+    def _taken(self) -> Any:
+        """The transaction, which is left once only: the connection counts."""
+        transaction, self._transaction = self._transaction, None
+        return transaction
 
     def _make_transaction(self) -> Any:
         self._refuse_pipeline()
@@ -89,14 +101,15 @@ class PsycopgDriver(_PsycopgDriver):
     async def begin(self) -> None:
         self._transaction = self._make_transaction()
         self._transaction.__enter__()
+        await mark(self, _PSYCOPG_LEVEL)
 
     async def commit(self) -> None:
-        self._transaction.__exit__(None, None, None)
+        self._taken().__exit__(None, None, None)
 
     async def rollback(self) -> None:
-        if not self._is_idle:
+        if (transaction := self._taken()) is not None:
             undone = RuntimeError("rolled back")
-            self._transaction.__exit__(type(undone), undone, None)
+            transaction.__exit__(type(undone), undone, None)
 
 
 class AsyncPsycopgDriver(_PsycopgDriver):
@@ -108,14 +121,15 @@ class AsyncPsycopgDriver(_PsycopgDriver):
     async def begin(self) -> None:
         self._transaction = self._make_transaction()
         await self._transaction.__aenter__()
+        await mark(self, _PSYCOPG_LEVEL)
 
     async def commit(self) -> None:
-        await self._transaction.__aexit__(None, None, None)
+        await self._taken().__aexit__(None, None, None)
 
     async def rollback(self) -> None:
-        if not self._is_idle:
+        if (transaction := self._taken()) is not None:
             undone = RuntimeError("rolled back")
-            await self._transaction.__aexit__(type(undone), undone, None)
+            await transaction.__aexit__(type(undone), undone, None)
 
 
 class Psycopg2Driver(_PostgresDriver):
@@ -137,6 +151,7 @@ class Psycopg2Driver(_PostgresDriver):
         if not self._is_idle:
             raise in_transaction("a transaction")
         await self.join()
+        await mark(self, _PSYCOPG2_LEVEL)
 
     async def commit(self) -> None:
         self._connection.commit()

@@ -10,12 +10,14 @@ from importlib import import_module
 from typing import Any
 
 from holdfast.domain.errors import BadArguments
+from holdfast.stores.foreign.marks import mark, mark_file
 from holdfast.stores.foreign.protocol import Dialect, Row
 from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
 from holdfast.stores.foreign.rendering import colon_style, named
 from holdfast.stores.foreign.sqlite import BEGIN, must_begin
 
 _DIALECTS: dict[str, Dialect] = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
+_READ_COMMITTED = 'use `execution_options(isolation_level="READ COMMITTED")`'
 _NO_AUTOCOMMIT = 'use another isolation level than "AUTOCOMMIT"'
 
 
@@ -63,6 +65,10 @@ class SqlalchemyDriver:
                 " the connection itself, or a session that is bound to an engine"
             )
         await self.join()
+        if self.dialect == "SQLite":
+            mark_file(self)
+        else:
+            await mark(self, _READ_COMMITTED)
 
     async def flush(self) -> None:
         if not _is_connection(self._owner):

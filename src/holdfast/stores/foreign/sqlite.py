@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from holdfast.stores.foreign.marks import mark_file
 from holdfast.stores.foreign.protocol import Dialect
 from holdfast.stores.foreign.refusals import in_transaction, not_in_transaction
 
@@ -29,11 +30,11 @@ class Sqlite3Driver:
             self.execute(BEGIN)
 
     async def begin(self) -> None:
-        if begins_by_itself(self._connection):
-            return
-        if self._connection.in_transaction:
-            raise in_transaction("a transaction")
-        self.execute(self._begin)
+        if not begins_by_itself(self._connection):
+            if self._connection.in_transaction:
+                raise in_transaction("a transaction")
+            self.execute(self._begin)
+        mark_file(self)
 
     async def flush(self) -> None:
         return None

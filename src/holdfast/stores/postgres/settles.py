@@ -10,6 +10,7 @@ from uuid import UUID
 from holdfast.domain.job import Lease, Lost, Settlement
 from holdfast.domain.retention import Retention
 from holdfast.domain.states import State
+from holdfast.stores.foreign.refusals import ended_inside
 from holdfast.stores.statements import Statement
 
 Held = TypeVar("Held", Lease, Settlement)
@@ -62,14 +63,18 @@ class Settler:
         From then on the job's row is locked. The server ends the transaction if the commit does
         not come: nobody could take the job back from a host that is gone.
         """
-        return not await self._write(
-            connection,
-            "settle_completing",
-            [settlement],
-            results=[settlement.result],
-            commit_milliseconds=self._commit_milliseconds,
+        statement = self._statements["settle_completing"]
+        values = {
+            "job_id": settlement.job_id,
+            "fence": settlement.fence,
+            "result": settlement.result,
+            "commit_milliseconds": self._commit_milliseconds,
             **self._retention,
-        )
+        }
+        (row,) = await connection.fetch(statement.sql, *statement.arguments(values))
+        if not row["in_block"]:
+            raise ended_inside()
+        return bool(row["ended"])
 
     async def _settle_mixed(
         self, connection: Any, settlements: Sequence[Settlement]

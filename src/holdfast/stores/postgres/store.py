@@ -66,7 +66,7 @@ def _load_statements() -> dict[str, Statement]:
     text = "\n".join(read_sql("postgres", f"{name}.sql") for name in files)
     for part in (
         "told", "suspect", "by_id", "probes", "room", "no_room", "lanes", "take", "due", "shut",
-        "unheld", "claimed", "reclaiming", "succeeding", "ending", "every_job",
+        "unheld", "claimed", "reclaiming", "ending", "every_job", "in_block",
     ):  # fmt: skip
         text = text.replace(f"{{{part}}}", read_sql("postgres", f"{part}.sql").strip())
     return load(text, numbered=True)

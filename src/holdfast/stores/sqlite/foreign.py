@@ -13,6 +13,7 @@ from holdfast.domain.errors import BadArguments
 from holdfast.domain.job import Job, NewJob, Receipt, Settlement
 from holdfast.stores.foreign import Driver, SqliteDriver, speaks_sqlite
 from holdfast.stores.foreign.failures import is_of_driver, unwrapped
+from holdfast.stores.foreign.marks import check_mark
 from holdfast.stores.sqlite import enqueueing, leasing, reading
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.lanes import Transaction
@@ -47,6 +48,7 @@ class SqliteEnrolled:
 
     async def settle(self, settlement: Settlement) -> bool:
         with self._transaction() as transaction:
+            await check_mark(self._driver)
             return not leasing.settle(transaction, [settlement])
 
     @contextmanager

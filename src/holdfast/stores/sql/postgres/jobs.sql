@@ -308,16 +308,32 @@ SELECT state, fence FROM holdfast.jobs WHERE id = :job_id FOR SHARE
 SELECT state, fence FROM holdfast.history WHERE id = :job_id
 
 -- name: settle_succeeded
-WITH {succeeding}
+WITH ended AS (
+    DELETE FROM holdfast.jobs
+    WHERE id = ANY (:ids::uuid[]) AND lease_owner IS NOT NULL
+        AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
+    RETURNING
+        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
+        (:results::json[])[width_bucket(id, :ids::uuid[])] AS end_result
+),
+{ending}
 SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM ended
 
 -- name: settle_completing
--- In a transaction of the application's, which ends by itself if its commit does not come.
-WITH {succeeding}
+-- In a transaction of the application's, which ends by itself if its commit does not come. Nothing
+-- is written if it is not the one that the block began.
+WITH ended AS (
+    DELETE FROM holdfast.jobs
+    WHERE id = :job_id::uuid AND fence = :fence::bigint AND lease_owner IS NOT NULL
+        AND {in_block}
+    RETURNING
+        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
+        :result::json AS end_result
+),
+{ending}
 SELECT
-    CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END,
+    (SELECT count(*) FROM ended) AS ended, {in_block} AS in_block,
     set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)
-FROM ended
 
 -- name: settle
 WITH held AS MATERIALIZED (
