@@ -747,7 +747,7 @@ MUTANTS = [
         "attempt = attempt - 1, lease_owner = NULL,",
         "lease_owner = NULL,",
         SIX_LOST_CLAIMS,
-        "test_a_lost_commit_of_a_claim_costs_no_attempt[pg15]",
+        "test_a_lost_claim_from_a_queue_with_a_cap_costs_no_attempt[pg15]",
     ),
     Mutant(
         "06 strays are looked for once only",
