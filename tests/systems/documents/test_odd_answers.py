@@ -256,6 +256,16 @@ async def test_records_that_can_not_be_claimed_hold_up_no_others(bench: Bench) -
     assert await claim(store, limit=1) == []
 
 
+async def test_a_record_that_is_locked_for_a_while_is_not_left_out(bench: Bench) -> None:
+    job_id = await bench.create()
+    store = await bench.store()
+    await bench.fault(rows=3, code="UNABLE_TO_LOCK_ROW")
+    for _ in range(3):
+        assert await claim(store) == []
+    (job,) = await claim(store)
+    assert job.id == job_id
+
+
 async def test_a_worker_survives_odd_answers_to_whatever_it_asks(
     bench: Bench, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from holdfast.domain.errors import StoreError, StoreUnavailable
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
 from holdfast.domain.states import State
 from holdfast.salesforce import SalesforceRefused
+from holdfast.salesforce.client import PASSING_CODES
 from holdfast.salesforce.ids import record_id_of
 from holdfast.stores.protocol import Claim
 from holdfast.stores.salesforce.aside import Aside
@@ -163,7 +164,7 @@ async def _look(
         for record, job in zip(due, leased, strict=False):
             if isinstance(job, Claimed):
                 claimed.append(job)
-            else:
+            elif job.code not in PASSING_CODES:
                 aside.refuse(record, str(job))
         due = due[wanted:]
     return seen
