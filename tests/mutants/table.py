@@ -442,6 +442,14 @@ MUTANTS = [
         "test_odd_results_and_errors_end_their_own_job_only[odd-sqlite]",
     ),
     Mutant(
+        "13 a client that reads nothing keeps its connection",
+        "worker/exposing.py",
+        "            writer.transport.abort()  #",
+        "            pass  #",
+        "../test_metrics_attacked.py",
+        "test_13_a_client_that_reads_nothing_keeps_no_connection",
+    ),
+    Mutant(
         "12 a long line is searched again from each of its characters",
         "domain/secrets.py",
         r'r"(://(?:[^\s:/][^\s:]*+)?):(\S*)"',
