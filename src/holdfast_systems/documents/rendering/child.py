@@ -23,7 +23,7 @@ LENGTH = struct.Struct(">I")
 # a PDF for archives, which may not hold any.
 FOR_ARCHIVES: Final = "a-3b"
 NO_GLYPH = "could not be displayed"
-TEXT_OF_NO_GLYPH = re.compile(r'the text `"(.*?)"` ' + NO_GLYPH)
+TEXT_OF_NO_GLYPH = re.compile(r'the text `"((?:(?!the text `").)*?)"` ' + NO_GLYPH)
 
 
 def main() -> None:
