@@ -665,6 +665,15 @@ MUTANTS = [
         wait_seconds=12,
     ),
     Mutant(
+        "14 the first process of a container buries nobody",
+        "cli/init.py",
+        "    if os.getpid() != 1:\n",
+        "    if True:\n",
+        "test_14_the_first_process.py",
+        "test_the_first_process_buries_orphans_and_is_ended_by_a_signal[sqlite-alone]",
+        wait_seconds=8,
+    ),
+    Mutant(
         "15 the stores use other words",
         "stores/sqlite/interventions.py",
         "while it {'ran' if running else 'waited'}",

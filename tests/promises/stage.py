@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -53,13 +53,15 @@ class Stage:
         concurrency: int = 10,
         app: str = "app:hf",
         environment: Mapping[str, str] | None = None,
+        inside: Sequence[str] = (),
         **settings: float,
     ) -> Process:
-        """Start `holdfast worker`. A lease that is given is renewed every third of its length."""
+        """Start `holdfast worker`, `inside` of another command if one is given. A lease that is
+        given is renewed every third of its length."""
         lease = {} if "lease_seconds" in settings else LEASE
         chosen = {**lease, "reclaim_seconds": RECLAIM_SECONDS, **settings}
         variables = {f"HOLDFAST_{name.upper()}": str(value) for name, value in chosen.items()}
-        command = ["-m", "holdfast.cli.main", "worker", f"tests.promises.{app}"]
+        command = [*inside, "-m", "holdfast.cli.main", "worker", f"tests.promises.{app}"]
         options = ["--log-format=json", "--log-level=debug", f"--concurrency={concurrency}"]
         return self._start(
             f"worker-{len(self.processes)}",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 from holdfast import Context, Holdfast
 from tests.promises.handlers import block_for_ever, gated, hang_for_ever, note, stubborn
@@ -50,6 +52,15 @@ def clinging() -> Iterator[None]:
         threading.Event().wait()
 
 
+def leave_an_orphan(ctx: Context) -> None:
+    """Start a process whose parent is gone at once, and see that it is buried."""
+    told = subprocess.run(["sh", "-c", "sleep 0.1 & echo $!"], capture_output=True, check=True)
+    while Path(f"/proc/{int(told.stdout)}").exists():
+        ctx.wait_cancelled(LOOK_SECONDS_MAX)
+    note(ctx, "buried")
+    threading.Event().wait()
+
+
 async def cling(ctx: Context) -> None:
     CLINGS.append(True)
     note(ctx, "start")
@@ -61,6 +72,7 @@ class Stopping:
         self.gated = hf.job(name="wait")(gated)
         self.block = hf.job(name="block_without_timeout")(block_for_ever)
         self.leave_a_generator_behind = hf.job(leave_a_generator_behind)
+        self.leave_an_orphan = hf.job(leave_an_orphan)
         self.cling = hf.job(cling)
         self.stubborn = hf.job(name="deaf")(stubborn)
         self.complete_in_thread = hf.job(complete_in_thread)

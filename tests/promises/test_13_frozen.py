@@ -89,8 +89,8 @@ async def test_a_frozen_process_keeps_no_database_locked(stage: Stage, freezing:
     await warden(worker)
     job = await freezing.freeze_with_lock.enqueue()
     await stage.noted("start", job.id)
-    assert (await freezing.wait.enqueue("never")).state is State.QUEUED
     assert await worker.ended() == -signal.SIGABRT
+    assert (await freezing.wait.enqueue("never")).state is State.QUEUED
     assert "keeps an SQLite database locked" in (await worker.logs("frozen"))["message"]
 
 
@@ -103,8 +103,8 @@ async def test_a_process_that_was_stopped_in_the_middle_of_a_write_keeps_no_data
     await stage.noted("start", job.id)
     await warden(worker)
     worker.signal(signal.SIGSTOP)
-    assert (await freezing.wait.enqueue("never")).state is State.QUEUED
     assert await worker.ended() == -signal.SIGKILL
+    assert (await freezing.wait.enqueue("never")).state is State.QUEUED
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

@@ -20,6 +20,7 @@ import msgspec
 from click.exceptions import Exit
 
 from holdfast.app import Holdfast
+from holdfast.cli.init import leave_first_process
 from holdfast.cli.session import Command, run, say
 from holdfast.cli.target import load_app
 from holdfast.domain.errors import WorkerHung
@@ -74,6 +75,7 @@ def worker(
       holdfast worker app:hf --until-empty
       holdfast worker app:hf --metrics-port 9464
     """
+    leave_first_process()
     born = msgspec.json.decode(birth, type=Birth) if birth else None
     found = _load(app, born)
     _expose(found, metrics_port, metrics_host)
