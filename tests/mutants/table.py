@@ -822,6 +822,15 @@ MUTANTS = [
         wait_seconds=8,
     ),
     Mutant(
+        "13 the server waits for a client that takes nothing",
+        "stores/postgres/limits.py",
+        '            "tcp_user_timeout": _milliseconds(self.silent_seconds),\n',
+        "",
+        THIRTEEN_STILL,
+        "test_a_worker_that_stands_still_while_a_large_answer_comes_hides_no_job[pg15]",
+        wait_seconds=20,
+    ),
+    Mutant(
         "13 a failure waits for a breaker as long as somebody has that locked",
         POSTGRES_ONE_STATEMENT,
         "set_config('lock_timeout', greatest(left_seconds * 1000, 1)::integer::text, true)",

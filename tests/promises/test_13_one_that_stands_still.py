@@ -36,12 +36,19 @@ def wire(store_url: str) -> Iterator[Wire]:
 
 
 def worker_behind(
-    stage: Stage, wire: Wire, app: str = "app:hf", lease_seconds: float = LEASE_SECONDS
+    stage: Stage,
+    wire: Wire,
+    app: str = "app:hf",
+    lease_seconds: float = LEASE_SECONDS,
+    concurrency: int = 10,
 ) -> Process:
     """A worker that reaches its database over the wire."""
     url = wire.url(urlsplit(stage.url).path.removeprefix("/"))
     return stage.worker(
-        app=app, environment={"HOLDFAST_DATABASE_URL": url}, lease_seconds=lease_seconds
+        app=app,
+        concurrency=concurrency,
+        environment={"HOLDFAST_DATABASE_URL": url},
+        lease_seconds=lease_seconds,
     )
 
 
@@ -178,3 +185,17 @@ async def test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_t
     assert ended.started_at <= left.lease_expires_at + timedelta(seconds=6)
     rows = await stage.fetch("SELECT attempt FROM public.payments")
     assert rows == [(2,)]
+
+
+@postgres
+async def test_a_worker_that_stands_still_while_a_large_answer_comes_hides_no_job(
+    stage: Stage, wire: Wire
+) -> None:
+    """The server can't send all of it, and can't commit before it has."""
+    call = stage.jobs.hopeless.call("x" * 250_000)
+    jobs = await stage.hf.enqueue_many([call] * JOBS)
+    wire.hold_answer("SET state = 'running'", takes_it=False)
+    await stand_still(worker_behind(stage, wire, concurrency=JOBS), wire)
+    stage.worker(concurrency=JOBS)
+    for ended in await stage.ended(*jobs):
+        assert (ended.state, ended.attempts) == (State.FAILED, 1)

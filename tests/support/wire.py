@@ -25,12 +25,14 @@ class Wire(Proxy):
         self.round_trips = 0
         self.bytes_max = 0  # of one message of a client
         self.held = threading.Event()  # an answer has come, and is held back
+        self.takes_held = True
         self._held_text: str | None = None
 
-    def hold_answer(self, text: str) -> None:
+    def hold_answer(self, text: str, *, takes_it: bool = True) -> None:
         """Hold back, for ever, what the server answers from the next statement on that has this
-        text in it, on its connection."""
+        text in it, on its connection. Or don't even take it from the server."""
         self._held_text = text
+        self.takes_held = takes_it
 
     def takes(self, statement: str) -> bool:
         """Is the answer to this statement to be held back?"""
@@ -72,6 +74,8 @@ class _Held:
     async def drain(self) -> None:
         if self._counted.is_held:
             self._wire.held.set()
+            if not self._wire.takes_held:
+                await asyncio.Event().wait()
         else:
             await self._writer.drain()
 
