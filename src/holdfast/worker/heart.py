@@ -23,8 +23,9 @@ from holdfast.worker.processes import ending
 
 BEAT_SECONDS = 0.5
 RESTART_SECONDS = 5.0
-FROZEN_SECONDS_MIN = 3.0
-LOCKED_SECONDS_MIN = 2.0
+# However short a lease is: a busy machine does not run everybody all the time.
+FROZEN_SECONDS_MIN = 5.0
+LOCKED_SECONDS_MIN = 3.0
 LOCKED_SECONDS_MAX = 5.0
 NAMED_MAX = 10
 
@@ -54,11 +55,14 @@ class Heart:
             self._page.claimed(", ".join(self._claimed))
 
     async def run(self) -> None:
-        with suppress(OSError, ValueError, AttributeError):  # there may be no stderr
-            if not faulthandler.is_enabled():
-                faulthandler.enable()
-        descriptor = _shared_memory()
-        self._page = page = warden.Page(descriptor)
+        _dump_tracebacks()
+        try:
+            descriptor = _shared_memory()
+            self._page = page = warden.Page(descriptor)
+        except (OSError, ValueError) as error:
+            self._tell(f"can't be told anything: {error}; this worker has none")
+            self._tell_guarded()
+            return
         number = 0
         try:
             while True:
@@ -86,7 +90,7 @@ class Heart:
         code = self._warden.returncode
         if code is not None:
             self._warden = None
-            self._tell(ending(code))
+            self._tell(f"{ending(code)}; another one will be started")
         return code is not None
 
     async def _start_warden(self, descriptor: int) -> None:
@@ -102,15 +106,22 @@ class Heart:
                 [*program, *map(str, told)], pass_fds=[descriptor]
             )
         except OSError as error:
-            self._tell(f"could not be started: {error}")
+            self._tell(f"could not be started: {error}; it will be tried again")
 
     def _tell(self, what: str) -> None:
         logs.event(
             WARNING,
             "warden_lost",
-            f"the warden of this worker {what}; another one will be started",
+            f"the warden of this worker {what}",
             worker_id=self._worker_id,
         )
+
+
+def _dump_tracebacks() -> None:
+    """Have SIGABRT write where each thread stands, as far as there is a stderr."""
+    with suppress(OSError, RuntimeError, ValueError, AttributeError):
+        if not faulthandler.is_enabled():
+            faulthandler.enable()
 
 
 def _name(job: Claimed) -> str:

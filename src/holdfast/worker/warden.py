@@ -155,8 +155,9 @@ def say(log_format: str, worker_id: str, worker: int, message: str) -> None:
         line = f"{time.strftime('%H:%M:%S')}.000 ERROR   {EVENT} {flat} {told}"
     watch = select.poll()
     watch.register(2, select.POLLOUT)
-    if watch.poll(SAY_SECONDS_MAX * 1000):
-        os.write(2, line.encode("utf-8", "replace") + b"\n")
+    with suppress(OSError):
+        if watch.poll(SAY_SECONDS_MAX * 1000):
+            os.write(2, line.encode("utf-8", "replace") + b"\n")
 
 
 def main() -> None:
