@@ -82,7 +82,7 @@ class Turns(Seam):
         def put(self, item: Any) -> None:
             self._items.append(item)
 
-        def close(self) -> None:
+        def close(self, *, wait: bool = True) -> None:
             self.take_turn()
 
         def take_turn(self) -> None:

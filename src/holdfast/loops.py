@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import warnings
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import cache, partial
+from logging import WARNING
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
+from holdfast.observability import logs
 from holdfast.seam import Seam, SideLoop
 from holdfast.stores.protocol import Store
 
 R = TypeVar("R")
 Opening = asyncio.Task[Store]
+
+_UNCLOSED = (
+    "a Holdfast object was collected that nobody had closed; its threads and connections are closed"
+    " now. Make one object for the process, or close each: await hf.close(), hf.close_sync()"
+)
 
 
 class _Opened:
@@ -26,17 +35,51 @@ class _Opened:
         self.sync_loop: SideLoop | None = None
 
 
+def _abandon(opened: _Opened) -> None:
+    """Close what an object opened that was collected: on whatever thread that happens, without
+    waiting for anything."""
+    openings = list(opened.stores.items())
+    for loop, opening in openings:
+        if opening.done() and not _failed(opening):
+            with suppress(RuntimeError):  # connections of a loop that is closed are only dropped
+                _abandon_on(loop, opening.result())
+    if opened.sync_loop is not None:
+        opened.sync_loop.close(wait=False)
+    if openings or opened.sync_loop is not None:
+        _log_unclosed()
+        # Last: whoever turns warnings into errors has it raised here.
+        warnings.warn(_UNCLOSED, ResourceWarning, stacklevel=1)
+
+
+def _abandon_on(loop: asyncio.AbstractEventLoop, store: Store) -> None:
+    if loop.is_running():
+        loop.call_soon_threadsafe(store.abandon)
+    else:
+        store.abandon()
+
+
+@cache  # once is enough: a server that makes an object for each request collects many
+def _log_unclosed() -> None:
+    logs.event(WARNING, "object_not_closed", _UNCLOSED)
+
+
 class Loops:
     def __init__(self, seam: Seam, open_store: Callable[[], Coroutine[Any, Any, Store]]) -> None:
         self._seam = seam
         self._open_store = open_store
-        self._opened = _Opened()
+        self._opened = self._new_opened()
         _all.add(self)
+
+    def _new_opened(self) -> _Opened:
+        opened = _Opened()
+        self._keep_open = self._seam.when_collected(self, partial(_abandon, opened))
+        return opened
 
     def part_from_parent(self) -> None:
         """A forked copy has its parent's stores and locks, but not the threads that serve them."""
+        self._keep_open()
         _inherited.append(self._opened)
-        self._opened = _Opened()
+        self._opened = self._new_opened()
 
     @property
     def have_stores(self) -> bool:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
@@ -73,8 +73,8 @@ class Lane(Protocol[Item]):
 
     def put(self, item: Item) -> None: ...
 
-    def close(self) -> None:
-        """Work off what was put, then end; returns when it has ended."""
+    def close(self, *, wait: bool = True) -> None:
+        """Work off what was put, then end; returns when it has ended, if it is to be waited for."""
 
 
 class SideLoop(Protocol):
@@ -82,7 +82,7 @@ class SideLoop(Protocol):
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]: ...
 
-    def close(self) -> None: ...
+    def close(self, *, wait: bool = True) -> None: ...
 
 
 class Threads(Protocol):
@@ -165,6 +165,13 @@ class Seam:
         """End the process here and now, whatever its other threads do."""
         os._exit(code)
 
+    def when_collected(self, owner: object, clean_up: Callable[[], None]) -> Callable[[], object]:
+        """Clean up once nothing refers to the owner, unless the process ends before, which ends its
+        threads and connections anyway. Call what is answered to leave that undone."""
+        finalizer = finalize(owner, clean_up)
+        finalizer.atexit = False
+        return finalizer.detach
+
     def lane(self, name: str, work: Callable[[list[T]], None]) -> Lane[T]:
         return _ThreadLane(name, work)
 
@@ -238,9 +245,10 @@ class _ThreadLane(Generic[T]):
     def put(self, item: T) -> None:
         self._items.put(item)
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         self._items.put(None)
-        self._thread.join()
+        if wait:
+            self._thread.join()
 
     def _run(self) -> None:
         closing = False
@@ -256,16 +264,22 @@ class _ThreadLane(Generic[T]):
 class _ThreadLoop:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=_run_loop, args=[self._loop], name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if wait:
+            self._thread.join()
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.run_until_complete(asyncio.sleep(0))  # connections that were ended last are let go
+    loop.close()
 
 
 class _Pool:

@@ -93,6 +93,10 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
+    def abandon(self) -> None:
+        """Close without waiting, after which the store is of no use. Where connections belong to an
+        event loop that runs, it is called there."""
+
     async def migrate(self) -> Sequence[str]:
         """Bring the schema to this code's version; answer the names of the steps taken."""
 

@@ -120,6 +120,10 @@ class SimulatedSeam(Seam):
     def signals_are_free(self) -> bool:
         return False
 
+    def when_collected(self, owner: object, clean_up: Callable[[], None]) -> Callable[[], object]:
+        """The dead clean nothing up; and when Python collects is not drawn from the seed."""
+        return lambda: None
+
     def lane(self, name: str, work: Callable[[list[T]], None]) -> _Lane[T]:
         return _Lane(self, work)
 
@@ -149,7 +153,7 @@ class _Lane(Generic[T]):
         if len(self._items) == 1:
             self._seam.later(self._work_off)
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         self._work_off()
 
     def _work_off(self) -> None:
@@ -168,7 +172,7 @@ class _SideLoop:
         task.add_done_callback(lambda done: _copy_outcome(done, future))
         return future
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         pass
 
 

@@ -179,6 +179,12 @@ class Connections:
             except TimeoutError:
                 plain_pool.terminate()
 
+    def abandon(self) -> None:
+        if self._pool is not None:
+            self._pool.abandon()
+        if self._plain_pool is not None:
+            self._plain_pool.terminate()
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:

@@ -114,6 +114,15 @@ class Pool:
         while self._idle:
             await _close(self._idle.pop())
 
+    def abandon(self) -> None:
+        """End all connections here and now."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in (*self._idle, *self._used_since):
+            connection.terminate()
+        self._idle.clear()
+
 
 async def _close(connection: Any) -> None:
     try:

@@ -107,6 +107,9 @@ class PostgresStore:
         await self._claimer.close()
         await self._connections.close()
 
+    def abandon(self) -> None:
+        self._connections.abandon()
+
     @property
     def address(self) -> str:
         return self._connections.address

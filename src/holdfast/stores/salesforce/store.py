@@ -82,6 +82,9 @@ class SalesforceStore:
     async def close(self) -> None:
         await self._salesforce.close()
 
+    def abandon(self) -> None:
+        """Its connections are closed when they are collected."""
+
     async def migrate(self) -> Sequence[str]:
         """Only look: an organisation's objects are deployed by its administrator."""
         await self.open()

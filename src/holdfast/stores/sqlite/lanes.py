@@ -41,10 +41,16 @@ class _Call(Generic[C]):
     """Something to do on a lane, and where its answer goes. Without an action: the end."""
 
     action: Callable[[C], Any] | None
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] | None  # None: nobody waits
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.future is not None and self.future.cancelled()
 
     def answer(self, value: Any = None, error: Exception | None = None) -> None:
         """Give the answer to the loop that waits; one that is closed waits for nothing."""
+        if self.future is None:
+            return
         with suppress(RuntimeError):
             self.future.get_loop().call_soon_threadsafe(_resolve, self.future, value, error)
 
@@ -88,12 +94,19 @@ class _ConnectionLane(ABC, Generic[C]):
         await idle
         self._lane.close()
 
+    def abandon(self) -> None:
+        """Close without waiting: see `Store.abandon`."""
+        if not self._closed:
+            self._closed = True
+            self._lane.put(_Call(None, None))
+            self._lane.close(wait=False)
+
     def _work(self, calls: list[_Call[C]]) -> None:
         with self._usage.lock:
             self._work_undisturbed(calls)
 
     def _work_undisturbed(self, calls: list[_Call[C]]) -> None:
-        wanted = [call for call in calls if not call.future.cancelled()]
+        wanted = [call for call in calls if not call.is_cancelled]
         actions = [call for call in wanted if call.action is not None]
         if actions:
             try:

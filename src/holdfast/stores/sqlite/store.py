@@ -105,6 +105,12 @@ class SqliteStore:
             await reader.close()
         self._signals.close()
 
+    def abandon(self) -> None:
+        for lane in (self._writer, self._reader):
+            if lane is not None:
+                lane.abandon()
+        self._signals.close()
+
     async def migrate(self) -> Sequence[str]:
         if self._writer is not None:
             return []
