@@ -12,7 +12,7 @@ from holdfast.domain import limits
 ROOT = Path(__file__).parent.parent
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 500
-UNREAD = {"__pycache__", "build", "dist", "node_modules"}
+UNREAD = {".git", "__pycache__", "build", "dist", "node_modules"}
 SQL_WORDS = re.compile(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE|ALTER|NOTIFY|LISTEN)\b")
 
 
