@@ -125,23 +125,23 @@ class Kind(NamedTuple):
 
 ALIKE = {
     "own": Kind(own, in_words, False, chooses_level=True),
-    "own in a thread": Kind(own_sync, in_words, True, chooses_level=True),
-    "sqlalchemy async session": Kind(of_sqlalchemy_async, in_text, False),
+    "own_in_a_thread": Kind(own_sync, in_words, True, chooses_level=True),
+    "sqlalchemy_async_session": Kind(of_sqlalchemy_async, in_text, False),
     "sqlalchemy": Kind(of_sqlalchemy, in_text, True),
-    "sqlalchemy session": Kind(of_sqlalchemy_session, in_text, True),
+    "sqlalchemy_session": Kind(of_sqlalchemy_session, in_text, True),
     "django": Kind(django_settings.database, by_cursor, True),
 }
 POSTGRES = ALIKE | {
     "asyncpg": Kind(of_asyncpg, in_words, False, chooses_level=True),
-    "psycopg async": Kind(of_psycopg_async, in_words, False),
+    "psycopg_async": Kind(of_psycopg_async, in_words, False),
     "psycopg": Kind(of_psycopg, in_words, True),
-    "psycopg in autocommit": Kind(of_psycopg_in_autocommit, in_words, True),
+    "psycopg_in_autocommit": Kind(of_psycopg_in_autocommit, in_words, True),
     "psycopg2": Kind(of_psycopg2, by_cursor, True),
 }
 SQLITE = ALIKE | {"sqlite3": Kind(of_sqlite3, in_words, True)}
 ALL = [
-    *[pytest.param("pg15", kind, id=f"{name} on pg15") for name, kind in POSTGRES.items()],
-    *[pytest.param("sqlite", kind, id=f"{name} on sqlite") for name, kind in SQLITE.items()],
+    *[pytest.param("pg15", kind, id=f"{name}_on_pg15") for name, kind in POSTGRES.items()],
+    *[pytest.param("sqlite", kind, id=f"{name}_on_sqlite") for name, kind in SQLITE.items()],
 ]
 every_kind = pytest.mark.parametrize(("store_url", "kind"), ALL, indirect=["store_url"])
 on_postgres = pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def pays(stage: Stage, what: str) -> str:
 
 
 @every_kind
-@pytest.mark.parametrize("ending", [("COMMIT",), ("ROLLBACK",), ("COMMIT", "BEGIN")], ids=" ".join)
+@pytest.mark.parametrize("ending", [("COMMIT",), ("ROLLBACK",), ("COMMIT", "BEGIN")], ids="_".join)
 async def test_a_transaction_that_is_ended_inside_of_its_block_is_told(
     stage: Stage, kind: Kind, ending: tuple[str, ...]
 ) -> None:
@@ -259,7 +259,7 @@ async def test_the_default_isolation_of_a_database_is_not_that_of_a_block(store_
         assert await connection.fetchval("SHOW transaction_isolation") == "read committed"
 
 
-@pytest.mark.parametrize("ending", [("COMMIT",), ("ROLLBACK",), ("COMMIT", "BEGIN")], ids=" ".join)
+@pytest.mark.parametrize("ending", [("COMMIT",), ("ROLLBACK",), ("COMMIT", "BEGIN")], ids="_".join)
 @pytest.mark.parametrize("store_url", ["pg15", "sqlite"], indirect=True)
 async def test_a_transaction_of_an_application_that_is_ended_inside_is_told(
     store_url: str, ending: tuple[str, ...]

@@ -856,7 +856,7 @@ MUTANTS = [
         "OR current_setting('transaction_deferrable')::boolean",
         "OR true",
         BLOCKS,
-        "test_a_transaction_that_is_ended_inside_of_its_block_is_told[COMMIT BEGIN-own on pg15]",
+        "test_a_transaction_that_is_ended_inside_of_its_block_is_told[COMMIT_BEGIN-own_on_pg15]",
     ),
     Mutant(
         "04 a COMMIT inside of a block goes unnoticed on SQLite",
@@ -864,7 +864,7 @@ MUTANTS = [
         "            await check_mark(self._driver)\n",
         "",
         BLOCKS,
-        "test_a_transaction_that_is_ended_inside_of_its_block_is_told[COMMIT BEGIN-own on sqlite]",
+        "test_a_transaction_that_is_ended_inside_of_its_block_is_told[COMMIT_BEGIN-own_on_sqlite]",
     ),
     Mutant(
         "04 a block takes the isolation level of the database",
