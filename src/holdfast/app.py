@@ -30,7 +30,6 @@ from holdfast.domain.errors import (
     JobFailed,
     JobNotFound,
     ResultTimeout,
-    SchemaMismatch,
 )
 from holdfast.domain.health.findings import Examination
 from holdfast.domain.health.vitals import Patience
@@ -52,7 +51,7 @@ from holdfast.steering import check_id
 from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
 from holdfast.stores.opening import absolute_url, make_store
 from holdfast.stores.protocol import Store
-from holdfast.tables import Tables
+from holdfast.tables import Tables, check_tables
 from holdfast.transaction import transaction
 from holdfast.worker import resources
 from holdfast.worker.children.pool import make_children
@@ -430,22 +429,12 @@ class Holdfast(Seeing):
         try:
             await store.open()
             if self._tables:
-                await self._check_tables(store)
+                may_migrate = self._database.startswith("sqlite:")
+                await check_tables(store, self._tables, may_migrate=may_migrate)
         except BaseException:
             await store.close()
             raise
         return store
-
-    async def _check_tables(self, store: Store) -> None:
-        async with transaction(store, read_only=True) as connection:
-            missing = [each for each in self._tables if await each.missing(connection)]
-        if missing and not self._database.startswith("sqlite:"):
-            names = ", ".join(tables.name for tables in missing)
-            raise SchemaMismatch(f"the tables of {names} are not up to date; run: holdfast migrate")
-        if missing:
-            async with transaction(store, read_only=False) as connection:
-                for tables in missing:
-                    await tables.migrate(connection)
 
     def new_id(self) -> UUID:
         """Make an id for a job before it is enqueued: `resize.options(id=...)`."""

@@ -13,7 +13,7 @@ of the statements for both is left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -22,7 +22,9 @@ import msgspec
 
 from holdfast.domain.errors import BadArguments, ConfigurationError, SchemaMismatch
 from holdfast.stores.migrations import Step, split, steps
+from holdfast.stores.protocol import Store
 from holdfast.stores.statements import Statement, load, read_sql
+from holdfast.transaction import transaction
 
 Row = TypeVar("Row")
 
@@ -81,6 +83,20 @@ class Tables:
 
     def _shown(self, step: Step) -> str:
         return f"{self.name} {step.version:04}_{step.name}"
+
+
+async def check_tables(store: Store, declared: Sequence[Tables], *, may_migrate: bool) -> None:
+    """Refuse a database whose tables are not up to date, or make them where that is nobody else's
+    to do."""
+    async with transaction(store, read_only=True) as connection:
+        missing = [tables for tables in declared if await tables.missing(connection)]
+    if missing and not may_migrate:
+        names = ", ".join(tables.name for tables in missing)
+        raise SchemaMismatch(f"the tables of {names} are not up to date; run: holdfast migrate")
+    if missing:
+        async with transaction(store, read_only=False) as connection:
+            for tables in missing:
+                await tables.migrate(connection)
 
 
 class Statements:

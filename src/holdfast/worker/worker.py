@@ -89,32 +89,40 @@ class Worker:
         self._stop_by: float | None = None
         self._fatal: BaseException | None = None
         self._heart = self._make_heart() if owns_process and seam.starts_processes else None
-        self._runner = Runner(
-            events=self._events,
-            store=store,
-            make_keepers_store=make_keepers_store,
-            definitions=definitions,
-            resources=resources,
-            settings=settings,
-            seam=seam,
-            slots=slots,
-            children=children,
-            presence=self._make_presence(),
-            deadline=self._deadline,
-            heart=self._heart,
-            beside=self._beside(make_keepers_store),
-            ended=self._ended,
-            has_room=self._has_room,
-            struck=self._struck,
-            works=self._works,
-            died=self._die,
-        )
+        self._runner = self._make_runner(make_keepers_store, definitions, resources)
         self._strays = Strays(store, seam, settings, self.id, self._runner.keeper.known)
         self._claimer = self._make_claimer()
         self._sweeper = self._make_sweeper()
         self._holder = Holder(store, seam, settings, self.id, self._claimer.probe_in)
         self._suspects = self._make_suspects()
         self._metrics = metrics
+
+    def _make_runner(
+        self,
+        make_store: Callable[[], Store],
+        definitions: Mapping[str, Definition],
+        resources: Mapping[str, Any],
+    ) -> Runner:
+        return Runner(
+            events=self._events,
+            store=self._store,
+            make_keepers_store=make_store,
+            definitions=definitions,
+            resources=resources,
+            settings=self._settings,
+            seam=self._seam,
+            slots=self._slots,
+            children=self._children,
+            presence=self._make_presence(),
+            deadline=self._deadline,
+            heart=self._heart,
+            beside=self._beside(make_store),
+            ended=self._ended,
+            has_room=self._has_room,
+            struck=self._struck,
+            works=self._works,
+            died=self._die,
+        )
 
     def _make_presence(self) -> Presence:
         return Presence(
