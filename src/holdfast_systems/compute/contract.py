@@ -59,7 +59,7 @@ class Document:
     """One schema, and what it says about documents."""
 
     def __init__(self, schema: Any) -> None:
-        """Refuse a schema that is not one, or that would refuse its own defaults."""
+        """Refuse a schema that is not one, or whose own defaults are not valid or can't be kept."""
         if not isinstance(schema, dict) or schema.get("$schema") != _DRAFT:
             raise BadSchema(f'a schema must say "$schema": "{_DRAFT}"')
         try:
@@ -69,8 +69,11 @@ class Document:
             raise BadSchema(f"not a valid schema: {error}") from error
         self.schema = schema
         for place, inner in schemas_with_default(schema):
+            default = fill_default(schema, inner)
+            if errors := [*_unstorable({place: default})]:
+                raise BadSchema(f"{place}: the default can't be stored: {errors[0]}")
             alone = _validator({"$defs": schema.get("$defs", {}), "allOf": [inner]})
-            if not alone.is_valid(fill_default(schema, inner)):
+            if not alone.is_valid(default):
                 raise BadSchema(f"{place}: the default is not valid by its own schema")
 
     def check(self, value: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
+from urllib.parse import unquote
 
 from holdfast_systems.compute.limits import INPUTS_DEPTH_MAX
 
@@ -17,8 +18,33 @@ Schema = dict[str, Any]
 
 _REFERENCE = "#/$defs/"
 _BESIDE_REFERENCES = {"$ref", "default", "title", "description", "examples", "$comment"}
-# What holds values, not schemas: a key named "default" in there is data.
-_DATA = {"default", "const", "enum", "examples"}
+# The first two, below the root, make `#/$defs/...` mean another schema; the third is a reference
+# whose target depends on the way to it.
+_ELSEWHERE = ("$id", "$schema", "$dynamicRef")
+
+# Where a schema has others; whatever else it holds is data.
+_SCHEMAS_BY_NAME = {
+    "$defs",
+    "definitions",
+    "dependencies",
+    "dependentSchemas",
+    "patternProperties",
+    "properties",
+}
+_LISTS_OF_SCHEMAS = {"allOf", "anyOf", "oneOf", "prefixItems"}
+_SCHEMAS = {
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+}
 
 
 class BadSchema(Exception):
@@ -33,13 +59,16 @@ def fill(root: Schema, document: Any) -> Any:
 def check_fillable(root: Schema) -> None:
     """Refuse a schema with defaults that would not be filled in, or that never end."""
     for place, schema in _all_schemas(root, ""):
-        if "$ref" in schema:
-            _check_reference(root, schema, place)
-    fillable: set[int] = set()
-    _gather(root, root, fillable, set())
-    for place, schema in schemas_with_default(root):
-        if id(schema) not in fillable:
-            raise BadSchema(f"{place}: a default can't be filled in here")
+        _check_references(root, schema, place)
+    if "default" in root:
+        raise _unfillable("")
+    filled: set[str] = set()
+    unfilled: set[str] = set()
+    _check_filled(root, root, "", filled, unfilled)
+    for name, schema in root.get("$defs", {}).items():
+        if name not in filled:
+            _check_unfilled(root, schema, f"/$defs/{name}", unfilled)
+    for _, schema in schemas_with_default(root):
         fill_default(root, schema)
 
 
@@ -65,62 +94,112 @@ def _fill(root: Schema, schema: Any, value: Any, depth: int) -> Any:
                 value[name] = deepcopy(missing[0])
             value[name] = _fill(root, inner, value[name], depth + 1)
     if isinstance(value, list) and isinstance(target.get("items"), dict):
-        return [_fill(root, target["items"], entry, depth + 1) for entry in value]
+        first = len(target.get("prefixItems", ()))
+        rest = [_fill(root, target["items"], entry, depth + 1) for entry in value[first:]]
+        return value[:first] + rest
     return value
 
 
 def _default_of(root: Schema, schema: Any) -> list[Any]:
     """The default beside a reference wins over the one behind it."""
-    for each in (schema, _target(root, schema)):
-        if isinstance(each, dict) and "default" in each:
-            return [each["default"]]
-    return []
+    return [each["default"] for each in _chain(root, schema) if "default" in each][:1]
 
 
 def _target(root: Schema, schema: Any) -> Schema:
     """Follow references; a schema that is `true` or `false` has nothing to fill."""
-    for _ in range(INPUTS_DEPTH_MAX):
-        if not isinstance(schema, dict):
-            return {}
+    return [{}, *_chain(root, schema)][-1]
+
+
+def _chain(root: Schema, schema: Any) -> list[Schema]:
+    """The schema, and those that references lead to from it, one by one."""
+    found: list[Schema] = []
+    while isinstance(schema, dict):
+        found.append(schema)
         if "$ref" not in schema:
-            return schema
-        schema = root["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
-    raise BadSchema("a reference leads back to itself")
+            return found
+        if len(found) > INPUTS_DEPTH_MAX:
+            raise BadSchema("a reference leads back to itself")
+        schema = root["$defs"][_name_of(root, schema["$ref"])]
+    return [*found, {}]
 
 
-def _check_reference(root: Schema, schema: Schema, place: str) -> None:
-    written = schema["$ref"]
-    name = written.removeprefix(_REFERENCE) if isinstance(written, str) else ""
-    if written != _REFERENCE + name or name not in root.get("$defs", {}):
-        raise BadSchema(f"{place}: a reference must lead to {_REFERENCE}... of the same schema")
+def _name_of(root: Schema, reference: str) -> str:
+    """The name in `$defs`, as RFC 6901 has it: the percent signs first, then the pointer."""
+    pointer = unquote(reference)
+    name = pointer.removeprefix(_REFERENCE)
+    known = name.replace("~1", "/").replace("~0", "~")
+    if pointer != _REFERENCE + name or "/" in name or known not in root.get("$defs", {}):
+        raise BadSchema(f"{reference}: a reference must lead to {_REFERENCE}... of the same schema")
+    return known
+
+
+def _check_references(root: Schema, schema: Schema, place: str) -> None:
+    for keyword in _ELSEWHERE:
+        if keyword in schema and (place or keyword == "$dynamicRef"):
+            raise BadSchema(f"{place or '/'}: {keyword} can't stand here")
+    if "$ref" not in schema:
+        return
     if others := schema.keys() - _BESIDE_REFERENCES:
         raise BadSchema(f"{place}: {min(others)} can't stand beside a reference")
-    _target(root, schema)
+    _chain(root, schema)
 
 
-def _gather(root: Schema, schema: Any, fillable: set[int], visited: set[int]) -> None:
-    """Collect the schemas whose defaults `fill` writes: those of properties on its way."""
-    target = _target(root, schema)
-    if id(target) in visited:
-        return
-    visited.add(id(target))
-    for inner in target.get("properties", {}).values():
-        fillable |= {id(inner), id(_target(root, inner))}
-        _gather(root, inner, fillable, visited)
-    if isinstance(target.get("items"), dict):
-        _gather(root, target["items"], fillable, visited)
+def _check_filled(
+    root: Schema, schema: Any, place: str, filled: set[str], unfilled: set[str]
+) -> None:
+    """Follow the way of `fill`; what branches off from it must have no defaults."""
+    for each in _chain(root, schema):
+        if "$ref" in each:
+            name = _name_of(root, each["$ref"])
+            if name in filled:
+                return
+            filled.add(name)
+            place = f"/$defs/{name}"
+            continue
+        for keyword, path, inner in _inner_schemas(each):
+            if keyword == "items" and "default" in inner:
+                raise _unfillable(place + path)
+            if keyword in ("properties", "items"):
+                _check_filled(root, inner, place + path, filled, unfilled)
+            elif each is not root or keyword != "$defs":
+                _check_unfilled(root, inner, place + path, unfilled)
 
 
-def _all_schemas(value: Any, place: str) -> Iterator[tuple[str, Schema]]:
-    """Every object in the schema that may be a schema itself."""
-    if isinstance(value, list):
-        for number, entry in enumerate(value):
-            yield from _all_schemas(entry, f"{place}/{number}")
-    if isinstance(value, dict):
-        yield place or "/", value
-        for key, entry in value.items():
-            if key in ("properties", "$defs"):
-                for name, inner in entry.items():
-                    yield from _all_schemas(inner, f"{place}/{key}/{name}")
-            elif key not in _DATA:
-                yield from _all_schemas(entry, f"{place}/{key}")
+def _check_unfilled(root: Schema, schema: Schema, place: str, unfilled: set[str]) -> None:
+    """Refuse every default in here, and behind the references in here."""
+    if "default" in schema:
+        raise _unfillable(place)
+    if "$ref" in schema:
+        name = _name_of(root, schema["$ref"])
+        if name not in unfilled:
+            unfilled.add(name)
+            _check_unfilled(root, root["$defs"][name], f"/$defs/{name}", unfilled)
+    for _, path, inner in _inner_schemas(schema):
+        _check_unfilled(root, inner, place + path, unfilled)
+
+
+def _unfillable(place: str) -> BadSchema:
+    return BadSchema(f"{place or '/'}: a default can't be filled in here")
+
+
+def _all_schemas(schema: Schema, place: str) -> Iterator[tuple[str, Schema]]:
+    """The schema and every one in it, the root's place being the empty one."""
+    yield place, schema
+    for _, path, inner in _inner_schemas(schema):
+        yield from _all_schemas(inner, place + path)
+
+
+def _inner_schemas(schema: Any) -> Iterator[tuple[str, str, Schema]]:
+    """The keyword, the path and the schema of each that is directly in this one."""
+    for keyword, value in schema.items() if isinstance(schema, dict) else ():
+        if keyword in _SCHEMAS:
+            found = [("", value)]
+        elif keyword in _SCHEMAS_BY_NAME:
+            found = [(f"/{name}", each) for name, each in value.items()]
+        elif keyword in _LISTS_OF_SCHEMAS:
+            found = [(f"/{number}", each) for number, each in enumerate(value)]
+        else:
+            continue
+        for path, inner in found:
+            if isinstance(inner, dict):
+                yield keyword, f"/{keyword}{path}", inner

@@ -5,8 +5,10 @@ from __future__ import annotations
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
+import jsonschema_rs
 import msgspec
 import pytest
 from hypothesis import event, given, reject
@@ -19,7 +21,7 @@ from holdfast_systems.compute.contract import (
     Document,
     load_contracts,
 )
-from holdfast_systems.compute.defaults import BadSchema
+from holdfast_systems.compute.defaults import BadSchema, fill
 from holdfast_systems.compute.hashing import inputs_hash
 from holdfast_systems.compute.limits import INPUTS_DEPTH_MAX
 from holdfast_systems.compute.settings import ComputeSettings, read_settings
@@ -60,7 +62,8 @@ def schemas(draw: st.DrawFn, depth: int = 0) -> dict[str, Any]:
                 schema["properties"][name] = inner | (default or {})
             return schema | ({"required": names} if draw(st.booleans()) else {})
         case "array":
-            return {"type": "array", "items": draw(schemas(depth + 1))}
+            first: dict[str, Any] = {"prefixItems": [{}]} if draw(st.booleans()) else {}
+            return {"type": "array", "items": draw(schemas(depth + 1)), **first}
         case "integer":
             return {"type": "integer"}
         case "shared":
@@ -148,6 +151,10 @@ def test_a_schema_whose_own_defaults_are_invalid_is_refused(schema: dict[str, An
         ({"properties": {"a": {"$ref": "http://127.0.0.1:9/schema"}}}, "not a valid schema"),
         ({"properties": {"a": {"$ref": "#/properties/b"}, "b": {}}}, "must lead to"),
         ({"properties": {"a": {"$ref": "#/$defs/loose", "minimum": 1}}}, "beside a reference"),
+        ({"properties": {"a": {"$ref": "#/$defs/loose/properties/a"}}}, "must lead to"),
+        ({"properties": {"a": {"$dynamicRef": "#/$defs/loose"}}}, "dynamicRef can't stand here"),
+        ({"properties": {"a": {"$id": "inner"}}}, "id can't stand here"),
+        ({"properties": {"a": {"$id": "inner", "$schema": DRAFT}}}, "id can't stand here"),
         ({"type": "nothing"}, "not a valid schema"),
     ],
 )
@@ -161,6 +168,116 @@ def test_a_schema_that_could_not_be_filled_in_is_refused(
     }
     with pytest.raises(BadSchema, match=reason):
         Document(whole(schema, **definitions))
+
+
+LOOSE = {"$ref": "#/$defs/loose"}
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"allOf": [LOOSE]},
+        {"oneOf": [{"type": "string"}, LOOSE]},
+        {"anyOf": [{"items": LOOSE}]},
+        {"not": {"properties": {"b": LOOSE}}},
+        {"if": LOOSE},
+        {"then": LOOSE},
+        {"additionalProperties": LOOSE},
+        {"patternProperties": {"^x": LOOSE}},
+        {"unevaluatedProperties": LOOSE},
+        {"dependentSchemas": {"x": LOOSE}},
+        {"properties": {"a": LOOSE, "list": {"prefixItems": [LOOSE]}}},
+        {"properties": {"a": LOOSE, "list": {"contains": LOOSE}}},
+        {"properties": {"a": LOOSE, "list": {"unevaluatedItems": LOOSE}}},
+        {"properties": {"a": LOOSE, "b": {"$ref": "#/$defs/branch"}}},
+    ],
+)
+def test_a_default_that_would_be_filled_in_at_one_place_and_not_at_another_is_refused(
+    elsewhere: dict[str, Any],
+) -> None:
+    loose = {"properties": {"a": {"default": 1}}}
+    branch = {"anyOf": [{"$ref": "#/$defs/behind"}]}
+    behind = {"additionalProperties": LOOSE}
+    schema = {"properties": {"a": LOOSE}, **elsewhere}
+    definitions = {"loose": loose, "branch": branch, "behind": behind}
+    with pytest.raises(BadSchema, match="can't be filled"):
+        Document({**schema, "$schema": DRAFT, "$defs": definitions})
+
+
+def test_a_key_named_default_is_a_default_only_where_a_schema_has_its_keywords() -> None:
+    inner = {"type": "object", "properties": {"default": {"type": "integer", "default": 7}}}
+    schema = {
+        "properties": {"a": inner | {"default": {}}, "b": {"const": {"default": 1}}},
+        "patternProperties": {"default": {"type": "object"}},
+        "dependentRequired": {"default": ["a"]},
+        "x-form": {"default": {"unit": "m"}},
+    }
+    assert Document(whole(schema)).filled({}) == {"a": {"default": 7}}
+
+
+def test_defaults_of_items_leave_the_places_of_prefix_items_alone() -> None:
+    entry = {"type": "object", "properties": {"a": {"default": 1}}}
+    schema = {"prefixItems": [{"type": "object"}, {"type": "object"}], "items": entry}
+    contract = Document(whole(schema))
+    assert contract.filled([{}]) == [{}]
+    assert contract.filled([{}, {}, {}, {"a": 2}]) == [{}, {}, {"a": 1}, {"a": 2}]
+
+
+def test_of_a_row_of_references_the_first_default_is_taken() -> None:
+    far = {"type": "integer", "default": 3}
+    near = {"$ref": "#/$defs/far", "default": 2}
+    properties = {
+        "a": {"$ref": "#/$defs/near", "default": 1},
+        "b": {"$ref": "#/$defs/near"},
+        "c": {"$ref": "#/$defs/far"},
+        "many": {"items": {"$ref": "#/$defs/near"}},
+    }
+    schema = {"$schema": DRAFT, "properties": properties, "$defs": {"near": near, "far": far}}
+    assert Document(schema).filled({}) == {"a": 1, "b": 2, "c": 3}
+
+
+names = st.text("ab%25~01/", max_size=4)
+
+
+@given(st.sets(names, min_size=1, max_size=6), names | names.map(quote))
+def test_a_reference_means_the_same_to_defaults_as_it_does_to_checks(
+    known: set[str], written: str
+) -> None:
+    definitions = {name: {"properties": {"a": {"const": name, "default": name}}} for name in known}
+    schema = {"properties": {"a": {"$ref": f"#/$defs/{written}"}}}
+    used: dict[str, Any] = {"$schema": DRAFT, **schema, "$defs": definitions}
+    try:
+        validator = jsonschema_rs.validator_for(used, offline=True)
+    except (jsonschema_rs.ValidationError, ValueError):
+        with pytest.raises(BadSchema):
+            Document(used)
+        return
+    (meant,) = (name for name in known if validator.is_valid({"a": {"a": name}}))
+    event("written with an escape" if meant != written else "written plainly")
+    used["$defs"] = {meant: definitions[meant]}
+    assert Document(used).filled({"a": {}}) == {"a": {"a": meant}}
+    # Beside one of the name that is written, too.
+    assert fill({**schema, "$defs": definitions}, {"a": {}}) == {"a": {"a": meant}}
+
+
+@pytest.mark.parametrize(
+    "default",
+    [2**53, 2**60, -(2**60), [2**60], {"a": {"b": 2**53}}, "\0", {"\0": 1}, float("inf")],
+)
+def test_a_default_that_can_not_be_stored_is_refused(default: Any) -> None:
+    with pytest.raises(BadSchema, match="can't be stored"):
+        Document(whole({"properties": {"a": {"default": default}}}))
+    shared = {"properties": {"a": {"default": default}}}
+    with pytest.raises(BadSchema, match="can't be stored"):
+        Document(whole({"properties": {"a": {"$ref": "#/$defs/shared"}}}, shared=shared))
+
+
+def test_a_default_whose_place_can_not_be_stored_is_refused() -> None:
+    with pytest.raises(BadSchema, match="can't be stored"):
+        Document(whole({"properties": {"\0": {"default": 1}}}))
+    Document(whole({"properties": {"a": {"default": _nested(INPUTS_DEPTH_MAX - 2)}}})).filled({})
+    with pytest.raises(BadSchema, match="can't be stored"):
+        Document(whole({"properties": {"a": {"default": _nested(INPUTS_DEPTH_MAX)}}}))
 
 
 def test_a_schema_must_say_by_which_rules_it_goes() -> None:
