@@ -1,0 +1,58 @@
+"""A database with the webhooks' tables of an older version: it loses nothing, and goes on."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+
+from holdfast import Holdfast
+from tests.support.running import QUICK
+from tests.systems.webhooks.receiving import Receiver
+from tests.systems.webhooks.shop import Shop
+
+IDS = {name: f"00000000-0000-7000-8000-00000000000{n}" for n, name in enumerate("sevkal", 1)}
+FILL = """
+INSERT INTO webhook_subscriptions (id, tenant, url, event_types, preset, created_at)
+VALUES ('{s}', NULL, '{url}', '[]', 'standard', '2026-01-01T00:00:00.000000Z');
+INSERT INTO webhook_secrets VALUES
+('{k}', '{s}', 'whsec_YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4', '2026-01-01T00:00:00.000000Z');
+INSERT INTO webhook_events VALUES
+('{e}', NULL, 'order.paid', NULL, NULL, '2026-01-01T00:00:00.000000Z', '{{"order":1}}',
+'2026-01-01T00:00:00.000000Z');
+INSERT INTO webhook_sagas (id, event_id, subscription_id, next_attempt_at, created_at)
+VALUES ('{a}', '{e}', '{s}', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z');
+INSERT INTO webhook_attempts (id, saga_id, attempt_no, attempt_at)
+VALUES ('{l}', '{a}', 1, '2026-01-01T00:00:00.000000Z');
+UPDATE webhook_attempts SET status = 'Failed', response_status = 503, error_code = 'HTTP_503',
+ended_at = '2026-01-01T00:00:01.000000Z';
+INSERT INTO webhook_attempt_log VALUES
+('{l}', '{a}', 7, 503, '{{"X-Odd":"1"}}', x'00ff', 'HTTP_503', 'text',
+'2026-01-01T00:00:01.000000Z');
+"""
+
+
+async def of_version_1(path: Path, url: str) -> list[tuple[object, ...]]:
+    """Make a file whose webhooks are of version 1, with a row in each table; answer its log."""
+    hf = Holdfast(f"sqlite:///{path}", **QUICK)
+    await hf.migrate()
+    await hf.close()
+    folder = files("holdfast.webhooks").joinpath("sql").joinpath("sqlite").joinpath("migrations")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.executescript(folder.joinpath("0001_webhooks.sql").read_text(encoding="utf-8"))
+        file.execute("INSERT INTO application_steps VALUES ('webhooks', 1, 'webhooks', 0)")
+        file.executescript(FILL.format(url=url, **IDS))
+        return file.execute("SELECT * FROM webhook_attempt_log").fetchall()
+
+
+async def test_the_attempt_log_of_version_1_is_kept(tmp_path: Path, receiver: Receiver) -> None:
+    path = tmp_path / "shop.db"
+    before = await of_version_1(path, receiver.url)
+    async with Shop.open(f"sqlite:///{path}") as shop:
+        (saga,) = await shop.fetch("SELECT id FROM webhook_sagas")
+        assert str(saga["id"]) == IDS["a"]
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT * FROM webhook_attempt_log").fetchall() == before
+        assert file.execute("PRAGMA foreign_key_check").fetchall() == []
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
