@@ -96,9 +96,9 @@ class Warden:
                 still_since = now  # by somebody who may let it go on
             locked_since = (locked_since or now) if _writes(self._worker) else None
             if now - still_since >= self._frozen_seconds:
-                return f"stands still for {now - still_since:.1f} s"
+                return f"has stood still for {now - still_since:.1f} s"
             if locked_since is not None and now - locked_since >= self._locked_seconds:
-                return "stands still and keeps an SQLite database locked"
+                return "has stopped running and keeps an SQLite database locked"
         return None
 
     def end(self) -> None:
@@ -168,7 +168,7 @@ def main() -> None:
         title.write("holdfast warden")
     why = warden.watch()
     if why is not None:
-        message = f"the process {why}; it is ended, with the traceback of its threads"
+        message = f"the process {why}; ending it with a traceback of its threads"
         say(log_format, worker_id, int(worker), f"{message}; {page.read_jobs()}")
         warden.end()
 
