@@ -40,10 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asyncio.run(run_all(runs, options.seconds))
         outcomes = [run.outcome for run in runs]
         print(report(outcomes, options.seed, options.seconds), flush=True)
-        if not any(outcome.findings for outcome in outcomes):
+        broken = any(outcome.findings for outcome in outcomes)
+        if broken:
+            print(f"logs and ledger: {folder}; again: {again(options)}")
+        elif not options.keep:
             shutil.rmtree(folder)
-            return 0
-        print(f"logs and ledger: {folder}; again: {again(options)}")
+        return int(broken)
     return 1
 
 
@@ -53,6 +55,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
     parser.add_argument("--store", choices=["both", *STORES], default="both")
     parser.add_argument("--faults", type=kinds, default=all_kinds(), help=", ".join(all_kinds()))
+    parser.add_argument("--keep", action="store_true", help="keep logs and ledger in any case")
     parser.add_argument("--light", action="store_true", help=f"without {', '.join(HEAVY)}")
     options = parser.parse_args(arguments)
     if options.light:

@@ -87,10 +87,12 @@ async def strike_until(
             random.shuffle(bag)
         kind = bag.pop()
         fault = Fault(kind, time.monotonic())
+        site.note(f"{kind} begins")
         # A fault may be hit by another: what it works on is gone then.
         with suppress(*TROUBLES):
             await kinds[kind][0](fault, site, Random(random.getrandbits(32)))
         fault.ended = time.monotonic()
+        site.note(f"{kind} ends; processes: {fault.pids}")
         yield fault
 
 

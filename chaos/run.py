@@ -88,6 +88,7 @@ class ChaosRun:
     async def _keep_staffed(self) -> None:
         while True:
             self._site.staff()
+            await self._site.revive()
             for entry in self._site.ledger.read():
                 self.outcome.starts += entry.what == "start"
                 self.outcome.acknowledged += len(entry.ids)

@@ -6,10 +6,12 @@ import asyncio
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -107,6 +109,9 @@ class Site:
                 name = f"{role.name}-{role.started}"
                 role.process = Process(name, role.command, self.folder, role.environment)
 
+    async def revive(self) -> None:
+        """Start what the workers stand on, if it has ended by itself."""
+
     def dismiss_clients(self) -> None:
         """Kill them where they stand."""
         for role in self.clients:
@@ -118,6 +123,12 @@ class Site:
         """The processes of each: the one that was started, then those that it started."""
         alive = [role.process.pid for role in roles if role.process and role.process.code is None]
         return [[pid, *descendants(pid)] for pid in alive]
+
+    def note(self, text: str) -> None:
+        """Write down what was done to it, with both clocks: the ledger's, and that of the logs."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        with (self.folder / "faults").open("a", encoding="utf-8") as file:
+            file.write(f"{time.monotonic():.3f} {now} {text}\n")
 
     def freeze(self, pids: Sequence[int]) -> None:
         for pid in pids:
@@ -274,6 +285,15 @@ class PostgresSite(Site):
         self.pooled = Network(self.bouncer.port)
         self.pooled.__enter__()
         self._employ("pooled", self.pooled.url("postgres"))
+
+    async def revive(self) -> None:
+        if self.bouncer is not None and not self.bouncer.is_running:
+            await self.blocking(self._revive, self.bouncer)
+
+    def _revive(self, bouncer: Bouncer) -> None:
+        if not bouncer.is_running:  # on the servers' thread nobody else restarts it
+            self.note(f"the pooler has ended by itself: {bouncer.log[-10:]}")
+            bouncer.restart()
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
         connection = await asyncpg.connect(self.url, server_settings={"search_path": SEARCH_PATH})

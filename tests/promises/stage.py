@@ -93,8 +93,10 @@ class Stage:
         if path.exists():
             with path.open("rb") as ledger:
                 ledger.seek(self._bytes_read)
-                self._entries += [json.loads(line) for line in ledger]
-                self._bytes_read = ledger.tell()
+                data = ledger.read()
+            whole = data[: data.rfind(b"\n") + 1]  # a reader may see half of a line
+            self._entries += [json.loads(line) for line in whole.splitlines()]
+            self._bytes_read += len(whole)
         return [
             entry
             for entry in self._entries

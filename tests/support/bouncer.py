@@ -69,6 +69,15 @@ class Bouncer:
     def url(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> list[str]:
+        """The last lines that it wrote."""
+        return list(self._log)
+
     def start(self) -> None:
         self._up.clear()
         self._log.clear()

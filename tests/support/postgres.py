@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
@@ -83,6 +83,7 @@ class Server:
         self._owner = unprivileged()
         self._durable = durable
         self._settings = SETTINGS | ({} if durable else FORGETFUL) | settings
+        self.environment: Mapping[str, str] = {}  # variables for the server itself
         self._log: deque[str] = deque(maxlen=200)
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -135,7 +136,9 @@ class Server:
             "unix_socket_directories": str(self.directory),
         }
         flags = [f"--{key}={value}" for key, value in settings.items()]
-        self._process = self._spawn("postgres", "-D", str(self.data), *flags)
+        self._process = self._spawn(
+            "postgres", "-D", str(self.data), *flags, variables=self.environment
+        )
         self._log.clear()
         up = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(self._process, up), daemon=True)
@@ -193,8 +196,11 @@ class Server:
     def _copy(self, source: Path, target: Path) -> subprocess.Popen[str]:
         return self._spawn("/bin/cp", "-a", str(source), str(target))
 
-    def _spawn(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+    def _spawn(
+        self, program: str, *arguments: str, variables: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         owner = self._owner
+        basics = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(self.directory)}
         return subprocess.Popen(
             [str(self._binaries / program), *arguments],
             stdin=subprocess.DEVNULL,
@@ -203,7 +209,7 @@ class Server:
             text=True,
             errors="replace",
             cwd=self.directory,
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(self.directory)},
+            env={**basics, **(variables or {})},
             user=None if owner is None else owner.pw_uid,
             group=None if owner is None else owner.pw_gid,
             extra_groups=None if owner is None else [],
