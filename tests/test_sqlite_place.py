@@ -22,6 +22,8 @@ from holdfast.seam import Seam
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.harness import enqueue, new_job
 
+ENQUEUES_MAX = 10_000
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -133,16 +135,23 @@ async def test_a_file_is_not_opened_with_the_log_of_another(
 async def test_what_was_committed_outlives_a_lost_log(
     path: Path, store: SqliteStore, tmp_path: Path, end: str
 ) -> None:
-    for _ in range(3):
-        await enqueue(store)
+    acknowledged = 0
+
+    async def enqueue_many() -> None:
+        nonlocal acknowledged
+        for _ in range(ENQUEUES_MAX):
+            await enqueue(store)
+            acknowledged += 1
+
+    await enqueue(store)
     os.unlink(f"{path}{end}")
     with pytest.raises(ConfigurationError, match=f"{end} was deleted .* is saved in it; restart"):
-        await store.enqueue([new_job()])
+        await enqueue_many()
     with pytest.raises(ConfigurationError, match="restart all processes"):
         await store.enqueue([new_job()])
     alone = tmp_path / "alone.db"
     shutil.copyfile(path, alone)
-    assert rows(alone) == 4
+    assert rows(alone) == 1 + acknowledged + 1
 
 
 async def test_a_transaction_on_a_replaced_file_is_told(path: Path) -> None:

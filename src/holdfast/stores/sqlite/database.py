@@ -76,7 +76,7 @@ class Database:
         connection, identity = self._connect()
         try:
             prepare(connection)
-            self._place = Place.find(self.path, identity)
+            self._place = Place.find(self.path, identity, self._seam.monotonic)
             self._place.check(connection)
         except BaseException:
             connection.close()

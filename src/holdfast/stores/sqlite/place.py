@@ -1,15 +1,19 @@
 """Whether a connection still writes to the file that is at its path.
 
 SQLite keeps writing to a file that was deleted or replaced: whatever is committed there is gone
-when the last process closes it. So nothing is acknowledged before a look at the path.
+when the last process closes it. So nothing is acknowledged before a look at the path. What is
+committed to a log that was deleted is still saved if that is noticed soon: the log and its index
+are looked at now and then, because each look takes a thirtieth of the time of a small commit.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 
+LOOK_SECONDS = 0.1  # at the log and its index
 Identity = tuple[int, int]
 _LOG, _INDEX = "-wal", "-shm"
 _spoiled: set[Identity] = set()  # files of this process that lost what SQLite keeps beside them
@@ -33,7 +37,7 @@ def identify(path: str) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
     """A database's file, its log and its index, as they were when they were opened; None for one
     that SQLite had not opened yet."""
@@ -42,20 +46,24 @@ class Place:
     database: Identity | None
     log: Identity | None
     index: Identity | None
+    monotonic: Callable[[], float]
+    look_at: float = 0.0
 
     @classmethod
-    def find(cls, path: str, database: Identity | None) -> Place:
-        return cls(path, database, identify(path + _LOG), identify(path + _INDEX))
+    def find(cls, path: str, database: Identity | None, monotonic: Callable[[], float]) -> Place:
+        return cls(path, database, identify(path + _LOG), identify(path + _INDEX), monotonic)
 
     def check(self, connection: sqlite3.Connection) -> None:
         """Raise Displaced if one of them is no longer at its path."""
-        path = self.path
-        if identify(path) != self.database:
-            raise Displaced(path, is_database=True)
-        if self.log and identify(path + _LOG) != self.log:
-            raise Displaced(path + _LOG, is_database=False, saved=self._save(connection))
-        if self.index and identify(path + _INDEX) != self.index:
-            raise Displaced(path + _INDEX, is_database=False, saved=self._save(connection))
+        if identify(self.path) != self.database:
+            raise Displaced(self.path, is_database=True)
+        now = self.monotonic()
+        if now >= self.look_at:
+            for end, known in ((_LOG, self.log), (_INDEX, self.index)):
+                if known and identify(self.path + end) != known:
+                    saved = self._save(connection)
+                    raise Displaced(self.path + end, is_database=False, saved=saved)
+            self.look_at = now + LOOK_SECONDS
 
     def has_left_its_log(self) -> bool:
         """Would another file at this path be opened with the log of this one?"""
