@@ -3,6 +3,7 @@
 from typing import Final
 
 URL_CHARS_MAX: Final = 2000
+HOST_CHARS_MAX: Final = 253  # of a name that can be looked up
 EVENT_TYPE_CHARS_MAX: Final = 200
 EVENT_TYPES_MAX: Final = 100  # of one subscription
 SUBSCRIPTIONS_MAX: Final = 1000  # of one tenant

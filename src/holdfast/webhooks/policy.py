@@ -1,4 +1,4 @@
-"""What happens after an attempt: pure decisions."""
+"""What a subscription was made under, and what happens after an attempt: pure decisions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from holdfast import Retry
+import msgspec
+
+from holdfast import ConfigurationError, Retry
+from holdfast.webhooks import limits
 from holdfast.webhooks.rows import Preset
 
 _MINUTE: Final = 60.0
@@ -26,6 +29,27 @@ _PASSING: Final = frozenset(
         HTTPStatus.TOO_MANY_REQUESTS,
     }
 )
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of an application's webhooks."""
+
+    https_only: bool
+    allow_private_addresses: bool
+    retry: Retry
+    timeout_seconds: float
+    guard_seconds: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout_seconds <= limits.TIMEOUT_SECONDS_MAX:
+            raise ConfigurationError(
+                f"timeout_seconds must be more than 0 and at most {limits.TIMEOUT_SECONDS_MAX:g}"
+            )
+        if not limits.GUARD_SECONDS_MIN <= self.guard_seconds <= limits.GUARD_SECONDS_MAX:
+            raise ConfigurationError(
+                f"guard_seconds must be {limits.GUARD_SECONDS_MIN:g} to"
+                f" {limits.GUARD_SECONDS_MAX:g}, not {self.guard_seconds}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

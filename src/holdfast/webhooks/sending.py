@@ -9,10 +9,13 @@ from typing import Final
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from holdfast.domain.secrets import masked
 from holdfast.domain.texts import storable_text
 from holdfast.webhooks.addresses import AddressForbidden, make_socket_factory
+from holdfast.webhooks.endpoints import parse_url
+from holdfast.webhooks.errors import BadEndpoint
 from holdfast.webhooks.limits import (
     CONNECT_SECONDS_MAX,
     ERROR_TEXT_CHARS_MAX,
@@ -21,7 +24,7 @@ from holdfast.webhooks.limits import (
     RESPONSE_BYTES_MAX,
     RESPONSE_HEADERS_KEPT,
 )
-from holdfast.webhooks.policy import is_success
+from holdfast.webhooks.policy import Policy, is_success
 from holdfast.webhooks.signing import Request
 
 _PRIVATE_HEADERS: Final = frozenset({"set-cookie", "www-authenticate", "proxy-authenticate"})
@@ -45,9 +48,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_client(
-    *, allow_private_addresses: bool, timeout_seconds: float
-) -> AsyncIterator[aiohttp.ClientSession]:
+async def open_client(policy: Policy) -> AsyncIterator[aiohttp.ClientSession]:
     """A client that goes to allowed addresses only, and takes nothing from its surroundings.
 
     A connection serves one request, so that each request's address is resolved and checked.
@@ -56,10 +57,11 @@ async def open_client(
         limit=0,  # as many as the worker runs jobs: one that waits here would count as a timeout
         force_close=True,
         use_dns_cache=False,
-        socket_factory=make_socket_factory(allow_private=allow_private_addresses),
+        socket_factory=make_socket_factory(allow_private=policy.allow_private_addresses),
     )
     timeout = aiohttp.ClientTimeout(
-        total=timeout_seconds, sock_connect=min(timeout_seconds, CONNECT_SECONDS_MAX)
+        total=policy.timeout_seconds,
+        sock_connect=min(policy.timeout_seconds, CONNECT_SECONDS_MAX),
     )
     async with aiohttp.ClientSession(
         connector=connector,
@@ -72,7 +74,7 @@ async def open_client(
         yield client
 
 
-async def send(client: aiohttp.ClientSession, url: str, request: Request) -> Report:
+async def send(client: aiohttp.ClientSession, policy: Policy, url: str, request: Request) -> Report:
     """Send the request once. What goes wrong is a report, not an error."""
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -81,8 +83,9 @@ async def send(client: aiohttp.ClientSession, url: str, request: Request) -> Rep
         return round((loop.time() - started) * 1000)
 
     try:
-        answer = await _post(client, url, request)
-    except (aiohttp.ClientError, OSError, ValueError) as error:
+        endpoint = parse_url(url, https_only=policy.https_only)
+        answer = await _post(client, endpoint, request)
+    except (aiohttp.ClientError, BadEndpoint, OSError, ValueError) as error:
         told = masked(f"{type(error).__name__}: {error}", ERROR_TEXT_CHARS_MAX)
         text = storable_text(told, ERROR_TEXT_CHARS_MAX)
         return Report(duration_ms=took_ms(), error_code=_code(error), error_text=text)
@@ -95,7 +98,7 @@ async def send(client: aiohttp.ClientSession, url: str, request: Request) -> Rep
     )
 
 
-async def _post(client: aiohttp.ClientSession, url: str, request: Request) -> _Answer:
+async def _post(client: aiohttp.ClientSession, url: URL, request: Request) -> _Answer:
     async with client.post(
         url, data=request.body, headers=request.headers, allow_redirects=False
     ) as response:

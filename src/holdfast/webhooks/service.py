@@ -11,14 +11,15 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
-from holdfast import ConfigurationError, Context, Holdfast, Retry
+from holdfast import Context, Holdfast, Retry
 from holdfast.domain import codec
-from holdfast.webhooks import addresses, checking, limits, signing
+from holdfast.webhooks import checking, limits, signing
 from holdfast.webhooks.delivering import Deliverer
+from holdfast.webhooks.endpoints import check_url
 from holdfast.webhooks.errors import BadEndpoint, DeadLetterNotFound, EventConflict
 from holdfast.webhooks.events import log_attempt, log_dead_letter
 from holdfast.webhooks.orchestrating import Jobs, Orchestrator
-from holdfast.webhooks.policy import BPC, STANDARD
+from holdfast.webhooks.policy import BPC, STANDARD, Policy
 from holdfast.webhooks.rows import (
     Attempt,
     DeadLetter,
@@ -70,30 +71,25 @@ class Webhooks:
         timeout_seconds: float = limits.TIMEOUT_SECONDS,
         guard_seconds: float = limits.GUARD_SECONDS,
     ) -> None:
-        if not 0 < timeout_seconds <= limits.TIMEOUT_SECONDS_MAX:
-            raise ConfigurationError(
-                f"timeout_seconds must be more than 0 and at most {limits.TIMEOUT_SECONDS_MAX:g}"
-            )
-        if not limits.GUARD_SECONDS_MIN <= guard_seconds <= limits.GUARD_SECONDS_MAX:
-            raise ConfigurationError(
-                f"guard_seconds must be {limits.GUARD_SECONDS_MIN:g} to"
-                f" {limits.GUARD_SECONDS_MAX:g}, not {guard_seconds}"
-            )
+        self._policy = Policy(
+            https_only=https_only,
+            allow_private_addresses=allow_private_addresses,
+            retry=retry,
+            timeout_seconds=timeout_seconds,
+            guard_seconds=guard_seconds,
+        )
         self._hf = hf
-        self._https_only = https_only
         self._tables = hf.tables("webhooks", package=__package__)
         policies: dict[Preset, Retry] = {"standard": retry, "bpc": BPC}
         self._orchestrator = Orchestrator(hf, self._tables, policies, guard_seconds)
         self._deliverer = Deliverer(self._tables)
-        self._declare_client(allow_private_addresses, timeout_seconds)
+        self._declare_client()
         self._jobs = self._declare_jobs(timeout_seconds)
 
-    def _declare_client(self, allow_private_addresses: bool, timeout_seconds: float) -> None:
+    def _declare_client(self) -> None:
         @self._hf.resource
         async def webhooks_client() -> AsyncIterator[aiohttp.ClientSession]:
-            async with open_client(
-                allow_private_addresses=allow_private_addresses, timeout_seconds=timeout_seconds
-            ) as client:
+            async with open_client(self._policy) as client:
                 yield client
 
     def _declare_jobs(self, timeout_seconds: float) -> Jobs:
@@ -108,7 +104,8 @@ class Webhooks:
         async def deliver(ctx: Context, saga_id: UUID, attempt_no: int) -> None:
             async with hf.transaction(read_only=True) as connection:
                 delivery, request = await deliverer.prepare(connection, ctx.job_id)
-            report = await send(ctx.resources["webhooks_client"], delivery.url, request)
+            client = ctx.resources["webhooks_client"]
+            report = await send(client, self._policy, delivery.url, request)
             async with ctx.completing() as connection:
                 await deliverer.report(connection, ctx.job_id, saga_id, report)
                 await orchestrate.options(connection=connection).enqueue(saga_id, attempt_no)
@@ -136,7 +133,11 @@ class Webhooks:
         """Send these events, or all, to the URL. The answer has the secret, this once."""
         if preset not in get_args(Preset):
             raise BadEndpoint(f"preset must be one of {', '.join(get_args(Preset))}")
-        addresses.check_url(url, https_only=self._https_only)
+        check_url(
+            url,
+            https_only=self._policy.https_only,
+            allow_private_addresses=self._policy.allow_private_addresses,
+        )
         chosen_secret = signing.make_secret(preset) if secret is None else secret
         signing.check_secret(preset, chosen_secret)
         subscription = NewSubscription(

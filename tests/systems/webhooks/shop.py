@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from holdfast import Filter, Holdfast, Job, Retry, State
 from holdfast.webhooks import DeadLetter, Event, Saga, Webhooks
+from holdfast.webhooks.policy import Policy
 from tests.support.running import QUICK
 
 both_stores = pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
@@ -20,6 +22,18 @@ on_postgres = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 # Due at once, so that `run_due` sees a saga through; the guard is far away.
 AT_ONCE = Retry.schedule([0, 0])
 FAR_SECONDS = 3600.0
+
+
+def make_policy(**options: Any) -> Policy:
+    """What is right on loopback, or as these options say."""
+    chosen = {
+        "https_only": False,
+        "allow_private_addresses": True,
+        "retry": AT_ONCE,
+        "timeout_seconds": 10.0,
+        "guard_seconds": FAR_SECONDS,
+    }
+    return Policy(**{**chosen, **options})
 
 
 @dataclass
@@ -32,13 +46,7 @@ class Shop:
     @asynccontextmanager
     async def open(cls, url: str, **options: Any) -> AsyncIterator[Shop]:
         hf = Holdfast(url, **QUICK)
-        chosen = {
-            "https_only": False,
-            "allow_private_addresses": True,
-            "retry": AT_ONCE,
-            "guard_seconds": FAR_SECONDS,
-        }
-        webhooks = Webhooks(hf, **{**chosen, **options})
+        webhooks = Webhooks(hf, **msgspec.structs.asdict(make_policy(**options)))
         await hf.migrate()
         async with hf:
             yield cls(url, hf, webhooks)

@@ -16,11 +16,13 @@ from holdfast.webhooks.signing import Request
 from tests.support.odd_answers import BROKEN, UNREADABLE, odd_server
 from tests.support.processes import wait_until
 from tests.systems.webhooks.receiving import Receiver, receiving
+from tests.systems.webhooks.shop import make_policy
 
 
 async def post(url: str, timeout_seconds: float = 10) -> Report:
-    async with open_client(allow_private_addresses=True, timeout_seconds=timeout_seconds) as client:
-        return await send(client, url, Request({"webhook-id": "1"}, b"{}"))
+    policy = make_policy(timeout_seconds=timeout_seconds)
+    async with open_client(policy) as client:
+        return await send(client, policy, url, Request({"webhook-id": "1"}, b"{}"))
 
 
 @asynccontextmanager
@@ -97,8 +99,9 @@ async def test_a_url_that_can_not_be_used_is_told(host: str) -> None:
 
 async def test_as_many_requests_go_out_at_once_as_the_worker_makes(receiver: Receiver) -> None:
     receiver.gate.clear()
-    async with open_client(allow_private_addresses=True, timeout_seconds=10) as client:
-        sent = [send(client, receiver.url, Request({}, b"{}")) for _ in range(120)]
+    policy = make_policy()
+    async with open_client(policy) as client:
+        sent = [send(client, policy, receiver.url, Request({}, b"{}")) for _ in range(120)]
         sending = asyncio.gather(*sent)
         await wait_until(lambda: len(receiver.requests) == 120, "all 120 requests")
         receiver.gate.set()

@@ -1,0 +1,75 @@
+"""The URLs of endpoints. Who subscribes and who sends read them here, so that both agree."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from yarl import URL
+
+from holdfast.webhooks.addresses import is_allowed
+from holdfast.webhooks.errors import BadEndpoint
+from holdfast.webhooks.limits import HOST_CHARS_MAX, URL_CHARS_MAX
+
+_NOT_IN_URLS: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff\\]")
+_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+# What resolvers take for a part of an IPv4 address. No name ends with one.
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_UNREADABLE: Final = "this is no URL: its host or its port can't be read"
+
+
+def check_url(url: str, *, https_only: bool, allow_private_addresses: bool) -> None:
+    """Refuse what could never be sent to. Where a name leads is seen when it is used."""
+    host = parse_url(url, https_only=https_only).raw_host or ""
+    if _is_address(host) and not is_allowed(host, allow_private=allow_private_addresses):
+        raise BadEndpoint("nothing is sent to the address in this URL")
+
+
+def parse_url(url: str, *, https_only: bool) -> URL:
+    """Read a URL as the HTTP client does; refuse what is no address of an endpoint."""
+    if not isinstance(url, str):
+        raise BadEndpoint(f"a URL is a str, not {type(url).__name__}")
+    if len(url) > URL_CHARS_MAX or _NOT_IN_URLS.search(url):
+        raise BadEndpoint(
+            f"a URL has at most {URL_CHARS_MAX} characters, and no spaces, control characters or"
+            " backslashes"
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port  # the client takes more for a number than this does
+        parsed = URL(url)
+    except ValueError:
+        # Its text repeats what may be a password.
+        raise BadEndpoint(_UNREADABLE) from None
+    schemes = ("https",) if https_only else ("https", "http")
+    if parts.scheme not in schemes or not parsed.raw_host or port == 0:
+        raise BadEndpoint(f"a URL is {' or '.join(schemes)} and names a host")
+    if "@" in parts.netloc:
+        raise BadEndpoint("a URL has no user name and no password")
+    if "#" in url:
+        raise BadEndpoint("a URL has no fragment")
+    if parsed.explicit_port != port or not _is_host(parsed.raw_host):
+        raise BadEndpoint(_UNREADABLE)
+    return parsed
+
+
+def _is_host(host: str) -> bool:
+    """Is it the address of a machine in its one usual form, or a name that can be looked up?"""
+    if _is_address(host):
+        return "%" not in host
+    labels = host.removesuffix(".").split(".")
+    return (
+        len(host) <= HOST_CHARS_MAX
+        and all(_LABEL.fullmatch(label) for label in labels)
+        and not _NUMBER.fullmatch(labels[-1])
+    )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
