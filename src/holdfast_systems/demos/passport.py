@@ -25,7 +25,7 @@ from holdfast_systems.passport import (
     keys_from_environment,
     verify,
 )
-from holdfast_systems.passport.files import PAYLOAD, RECEIPT, read_files, write_files
+from holdfast_systems.passport.files import PAYLOAD, PICTURE, RECEIPT, read_files, write_files
 
 # No secret: workers of two demonstrations on one database sign for each other.
 KEYS = {"active": "demo-1", "keys": {"demo-1": b64encode(b"demonstration".ljust(32)).decode()}}
@@ -208,19 +208,17 @@ async def _announce(play: Play, step: Step) -> None:
 
 async def _verify(play: Play, step: Step) -> None:
     out, passport = play.stage.out, play.passport
-    version = await passport.version(play.tenant, play.version_id)
     proof = await passport.prove(play.tenant, play.version_id, "CASE-AL-01")
     sealed = msgspec.structs.replace(
         await passport.sealed(play.tenant, play.version_id), proofs=(proof,)
     )
     trusted = play.keys().public_keys()
     write_files(out, sealed, trusted[sealed.key_id])
-    (out / "qr.png").write_bytes(version.qr_png or b"")
     play.stage.made(out / PAYLOAD, "the passport, canonical JSON")
     play.stage.made(out / RECEIPT, "its receipt, signature and a proof")
-    play.stage.made(out / "qr.png", "its QR code")
+    play.stage.made(out / PICTURE, "its QR code")
     verification = verify(read_files(out), trusted)
-    step.says(f"{', '.join(verification.held)} hold")
+    step.says("\n".join([f"{', '.join(verification.held)} hold", *verification.unchecked]))
     step.expects(verification.is_valid, "; ".join(verification.problems))
     forged = msgspec.structs.replace(sealed, payload=sealed.payload.replace(b'"113.4"', b'"113.3"'))
     step.expects(not verify(forged, trusted).is_valid, "a forged mass is found")
@@ -233,7 +231,7 @@ async def _scan(play: Play, step: Step) -> None:
         step.says(f"no reader here; it says {version.qr_text[:40] if version.qr_text else ''}...")
         return
     process = await asyncio.create_subprocess_exec(
-        reader, "--raw", "-q", str(play.stage.out / "qr.png"), stdout=PIPE, stderr=DEVNULL
+        reader, "--raw", "-q", str(play.stage.out / PICTURE), stdout=PIPE, stderr=DEVNULL
     )
     output, _ = await process.communicate()
     step.says(output.decode()[:50] + "...")

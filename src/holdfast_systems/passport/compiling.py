@@ -9,11 +9,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast_systems.passport import merkle
-from holdfast_systems.passport.canonical import canonical, sha256, time_text
+from holdfast_systems.passport.canonical import sha256, time_text
 from holdfast_systems.passport.errors import DocumentTooLarge, ValidationError
 from holdfast_systems.passport.facts import Fact, in_order
 from holdfast_systems.passport.limits import PAYLOAD_BYTES_MAX
 from holdfast_systems.passport.names import check_name
+from holdfast_systems.passport.payload import Payload, RulesUsed
 from holdfast_systems.passport.receipt import Receipt, version_id
 from holdfast_systems.passport.rules.package import RulePackage, compile_rules
 from holdfast_systems.passport.verifier import FactProof
@@ -46,7 +47,7 @@ def compile_version(
     if not used:
         raise ValidationError(f"snapshot {order.snapshot_id} has no facts for these rules")
     check_name("build id", order.build_id)
-    payload = canonical(_payload(tenant, order, package, rules.evaluate(used)))
+    payload = _payload(tenant, order, package, rules.evaluate(used)).data
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise DocumentTooLarge(f"the passport has {len(payload)} bytes; {PAYLOAD_BYTES_MAX} fit")
     receipt = Receipt(
@@ -77,14 +78,14 @@ def prove_fact(
 
 def _payload(
     tenant: str, order: Order, package: RulePackage, fields: dict[str, str | bool]
-) -> dict[str, object]:
-    return {
-        "format": "BPC-PASSPORT-1",
-        "tenant": tenant,
-        "passport_id": str(order.passport_id),
-        "passport_version_id": str(order.version_id(tenant)),
-        "issued_at": time_text(order.issued_at),
-        "rules": {"name": package.name, "hash": package.hash},
-        "schema_version": package.schema_version,
-        "fields": fields,
-    }
+) -> Payload:
+    return Payload(
+        format="BPC-PASSPORT-1",
+        tenant=tenant,
+        passport_id=order.passport_id,
+        passport_version_id=order.version_id(tenant),
+        issued_at=time_text(order.issued_at),
+        rules=RulesUsed(package.name, package.hash),
+        schema_version=package.schema_version,
+        fields=fields,
+    )

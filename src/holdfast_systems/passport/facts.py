@@ -27,7 +27,7 @@ _NUMBER = re.compile(rf"-?[0-9]{{1,{NUMBER_DIGITS_MAX}}}(\.[0-9]{{1,{NUMBER_PLAC
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-class Fact(msgspec.Struct, frozen=True):
+class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fact_type: str
     fact_key: str
     schema_version: str

@@ -1,4 +1,4 @@
-"""A signed passport as files: passport.json is the payload itself, receipt.json all the rest."""
+"""A signed passport as files: the payload itself, the picture of its QR code, and all the rest."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from holdfast_systems.passport.verifier import FactProof, Sealed
 
 PAYLOAD = "passport.json"
 RECEIPT = "receipt.json"
+PICTURE = "qr.png"
 
 
 class ReceiptFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,6 +32,41 @@ class ReceiptFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def write_files(folder: Path, sealed: Sealed, public_key: bytes) -> None:
+    (folder / PAYLOAD).write_bytes(sealed.payload)
+    (folder / RECEIPT).write_bytes(_receipt_file(sealed, public_key))
+    if sealed.qr_png is not None:
+        (folder / PICTURE).write_bytes(sealed.qr_png)
+
+
+def read_files(folder: Path) -> Sealed:
+    """Read what `write_files` wrote. Every byte that it would have written otherwise is refused:
+    a field that is there twice, say, of which others may read the first."""
+    content = read_limited(folder / RECEIPT, FILE_BYTES_MAX)
+    try:
+        found = msgspec.json.decode(content, type=ReceiptFile)
+        signature = b64decode(found.signature, validate=True)
+        public_key = b64decode(found.public_key, validate=True)
+    except (ValueError, RecursionError) as error:
+        raise ValidationError(f"{RECEIPT} can't be read: {error}") from None
+    picture = folder / PICTURE
+    sealed = Sealed(
+        payload=read_limited(folder / PAYLOAD, FILE_BYTES_MAX),
+        receipt=canonical(found.receipt),
+        signature=signature,
+        key_id=found.key_id,
+        qr_text=found.qr_text,
+        qr_png=read_limited(picture, FILE_BYTES_MAX) if picture.exists() else None,
+        public_key=public_key,
+        proofs=found.proofs,
+    )
+    if found.receipt_hash != sha256(sealed.receipt).hex():
+        raise ValidationError(f"{RECEIPT}: receipt_hash is not the hash of the receipt")
+    if _receipt_file(sealed, public_key) != content:
+        raise ValidationError(f"{RECEIPT} is not written in its one form")
+    return sealed
+
+
+def _receipt_file(sealed: Sealed, public_key: bytes) -> bytes:
     receipt = ReceiptFile(
         receipt=read_canonical(sealed.receipt),
         receipt_hash=sha256(sealed.receipt).hex(),
@@ -40,24 +76,4 @@ def write_files(folder: Path, sealed: Sealed, public_key: bytes) -> None:
         qr_text=sealed.qr_text,
         proofs=sealed.proofs,
     )
-    (folder / PAYLOAD).write_bytes(sealed.payload)
-    text = msgspec.json.format(msgspec.json.encode(receipt), indent=2)
-    (folder / RECEIPT).write_bytes(text + b"\n")
-
-
-def read_files(folder: Path) -> Sealed:
-    try:
-        found = msgspec.json.decode(
-            read_limited(folder / RECEIPT, FILE_BYTES_MAX), type=ReceiptFile
-        )
-        signature = b64decode(found.signature, validate=True)
-    except (ValueError, RecursionError) as error:
-        raise ValidationError(f"{RECEIPT} can't be read: {error}") from None
-    return Sealed(
-        payload=read_limited(folder / PAYLOAD, FILE_BYTES_MAX),
-        receipt=canonical(found.receipt),
-        signature=signature,
-        key_id=found.key_id,
-        qr_text=found.qr_text,
-        proofs=found.proofs,
-    )
+    return msgspec.json.format(msgspec.json.encode(receipt), indent=2) + b"\n"

@@ -17,4 +17,5 @@ EXPRESSION_DEPTH_MAX: Final = 20  # parentheses and calls in each other
 EXPRESSION_SIGNS_MAX: Final = 200
 PAYLOAD_BYTES_MAX: Final = 1024 * 1024
 KEYS_FILE_BYTES_MAX: Final = 64 * 1024
-FILE_BYTES_MAX: Final = 16 * 1024 * 1024  # of passport.json and receipt.json, when they are read
+FILE_BYTES_MAX: Final = 16 * 1024 * 1024  # of each file of a passport, when it is read
+QR_SIDE_PIXELS_MAX: Final = 2048  # of a picture that is verified

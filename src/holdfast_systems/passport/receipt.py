@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -10,7 +11,12 @@ import msgspec
 from holdfast_systems.passport.canonical import canonical, id_of, read_canonical, sha256
 from holdfast_systems.passport.errors import ValidationError
 
-Hash = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_HASH = r"^[0-9a-f]{64}\Z"  # unlike $, this takes no line end behind it
+Hash = Annotated[str, msgspec.Meta(pattern=_HASH)]
+
+
+def is_hash(text: str) -> bool:
+    return re.match(_HASH, text) is not None
 
 
 def version_id(

@@ -184,6 +184,7 @@ class Passport:
             signature=version.signature,
             key_id=version.key_id,
             qr_text=version.qr_text,
+            qr_png=version.qr_png,
         )
 
     async def prove(

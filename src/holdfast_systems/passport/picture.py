@@ -1,0 +1,93 @@
+"""Read the picture of a QR code: a PNG in the form in which `qr.draw` writes it, and no other.
+
+Whatever a reader could be led astray by (colors, transparency, other chunks, bytes behind the end)
+is refused, and every checksum must be right.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast_systems.passport.errors import ValidationError
+from holdfast_systems.passport.limits import QR_SIDE_PIXELS_MAX
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+# One bit for a pixel, shades of gray, and nothing special.
+_FORM = (1, 0, 0, 0, 0)
+_TABLE = bytes.maketrans(b"01", b"\x00\xff")
+_AS_IT_IS, _FROM_ABOVE = 0, 2
+
+
+class ReaderMissing(Exception):
+    """No picture can be read here."""
+
+
+def read_codes(png: bytes) -> list[bytes]:
+    """What the QR codes of the picture say."""
+    try:
+        import zxingcpp
+    except ImportError:
+        raise ReaderMissing("zxing-cpp is not installed: pip install 'holdfast[qr]'") from None
+    rows = _read_rows(png)
+    picture = memoryview(b"".join(rows)).cast("B", shape=[len(rows), len(rows[0])])
+    formats = zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode)
+    found: list[Any] = zxingcpp.read_barcodes(picture, formats=formats)
+    return [bytes(each.bytes) for each in found]
+
+
+def _read_rows(png: bytes) -> list[bytes]:
+    """The rows of the picture, one byte for a pixel."""
+    chunks = [*_chunks(png)]
+    kinds = [kind for kind, _ in chunks]
+    if kinds not in ([b"IHDR", b"IDAT", b"IEND"], [b"IHDR", b"pHYs", b"IDAT", b"IEND"]):
+        raise ValidationError("the picture has not the parts of a QR code's")
+    if len(chunks[0][1]) != 13 or chunks[-1][1]:
+        raise ValidationError("the picture has not the parts of a QR code's")
+    width, height, *form = struct.unpack(">IIBBBBB", chunks[0][1])
+    if tuple(form) != _FORM or not 0 < width == height <= QR_SIDE_PIXELS_MAX:
+        raise ValidationError(
+            f"the picture is not a black and white square of up to {QR_SIDE_PIXELS_MAX} pixels"
+        )
+    stride = (width + 7) // 8 + 1
+    return [*_unfiltered(_inflated(chunks[-2][1], stride * height), stride, width)]
+
+
+def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
+    if not png.startswith(_SIGNATURE):
+        raise ValidationError("the picture is no PNG")
+    place = len(_SIGNATURE)
+    while place < len(png):
+        length = int.from_bytes(png[place : place + 4])
+        end = place + 8 + length
+        kind, data, check = png[place + 4 : place + 8], png[place + 8 : end], png[end : end + 4]
+        if check != struct.pack(">I", zlib.crc32(kind + data)):
+            raise ValidationError("the picture is damaged")
+        yield kind, data
+        place = end + 4
+
+
+def _inflated(data: bytes, length: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        pixels = stream.decompress(data, length + 1)
+    except zlib.error:
+        raise ValidationError("the picture is damaged") from None
+    if len(pixels) != length or not stream.eof or stream.unused_data:
+        raise ValidationError("the picture has more or fewer pixels than it says")
+    return pixels
+
+
+def _unfiltered(pixels: bytes, stride: int, width: int) -> Iterator[bytes]:
+    above = bytes(stride - 1)
+    for place in range(0, len(pixels), stride):
+        how, row = pixels[place], pixels[place + 1 : place + stride]
+        if how not in (_AS_IT_IS, _FROM_ABOVE):
+            raise ValidationError("the picture is not written as a QR code's is")
+        if how == _FROM_ABOVE:
+            row = bytes((each + other) % 256 for each, other in zip(row, above, strict=True))
+        above = row
+        bits = f"{int.from_bytes(row):0{len(row) * 8}b}"
+        yield bits[:width].encode().translate(_TABLE)
