@@ -19,7 +19,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from holdfast import Context, Holdfast, LeaseLost, Permanent, Retry, RetryAfter, Snooze, State
+from holdfast import Context, Holdfast, LeaseLost, Permanent, Retry, RetryAfter, Snooze
 from tests.support import hostile
 from tests.support.processes import LOOK_SECONDS
 from tests.support.running import QUICK
@@ -236,8 +236,10 @@ def snooze_once(ctx: Context) -> int:
 
 
 @hf.job(executor="process", retry=Retry.none)
-def odd_result() -> Any:
-    return {"nan": float("nan"), "state": State.DEAD, "bytes": b"\xff", "large": "x" * 2_000_000}
+def say_odd(ctx: Context, kind: str) -> Any:
+    if kind == "progress":
+        ctx.progress_sync({"done": object()})
+    return {"nan": {"mean": float("nan")}, "large": "x" * 2_000_000}[kind]
 
 
 def overflow() -> None:

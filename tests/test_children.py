@@ -211,7 +211,7 @@ async def test_hostile_errors_and_results_end_no_child(hf: Holdfast) -> None:
     kinds = [*hostile.ERRORS, *hostile.RESULTS]
     jobs = await hf.enqueue_many([child_jobs.turn_on_us.call(kind) for kind in kinds])
     for kind, ended in zip(kinds, await run_all(hf, *jobs), strict=True):
-        expected = State.DEAD if kind in hostile.ERRORS else State.SUCCEEDED
+        expected = State.DEAD if kind in hostile.ERRORS else State.FAILED
         assert (ended.state, ended.crashes, ended.attempts) == (expected, 0, 1), kind
 
 
@@ -220,9 +220,21 @@ async def test_a_child_can_snooze(hf: Holdfast) -> None:
     assert (ended.state, ended.result, ended.snoozes) == (State.SUCCEEDED, 1, 1)
 
 
-async def test_what_a_child_returns_is_made_storable(hf: Holdfast) -> None:
-    (ended,) = await run_all(hf, await child_jobs.odd_result.enqueue())
-    assert (ended.state, ended.result["holdfast"]) == (State.SUCCEEDED, "result too large")
+@pytest.mark.parametrize(
+    ("kind", "code", "reason"),
+    [
+        ("nan", "UNSTORABLE_RESULT", "the result can't be stored: $.mean: NaN"),
+        ("large", "UNSTORABLE_RESULT", "it takes more than 1048576 bytes"),
+        ("progress", "UNSTORABLE_PROGRESS", "the progress can't be stored: $.done: an object"),
+    ],
+)
+async def test_what_a_child_cannot_store_fails_its_job_and_says_so(
+    hf: Holdfast, kind: str, code: str, reason: str
+) -> None:
+    (ended,) = await run_all(hf, await child_jobs.say_odd.enqueue(kind))
+    assert (ended.state, ended.error_code) == (State.FAILED, code)
+    assert ended.error_text is not None
+    assert reason in ended.error_text
 
 
 async def test_arguments_that_do_not_fit_fail_at_once(hf: Holdfast, local_url: str) -> None:

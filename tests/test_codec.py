@@ -1,4 +1,4 @@
-"""Arguments are stored exactly or refused by name; results and error texts can always be stored."""
+"""Arguments are stored exactly or refused by name; so are results, unless replaced."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, RootModel
 
 from holdfast.domain import codec
-from holdfast.domain.errors import BadArguments, ConfigurationError, PayloadTooLarge
+from holdfast.domain.errors import (
+    BadArguments,
+    ConfigurationError,
+    PayloadTooLarge,
+    UnstorableValue,
+)
 from holdfast.domain.limits import (
     ERROR_TEXT_CHARS_MAX,
     INTEGER_MAX,
@@ -77,9 +83,14 @@ def encode(**values: object) -> bytes:
 
 
 def result(value: object, bytes_max: int = ROOM) -> Any:
-    data = codec.encode_result(value, bytes_max=bytes_max)
+    """What stands for a value where an app asks to replace what can't be stored."""
+    data = codec.Results(bytes_max, replaces=True).encode(value)
     assert len(data) <= bytes_max
     return msgspec.json.decode(data)
+
+
+def exact_result(value: object) -> Any:
+    return msgspec.json.decode(codec.Results(ROOM).encode(value))
 
 
 def instant(value: Any) -> Any:
@@ -306,8 +317,8 @@ def test_sets_are_stored_in_one_order_by_every_process() -> None:
 
 @settings(deadline=None)
 @given(anything, st.sampled_from([120, 1000, 10**6]))
-def test_every_result_can_be_stored(value: object, bytes_max: int) -> None:
-    data = codec.encode_result(value, bytes_max=bytes_max)
+def test_every_result_can_be_replaced(value: object, bytes_max: int) -> None:
+    data = codec.Results(bytes_max, replaces=True).encode(value)
     assert len(data) <= bytes_max
     stored = msgspec.json.decode(data)
     assert codec.encode_arguments({"x": stored}, bytes_max=10**7)
@@ -362,9 +373,72 @@ def test_a_result_too_large_leaves_a_preview() -> None:
 
 
 def test_progress_has_a_limit_of_its_own() -> None:
-    assert len(codec.encode_progress("a" * (PROGRESS_BYTES_MAX - 2))) == PROGRESS_BYTES_MAX
-    cut = msgspec.json.decode(codec.encode_progress("a" * PROGRESS_BYTES_MAX))
+    exact, replacing = codec.Results(ROOM), codec.Results(ROOM, replaces=True)
+    assert len(exact.encode_progress("a" * (PROGRESS_BYTES_MAX - 2))) == PROGRESS_BYTES_MAX
+    with pytest.raises(
+        UnstorableValue, match=r"progress can't be stored: it takes more than 16384"
+    ):
+        exact.encode_progress("a" * PROGRESS_BYTES_MAX)
+    cut = msgspec.json.decode(replacing.encode_progress("a" * PROGRESS_BYTES_MAX))
     assert cut["holdfast"] == "result too large"
+
+
+class Line(BaseModel):
+    sku: str
+    price: Decimal
+    margin: float = 0.5
+
+
+class Order(BaseModel):
+    lines: list[Line]
+    placed: date
+
+
+class Skus(RootModel[list[str]]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        ({"ok": {1, 2}, "at": date(2026, 1, 2)}, {"ok": [1, 2], "at": "2026-01-02"}),
+        ({7: "a", UUID(int=1): "b", True: "c"}, {"7": "a", str(UUID(int=1)): "b", "true": "c"}),
+        (Item("a", 1.5), {"name": "a", "price": 1.5, "parts": []}),
+        (Skus(["a"]), ["a"]),
+        (
+            [Order(lines=[Line(sku="a", price=Decimal("1.50"))], placed=date(2026, 1, 2))],
+            [{"lines": [{"sku": "a", "price": "1.50", "margin": 0.5}], "placed": "2026-01-02"}],
+        ),
+    ],
+    ids=["set", "keys", "dataclass", "root model", "model"],
+)
+def test_a_result_is_stored_if_nothing_of_it_is_lost(value: object, stored: object) -> None:
+    assert exact_result(value) == stored
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"order": object()}, "$.order: an object of type object can't be stored in JSON"),
+        ([math.nan], "$[0]: NaN can't be stored in JSON"),
+        ({(1, 2): 3}, "$: the key (1, 2) is an object of type tuple"),
+        ({1: "a", "1": "b"}, "$: two keys become the same text, '1'"),
+        ([2**63], "$[0]: an integer beyond 64 bits can't be stored"),
+        (nested(100), f"nested deeper than {JSON_DEPTH_MAX} levels"),
+        ("a" * ROOM, f"it takes more than {ROOM} bytes"),
+        ([{} for _ in range(ROOM)], f"it takes more than {ROOM} bytes"),
+        ([Line(sku="a", price=Decimal(1), margin=math.inf)], "$[0].margin: Infinity can't"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_a_result_that_would_lose_something_is_refused_at_its_place(
+    value: object, reason: str
+) -> None:
+    with pytest.raises(UnstorableValue) as raised:
+        exact_result(value)
+    assert str(raised.value).startswith("the result can't be stored: ")
+    assert reason in str(raised.value)
+    assert raised.value.code == "UNSTORABLE_RESULT"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -24,10 +25,12 @@ from holdfast import (
     Snooze,
     State,
     Transient,
+    UnstorableValue,
     WrongState,
 )
 from holdfast.context import Surroundings
 from holdfast.definition import JobFunction
+from holdfast.domain.codec import Results
 from holdfast.domain.limits import SNOOZES_MAX
 from holdfast.domain.outcomes import Outcome, Released
 from holdfast.seam import Seam
@@ -574,7 +577,7 @@ async def test_a_handler_that_is_told_to_stop_before_its_first_step_never_begins
         local_hf._definitions, Settings(), seam, threads, None, lambda *told: pytest.fail(f"{told}")
     )
     store, loop = await local_hf._store(), asyncio.get_running_loop()
-    run = Run(job, Context(job, Surroundings(store, {}, 1000, seam, loop)), 0.0)
+    run = Run(job, Context(job, Surroundings(store, {}, Results(1000), seam, loop)), 0.0)
     run.task = asyncio.create_task(executor.execute(run))
     run.tell_to_stop(why)
     assert await run.task == outcome
@@ -830,14 +833,64 @@ async def test_a_log_handler_that_raises_costs_no_job_its_end(local_hf: Holdfast
     assert (ended.state, ended.result) == (State.SUCCEEDED, "done")
 
 
-async def test_completing_keeps_to_the_setting_for_the_size_of_results(local_url: str) -> None:
-    async def complete(ctx: Context) -> None:
-        async with ctx.completing():
-            ctx.set_result("x" * 5000)
+class Receipt:
+    pass
+
+
+async def test_a_result_that_cannot_be_stored_fails_its_job_at_once_and_says_where(
+    local_hf: Holdfast,
+) -> None:
+    async def sell(ctx: Context) -> Any:
+        return {"orders": [{"receipt": Receipt()}]}
+
+    ended = await run_one(local_hf, sell, retry=Retry(max_attempts=3))
+    assert (ended.state, ended.attempts, ended.result) == (State.FAILED, 1, None)
+    assert ended.error_code == "UNSTORABLE_RESULT"
+    assert (ended.error_text or "").startswith(
+        "the result can't be stored: $.orders[0].receipt: an object of type"
+        " tests.test_handlers.Receipt can't be stored in JSON"
+    )
+
+
+async def test_progress_that_cannot_be_stored_fails_where_it_is_reported(
+    local_hf: Holdfast,
+) -> None:
+    async def sell(ctx: Context) -> Any:
+        with pytest.raises(UnstorableValue, match=r"\$\.done: NaN"):
+            await ctx.progress({"done": math.nan})
+        await ctx.progress({"done": Receipt()})
+
+    ended = await run_one(local_hf, sell, retry=Retry(max_attempts=3))
+    assert (ended.state, ended.attempts) == (State.FAILED, 1)
+    assert (ended.error_code, ended.progress) == ("UNSTORABLE_PROGRESS", None)
+
+
+async def test_completing_commits_nothing_with_a_result_that_cannot_be_stored(
+    local_url: str,
+) -> None:
+    async def complete(ctx: Context, result: str) -> None:
+        async with ctx.completing() as connection:
+            await connection.execute("CREATE TABLE sold (item)")
+            ctx.set_result(Receipt() if result == "object" else "x" * 5000)
 
     async with Holdfast(local_url, result_bytes_max=1000, **QUICK) as hf:
-        ended = await run_one(hf, complete)
-    assert ended.state is State.SUCCEEDED
+        function = hf.job(complete)
+        jobs = [await function.enqueue(kind) for kind in ("object", "large")]
+        await hf.run_worker(until_empty=True)
+        ended = [await hf.get(job.id) for job in jobs]
+    assert {(job.state, job.error_code) for job in ended} == {(State.FAILED, "UNSTORABLE_RESULT")}
+
+
+async def test_a_setting_replaces_what_cannot_be_stored(local_url: str) -> None:
+    async def sell(ctx: Context) -> Any:
+        await ctx.progress({"done": math.nan})
+        return {"mean": math.nan, "large": "x" * 5000}
+
+    async with Holdfast(
+        local_url, result_bytes_max=1000, unstorable_results="replace", **QUICK
+    ) as hf:
+        ended = await run_one(hf, sell)
+    assert (ended.state, ended.progress) == (State.SUCCEEDED, {"done": "NaN"})
     assert ended.result["holdfast"] == "result too large"
 
 

@@ -7,6 +7,7 @@ import asyncio
 from holdfast import Context, Holdfast, State
 from holdfast.backoff import Backoff
 from holdfast.context import Surroundings
+from holdfast.domain.codec import Results
 from holdfast.domain.job import Settlement
 from holdfast.domain.limits import SETTLE_BACKLOG_BYTES_MAX
 from holdfast.seam import Seam
@@ -24,7 +25,7 @@ async def test_nothing_more_is_claimed_while_large_results_wait_to_be_written(
     local_hf: Holdfast,
 ) -> None:
     seam, store = Seam(), await local_hf._store()
-    around = Surroundings(store, {}, 1000, seam, asyncio.get_running_loop())
+    around = Surroundings(store, {}, Results(1000), seam, asyncio.get_running_loop())
     written = 0
 
     def settled(endings: object, lost: object) -> None:

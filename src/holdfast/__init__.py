@@ -28,6 +28,7 @@ from holdfast.domain.errors import (
     StoreRefused,
     StoreUnavailable,
     Transient,
+    UnstorableValue,
     WorkerHung,
     WrongState,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "Transient",
+    "UnstorableValue",
     "Why",
     "WorkerHung",
     "WorkerReport",

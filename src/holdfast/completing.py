@@ -63,7 +63,7 @@ class Completing:
         self,
         job: Claimed,
         store: CompletingStore,
-        result_bytes_max: int,
+        results: codec.Results,
         loop: asyncio.AbstractEventLoop,
         seam: Seam,
     ) -> None:
@@ -72,7 +72,7 @@ class Completing:
         self.result: Any = None
         self._job = job
         self._store = store
-        self._result_bytes_max = result_bytes_max
+        self._results = results
         self._loop = loop
         self._seam = seam
         self._is_open = False
@@ -155,7 +155,7 @@ class Completing:
 
     async def _settle(self, foreign: Foreign) -> Settlement:
         """Settle, as the last statement before the commit."""
-        job, result = self._job, codec.encode_result(self.result, bytes_max=self._result_bytes_max)
+        job, result = self._job, self._results.encode(self.result)
         settlement = Settlement(
             job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result
         )

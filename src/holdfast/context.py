@@ -33,7 +33,7 @@ class Surroundings:
 
     store: ContextStore
     resources: Mapping[str, Any]
-    result_bytes_max: int
+    results: codec.Results
     seam: Seam
     loop: asyncio.AbstractEventLoop
 
@@ -104,7 +104,7 @@ class Context:
 
     async def progress(self, value: Any) -> None:
         """Record how far the job is; any JSON value. LeaseLost if the job is no longer ours."""
-        if not await self.record_progress(codec.encode_progress(value)):
+        if not await self.record_progress(self._around.results.encode_progress(value)):
             raise LeaseLost(self._job.id, self._job.fence)
 
     async def record_progress(self, data: bytes) -> bool:
@@ -154,7 +154,7 @@ class Context:
             if not isinstance(around.store, CompletingStore):
                 raise ConfigurationError("ctx.completing is not available in child processes")
             self._completing = Completing(
-                self._job, around.store, around.result_bytes_max, around.loop, around.seam
+                self._job, around.store, around.results, around.loop, around.seam
             )
         return self._completing
 

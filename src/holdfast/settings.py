@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from holdfast.domain import limits
+from holdfast.domain.codec import Results
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.retention import DAY_SECONDS, Retention, parse_rules
 
@@ -38,6 +39,7 @@ class Settings:
     alone_processes: int = 4
     payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX
     result_bytes_max: int = limits.RESULT_BYTES_MAX
+    unstorable_results: str = "fail"
     pool_size: int = 4
     sqlite_synchronous: str = "FULL"
     metrics_port: int = 0  # 0: no metrics are served
@@ -65,6 +67,10 @@ class Settings:
             raise ConfigurationError(
                 f"metrics_port must be at most {PORT_MAX}, not {self.metrics_port}"
             )
+        if self.unstorable_results not in ("fail", "replace"):
+            raise ConfigurationError(
+                f"unstorable_results must be fail or replace, not {self.unstorable_results!r}"
+            )
         if self.sqlite_synchronous not in ("FULL", "NORMAL"):
             raise ConfigurationError(
                 f"sqlite_synchronous must be FULL or NORMAL, not {self.sqlite_synchronous!r}"
@@ -78,6 +84,10 @@ class Settings:
     @property
     def renewal_seconds(self) -> float:
         return self.renew_seconds or self.lease_seconds / 3
+
+    @property
+    def results(self) -> Results:
+        return Results(self.result_bytes_max, replaces=self.unstorable_results == "replace")
 
     @property
     def retention(self) -> Retention:

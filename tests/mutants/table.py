@@ -442,6 +442,14 @@ MUTANTS = [
         "test_odd_results_and_errors_end_their_own_job_only[odd-sqlite]",
     ),
     Mutant(
+        "12 a result that can't be stored counts as a success",
+        "domain/codec.py",
+        "lenient=self.replaces",
+        "lenient=True",
+        "../test_handlers.py",
+        "test_a_result_that_cannot_be_stored_fails_its_job_at_once_and_says_where",
+    ),
+    Mutant(
         "13 a client that reads nothing keeps its connection",
         "worker/exposing.py",
         "            writer.transport.abort()  #",

@@ -231,6 +231,7 @@ RESULTS: dict[str, Any] = {
     "odd keys": {(1, 2): 3, None: 4, "\0": 5},
     "bytes": b"\xff\0",
 } | hostile.RESULTS
+STORABLE = ("odd text", "bytes")
 ERRORS: dict[str, BaseException] = {
     "nul in an error": ValueError("a\0b"),
     "lone surrogate in an error": ValueError("\udfff"),

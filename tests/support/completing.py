@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from holdfast import Context, Holdfast, Job
 from holdfast.context import Surroundings
+from holdfast.domain.codec import Results
 from holdfast.domain.job import Claimed
 from holdfast.seam import Seam
 from holdfast.stores.protocol import Claim, Store
@@ -75,7 +76,7 @@ async def staged(url: str, store_url: str | None = None) -> AsyncIterator[Stage]
         store = await handlers._store()
         (job,) = await store.claim(Claim("test", 1, LEASE_SECONDS, ["pay"]))
         assert job.id == enqueued.id
-        around = Surroundings(store, {}, 1000, Seam(), asyncio.get_running_loop())
+        around = Surroundings(store, {}, Results(1000), Seam(), asyncio.get_running_loop())
         yield Stage(hf, url, store, job, Context(job, around))
 
 

@@ -1,28 +1,29 @@
 """Arguments and results as JSON that every database can store.
 
-Arguments are refused when they can't be stored exactly. Results, progress and error texts are made
-storable instead: by the time they exist, the work is done and must be recorded.
+Arguments are refused when they can't be stored exactly, and so are results and progress, unless
+the setting `unstorable_results` says to replace what JSON can't hold. Error texts are always made
+storable: they have to be recorded.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.errors import BadArguments, PayloadTooLarge
+from holdfast.domain.errors import BadArguments, PayloadTooLarge, UnstorableValue
 from holdfast.domain.limits import PREVIEW_BYTES_MAX, PROGRESS_BYTES_MAX
 from holdfast.domain.storable import Walk, is_plain, too_large
 from holdfast.domain.texts import check_name, error_text, storable_text, type_name
 
 __all__ = [
+    "Results",
     "body_hash",
     "check_name",
     "decode",
     "encode_arguments",
-    "encode_progress",
-    "encode_result",
     "error_text",
     "storable_text",
     "type_name",
@@ -37,24 +38,43 @@ def encode_arguments(values: dict[str, object], *, bytes_max: int) -> bytes:
     """Encode arguments exactly, or raise BadArguments that names the place and the reason."""
     data = _encode_plain(values, bytes_max)
     if data is None:
-        data = _ENCODER.encode(Walk(lenient=False, nodes_max=bytes_max).storable(values))
+        data = _ENCODER.encode(Walk(nodes_max=bytes_max).storable(values))
     if len(data) > bytes_max:
         raise PayloadTooLarge(too_large(str(len(data)), bytes_max))
     return data
 
 
-def encode_result(value: object, *, bytes_max: int) -> bytes:
-    """Encode anything: what JSON can't hold is replaced, what is too large gives a preview."""
-    if value is None:
-        return b"null"
-    data = _encode_plain(value, bytes_max)
-    if data is None:
-        data = _ENCODER.encode(Walk(lenient=True, nodes_max=bytes_max).storable(value))
-    return data if len(data) <= bytes_max else _preview(data, bytes_max)
+@dataclass(frozen=True, slots=True)
+class Results:
+    """How an app stores results and progress. If it replaces what can't be stored, any value has a
+    JSON form: an object is its repr, and a value that is too large a preview."""
 
+    bytes_max: int
+    replaces: bool = False
 
-def encode_progress(value: object) -> bytes:
-    return encode_result(value, bytes_max=PROGRESS_BYTES_MAX)
+    def encode(self, value: object) -> bytes:
+        if value is None:
+            return b"null"
+        return self._encode(value, self.bytes_max, "result")
+
+    def encode_progress(self, value: object) -> bytes:
+        return self._encode(value, PROGRESS_BYTES_MAX, "progress")
+
+    def _encode(self, value: object, bytes_max: int, noun: str) -> bytes:
+        data = _encode_plain(value, bytes_max)
+        if data is None:
+            walk = Walk(nodes_max=bytes_max, for_result=True, lenient=self.replaces)
+            try:
+                data = _ENCODER.encode(walk.storable(value))
+            except PayloadTooLarge:
+                raise _too_large(noun, bytes_max) from None
+            except BadArguments as error:
+                raise UnstorableValue(noun, str(error)) from None
+        if len(data) <= bytes_max:
+            return data
+        if not self.replaces:
+            raise _too_large(noun, bytes_max)
+        return _preview(data, bytes_max)
 
 
 def decode(data: bytes) -> Any:
@@ -92,6 +112,13 @@ def _encode_plain(value: object, nodes_max: int) -> bytes | None:
         # Lone surrogates, or a dict that another thread changes meanwhile.
         return None
     return None if b"\\u0000" in data else data
+
+
+def _too_large(noun: str, bytes_max: int) -> UnstorableValue:
+    reason = (
+        f"it takes more than {bytes_max} bytes as JSON; store it elsewhere, and where it is here"
+    )
+    return UnstorableValue(noun, reason)
 
 
 def _preview(data: bytes, bytes_max: int) -> bytes:

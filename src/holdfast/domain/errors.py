@@ -19,6 +19,7 @@ HoldfastError
 │   └── StoreRefused            the database refused a value; trying again will not help
 └── JobError                    raised by handlers to say what should happen next
     ├── Permanent               do not try again
+    │   └── UnstorableValue     JSON can't hold the result, or the progress
     ├── Transient               try again as the retry policy says
     │   ├── RetryAfter          try again, but not before `seconds`
     │   └── JobTimeout          the handler took longer than its timeout
@@ -28,7 +29,7 @@ HoldfastError
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -148,6 +149,13 @@ class JobError(HoldfastError):
 
 class Permanent(JobError):
     default_code = "PERMANENT"
+
+
+class UnstorableValue(Permanent):
+    codes: Final = {"result": "UNSTORABLE_RESULT", "progress": "UNSTORABLE_PROGRESS"}
+
+    def __init__(self, noun: str, reason: str) -> None:
+        super().__init__(f"the {noun} can't be stored: {reason}", code=self.codes[noun])
 
 
 class Transient(JobError):

@@ -19,6 +19,7 @@ from holdfast.domain.texts import UNSTORABLE, shown
 
 _ENCODER: Final = msgspec.json.Encoder()
 _LEAVES: Final = (datetime, date, time, timedelta, UUID, Decimal, bytes, bytearray, memoryview)
+_KEYS: Final = (int, Enum, *_LEAVES)
 _PLAIN_LEAVES: Final = frozenset({date, timedelta, UUID, Decimal, bytes})
 # Python refuses to print integers of more digits than a setting says, 640 at the least.
 _PRINTABLE_BITS_MAX: Final = 2048
@@ -83,11 +84,15 @@ def _is_plain_container(container: Any, below: list[Any]) -> bool:
 class Walk:
     """Turn a value into plain JSON values, with each problem refused or replaced.
 
+    A result may also hold keys and models that JSON has a text or an object for. Arguments may
+    not: they go back to where their type counts.
+
     Every node takes two bytes or more, so `nodes_max` ends the walk through what would be too large
     anyway: a few lists that contain each other over and over can stand for 2^60 nodes.
     """
 
-    def __init__(self, *, lenient: bool, nodes_max: int) -> None:
+    def __init__(self, *, nodes_max: int, for_result: bool = False, lenient: bool = False) -> None:
+        self._for_result = for_result
         self._lenient = lenient
         self._nodes_max = nodes_max
         self._nodes_left = nodes_max
@@ -98,7 +103,7 @@ class Walk:
         except BadArguments:
             raise
         except BaseException as error:
-            if not (self._lenient or isinstance(error, Exception)):
+            if not (self._for_result or isinstance(error, Exception)):
                 raise
             problem = f"{_kind(value)} can't be stored: {shown(error, str)}"
             return self._problem(path, problem, shown(value))
@@ -116,6 +121,9 @@ class Walk:
             return self._float(float(value), path)
         if isinstance(value, _LEAVES):
             return self._leaf(value, path)
+        if self._for_result and callable(getattr(type(value), "model_dump", None)):
+            # A Pydantic model, or what looks like one.
+            return self.storable(value.model_dump(mode="json"), path, depth)
         members = _members(value)
         if members is None:
             return self._problem(path, f"{_kind(value)} can't be stored in JSON", shown(value))
@@ -131,10 +139,7 @@ class Walk:
         if self._nodes_left < 0 and not self._lenient:
             raise PayloadTooLarge(too_large(f"more than {self._nodes_max}", self._nodes_max))
         if isinstance(members, dict):
-            return {
-                self._key(key, path): self.storable(item, _member_path(path, key), depth)
-                for key, item in islice(members.items(), room)
-            }
+            return self._object(members, room, path, depth)
         items = [
             self.storable(item, f"{path}[{index}]", depth)
             for index, item in enumerate(islice(members, room))
@@ -142,9 +147,21 @@ class Walk:
         # Sets differ in order from one process to the next; idempotency needs one order.
         return sorted(items, key=_ENCODER.encode) if _is_set(members) else items
 
+    def _object(self, members: dict[Any, Any], room: int, path: str, depth: int) -> dict[str, Any]:
+        converted: dict[str, Any] = {}
+        for key, item in islice(members.items(), room):
+            text = self._key(key, path)
+            if text in converted and not self._lenient:
+                raise BadArguments(f"{path}: two keys become the same text, {shown(text)}")
+            converted[text] = self.storable(item, _member_path(path, key), depth)
+        return converted
+
     def _key(self, key: object, path: str) -> str:
         if isinstance(key, str):
             return self._text(key, _member_path(path, key), "key")
+        if self._for_result and isinstance(key, _KEYS):
+            text = self.storable(key, _member_path(path, key))
+            return text if isinstance(text, str) else _ENCODER.encode(text).decode()
         problem = f"the key {shown(key)} is {_kind(key)}, and JSON has keys of type str only"
         return self._problem(path, problem, shown(key, str))
 

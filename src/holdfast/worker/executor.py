@@ -11,7 +11,6 @@ from typing import Any
 
 from holdfast.context import current_context
 from holdfast.definition import Definition
-from holdfast.domain import codec
 from holdfast.domain.outcomes import Expired, Outcome, Released, Succeeded
 from holdfast.seam import Seam, Threads
 from holdfast.settings import Settings
@@ -37,6 +36,7 @@ class Executor:
     ) -> None:
         self._definitions = definitions
         self._settings = settings
+        self._results = settings.results
         self._seam = seam
         self._threads = threads
         self._children = children
@@ -60,7 +60,7 @@ class Executor:
             if run.context.noticed_stop:
                 # It looked at ctx.cancelled, saw that it should stop, and returned: not done.
                 raise asyncio.CancelledError
-            result = codec.encode_result(value, bytes_max=self._settings.result_bytes_max)
+            result = self._results.encode(value)
         except BaseException as error:
             # Even SystemExit and the like belong to one job here, not to the worker.
             return classify(definition, run, error)

@@ -86,7 +86,7 @@ class Runner:
         self._store = store
         self._definitions = definitions
         self._around = Surroundings(
-            store, resources, settings.result_bytes_max, seam, asyncio.get_running_loop()
+            store, resources, settings.results, seam, asyncio.get_running_loop()
         )
         self._settings = settings
         self._seam = seam

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, closing, suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.context import current_context
@@ -44,7 +45,8 @@ def main() -> None:
             link.send(_not_ready("the job could not be imported", error))
             return
         definitions, functions = app.lend_to_child(link.boot.url)
-        link.result_bytes_max = min(app.settings.result_bytes_max, CHILD_MESSAGE_BYTES_MAX // 2)
+        bytes_max = min(app.settings.result_bytes_max, CHILD_MESSAGE_BYTES_MAX // 2)
+        link.results = replace(app.settings.results, bytes_max=bytes_max)
         with asyncio.Runner() as runner:
             _serve_with_resources(link, definitions, functions, runner)
         app.close_sync()
@@ -141,12 +143,12 @@ def _serve(link: Link, definitions: Mapping[str, Definition]) -> None:
             text = "is not defined when its module is imported; a handler that runs in a child"
             outcome = Failed("CHILD_FAILED", f"the job {run.job.name} {text} process must be")
         else:
-            outcome = _perform(run, definition, perform.memory_bytes_max, link.result_bytes_max)
+            outcome = _perform(run, definition, perform.memory_bytes_max, link.results)
         link.send(Ended.of(outcome, memory.used_bytes()))
 
 
 def _perform(
-    run: Run, definition: Definition, memory_bytes_max: int | None, result_bytes_max: int
+    run: Run, definition: Definition, memory_bytes_max: int | None, results: codec.Results
 ) -> Outcome | None:
     try:
         values = definition.signature.load(run.job.arguments)
@@ -154,7 +156,7 @@ def _perform(
             value = contextvars.copy_context().run(_call, definition, run, values)
         if run.context.noticed_stop:
             raise asyncio.CancelledError
-        result = codec.encode_result(value, bytes_max=result_bytes_max)
+        result = results.encode(value)
     except BaseException as error:
         return classify(definition, run, error)
     return None if run.stop is Stop.LOST else Succeeded(result)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.context import Context, Surroundings
+from holdfast.domain.codec import Results
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Lease
 from holdfast.seam import Seam
@@ -38,7 +39,7 @@ class Link:
     def __init__(self, descriptor: int) -> None:
         self.work: queue.SimpleQueue[tuple[Run, Perform] | None] = queue.SimpleQueue()
         self.resources: Mapping[str, Any] = {}
-        self.result_bytes_max = 0
+        self.results = Results(bytes_max=0)
         self._seam = Seam()
         self._loop = self._seam.side_loop("holdfast-link")
         self._run: Run | None = None
@@ -103,7 +104,7 @@ class Link:
 
     def _around(self) -> Surroundings:
         loop = asyncio.get_running_loop()
-        return Surroundings(self, self.resources, self.result_bytes_max, self._seam, loop)
+        return Surroundings(self, self.resources, self.results, self._seam, loop)
 
     def _heard(self, message: messages.Message) -> None:
         match message:
