@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for store in stores:
         (folder / store).mkdir()
         runs.append(ChaosRun(store, folder / store, options.seed, options.faults))
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt, asyncio.CancelledError):
         asyncio.run(run_all(runs, options.seconds))
         outcomes = [run.outcome for run in runs]
         print(report(outcomes, options.seed, options.seconds), flush=True)

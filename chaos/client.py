@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 import time
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -65,10 +66,11 @@ class Client:
             try:
                 if await self._is_wanted():
                     await self._random.choices(ways, weights)[0]()
-            except StoreError as error:
+            except (StoreError, OwnStatementFailed) as error:
                 ledger.write("refused", how=str(error)[:200])
             except Exception as error:
-                ledger.write("surprise", how=repr(error)[:500])
+                way = "/".join(frame.name for frame in traceback.extract_tb(error.__traceback__))
+                ledger.write("surprise", how=f"{error!r} in {way}"[:500])
 
     async def _is_wanted(self) -> bool:
         """Keep some jobs waiting, and not more than the workers can do."""
@@ -137,7 +139,10 @@ class Client:
         request = self._ask(1)
         try:
             async with hf.transaction() as connection:
-                await connection.execute("INSERT INTO orders VALUES ($1)", request)
+                try:
+                    await connection.execute("INSERT INTO orders VALUES ($1)", request)
+                except Exception as error:  # an application's statement raises what its driver does
+                    raise OwnStatementFailed(str(error)) from error
                 chosen = app.work.options(connection=connection, correlation_id=request)
                 job = await chosen.enqueue(0.05)
                 if takes_back:
@@ -205,6 +210,10 @@ class Client:
 
 
 class TookBack(Exception):
+    pass
+
+
+class OwnStatementFailed(Exception):
     pass
 
 

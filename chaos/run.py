@@ -64,6 +64,7 @@ class ChaosRun:
 
     async def run(self, seconds: float) -> None:
         site, outcome = self._site, self.outcome
+        staffing: asyncio.Task[None] | None = None
         try:
             await site.open()
             staffing = asyncio.create_task(self._keep_staffed())
@@ -77,12 +78,12 @@ class ChaosRun:
             outcome.phase = "stopping"
             site.staffed = False
             await self._stop()
-            staffing.cancel()
-            with suppress(asyncio.CancelledError):
-                await staffing
             outcome.phase = "judging"
             await self._judge()
         finally:
+            if staffing is not None:
+                staffing.cancel()
+                await asyncio.wait([staffing])
             await site.close()
 
     async def _keep_staffed(self) -> None:

@@ -128,6 +128,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C is for whoever cleans up
         )
         atexit.register(server.communicate)  # with nothing more to ask, it ends
         assert server.stdin is not None
