@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from holdfast.seam import Seam
+from holdfast.seam import Seam, ServiceThread
 from tests.support.processes import PROGRAM_SECONDS_MAX
 
 
@@ -129,10 +129,22 @@ def test_a_thread_that_could_not_be_started_is_started_the_next_time(
     pool.close()
 
 
+class Stillborn(ServiceThread):
+    """A thread that found no memory for its first step."""
+
+    def _bootstrap(self) -> None:
+        pass
+
+
+def test_nobody_waits_forever_for_a_thread_that_never_takes_its_first_step() -> None:
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Stillborn("stillborn", lambda: None, start_seconds_max=0.1).start()
+
+
 def test_a_thread_that_hangs_does_not_keep_the_process_alive() -> None:
     script = """
 import threading
-from holdfast.seam import Seam
+from holdfast.seam import Seam, ServiceThread
 started = threading.Event()
 pool = Seam().threads("pooled", 1)
 pool.submit(lambda: (started.set(), threading.Event().wait()))

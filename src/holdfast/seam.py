@@ -24,6 +24,8 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
+START_SECONDS_MAX = 10.0  # of a thread
+
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
 
@@ -235,11 +237,33 @@ class _ThreadProcess:
         self._process.send_signal(signal)
 
 
+class _Started(threading.Event):
+    def __init__(self, seconds_max: float) -> None:
+        super().__init__()
+        self._seconds_max = seconds_max
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not super().wait(self._seconds_max if timeout is None else timeout):
+            raise RuntimeError("can't start new thread: it does not take its first step")
+        return True
+
+
+class ServiceThread(threading.Thread):
+    """A daemon that starts, or raises RuntimeError. The standard library's thread waits forever for
+    one that finds no memory for its first step, and the event loop with it."""
+
+    def __init__(
+        self, name: str, run: Callable[[], None], *, start_seconds_max: float = START_SECONDS_MAX
+    ) -> None:
+        super().__init__(name=name, target=run, daemon=True)
+        self._started = _Started(start_seconds_max)
+
+
 class _ThreadLane(Generic[T]):
     def __init__(self, name: str, work: Callable[[list[T]], None]) -> None:
         self._work = work
         self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = ServiceThread(name, self._run)
         self._thread.start()
 
     def put(self, item: T) -> None:
@@ -264,7 +288,7 @@ class _ThreadLane(Generic[T]):
 class _ThreadLoop:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=_run_loop, args=[self._loop], name=name, daemon=True)
+        self._thread = ServiceThread(name, partial(_run_loop, self._loop))
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -300,7 +324,7 @@ class _Pool:
             self._busy += 1
             if self._busy > len(self._threads) < self._count:
                 name = f"{self._name}-{len(self._threads)}"
-                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread = ServiceThread(name, self._run)
                 try:
                     thread.start()
                 except RuntimeError:  # no room for another thread
