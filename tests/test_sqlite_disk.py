@@ -20,6 +20,7 @@ from holdfast.testing.conformance.harness import claim, enqueue, new_job, record
 from tests.support.disks import SmallDisk, small_disk
 
 ENQUEUES_MAX = 100
+RENEWALS = 100
 
 
 @pytest.fixture
@@ -75,6 +76,23 @@ async def test_a_job_whose_end_found_no_room_is_ended_when_there_is_some(
     assert await store.settle([success(job) for job in jobs]) == []
     assert [(count.state, count.jobs) for count in await store.counts()] == [(State.SUCCEEDED, 200)]
     assert (await recorded(store, jobs[0].id)).result == "done"
+
+
+async def test_a_disk_that_the_log_filled_has_room_again(
+    disk: SmallDisk, store: SqliteStore
+) -> None:
+    await store.enqueue([new_job() for _ in range(200)])
+    leases = [job.lease for job in await claim(store, 200)]
+    with closing(sqlite3.connect(disk.database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    disk.fill(spare_bytes=256 * 1024)
+    failures = 0
+    for _ in range(RENEWALS):
+        try:
+            assert await store.renew(leases, 60) == []
+        except StoreUnavailable:
+            failures += 1
+    assert 1 <= failures <= RENEWALS / 2
 
 
 async def test_a_file_on_a_full_disk_is_opened_when_there_is_room(disk: SmallDisk) -> None:

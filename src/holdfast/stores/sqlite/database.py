@@ -106,7 +106,7 @@ class Database:
                     f"the transaction on {self.path} has read before others wrote, so it can write"
                     " no more; roll it back, and begin with BEGIN IMMEDIATE"
                 )
-            case sqlite3.OperationalError() if _errorname(error).startswith("SQLITE_FULL"):
+            case sqlite3.OperationalError() if is_full(error):
                 return StoreUnavailable(
                     f"the disk of {self.path} is full: nothing was written; it goes on when there"
                     " is room"
@@ -241,6 +241,11 @@ def _prepare_reader(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA query_only = ON")
     with suppress(sqlite3.Error):  # what is wrong is told by whatever is read first
         connection.execute("PRAGMA schema_version").fetchone()  # SQLite opens its log when it reads
+
+
+def is_full(error: Exception) -> bool:
+    """Does the disk have no room for what was to be written?"""
+    return isinstance(error, sqlite3.Error) and _errorname(error).startswith("SQLITE_FULL")
 
 
 def _errorname(error: Exception) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.retention import Retention
 from holdfast.seam import Seam
-from holdfast.stores.sqlite.database import Database, Opened
+from holdfast.stores.sqlite.database import Database, Opened, is_full
 from holdfast.stores.sqlite.forks import Usage
 from holdfast.stores.sqlite.place import Displaced
 from holdfast.wakeups.protocol import Wakeup
@@ -118,6 +118,8 @@ class _ConnectionLane(ABC, Generic[C]):
                 self._fail(actions, error)
             except Exception as error:
                 self._roll_back()
+                if is_full(error):
+                    self._empty_log()
                 self._fail(actions, error)
         for call in wanted:
             if call.action is None:
@@ -140,8 +142,15 @@ class _ConnectionLane(ABC, Generic[C]):
         try:
             if self._opened is not None and self._opened.connection.in_transaction:
                 self._opened.connection.execute("ROLLBACK")
-        except sqlite3.Error:
+        except Exception:
             self._disconnect()
+
+    def _empty_log(self) -> None:
+        """Move what is in the log to the database, so that the log is written from its beginning
+        again. SQLite does so only after a commit, for which a full disk has no room."""
+        if self._opened is not None:
+            with suppress(sqlite3.Error):
+                self._opened.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _disconnect(self) -> bool:
         if self._opened is not None:
