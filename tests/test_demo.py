@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from holdfast_systems.demos.environment import forget_settings
 from holdfast_systems.demos.frame import open_stage
 from holdfast_systems.demos.processes import ProcessFailed
 from holdfast_systems.demos.show import show
@@ -33,11 +36,12 @@ def scratch(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def demo(tmp_path: Path, scratch: Path) -> Demo:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        own = {"TMPDIR": str(scratch), "PYTHONIOENCODING": "utf-8", **environment}
         return subprocess.run(
             [sys.executable, *COMMAND, *words],
             cwd=tmp_path,
-            env={**os.environ, "TMPDIR": str(scratch), "PYTHONIOENCODING": "utf-8"},
+            env={**os.environ, **own},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -71,6 +75,47 @@ async def test_a_system_that_fails_does_not_keep_the_next_one_from_its_turn(
     assert [line.split()[1] for line in overview.splitlines() if "failed" in line] == [
         "webhooks", "compute",
     ]  # fmt: skip
+
+
+def test_settings_of_the_user_are_not_meant_for_a_demonstration(demo: Demo) -> None:
+    done = demo(
+        "compute",
+        HOLDFAST_DATABASE_URL=NOBODY,
+        HOLDFAST_LEASE_SECONDS="nonsense",
+        HOLDFAST_CONCURRENCY="0",
+        DATABASE_URL=NOBODY,
+        APP_SERVER_URL="http://127.0.0.1:1/{def}/{ver}",
+        JOB_TIMEOUT_SEC="nonsense",
+        FAULT_STATUS="502",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("system", ["compute", "convert", "passport"])
+def test_every_setting_of_a_system_is_forgotten(system: str) -> None:
+    page = Path(f"docs/systems/{system}.md").read_text(encoding="utf-8")
+    section = page.partition("## Settings\n")[2].partition("\n## ")[0]
+    names = re.findall(r"`([A-Z]+_[A-Z_]+)(?:` \||=)", section)
+    assert len(names) > 3
+    environment = dict.fromkeys(names, "?") | {"PATH": "/bin"}
+    forget_settings(environment)
+    assert environment == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    ("port", "problem"), [(None, "Address already in use"), ("65536", "ports are from 0 to 65535")]
+)
+def test_a_port_that_can_not_be_had_is_told_in_one_line(port: str | None, problem: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        asked = port or str(busy.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast_systems.demos.receiver", "--port", asked],
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_SECONDS_MAX,
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"holdfast: can't listen on 127.0.0.1:{asked}: {problem}\n"
 
 
 def test_an_unknown_system_is_told_with_those_that_there_are(demo: Demo) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import uvicorn
 
 GRACE_SECONDS = 3
+FAILED_CODE = 1
 
 
 def serve(make_app: Callable[[], Any]) -> None:
@@ -23,7 +25,7 @@ def serve(make_app: Callable[[], Any]) -> None:
     options.add_argument("--port", type=int, default=0)
     chosen = options.parse_args()
     app = make_app()  # what fails here has told no address
-    with socket.create_server((chosen.host, chosen.port), backlog=128) as listening:
+    with _listen(chosen.host, chosen.port) as listening:
         # The event loop would not do it for this socket, and every answer would wait 40 ms for an
         # acknowledgement.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -37,3 +39,14 @@ def serve(make_app: Callable[[], Any]) -> None:
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
         asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=128)
+    except OverflowError:
+        reason: str | None = "ports are from 0 to 65535"
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+    sys.stderr.write(f"holdfast: can't listen on {host}:{port}: {reason}\n")
+    sys.exit(FAILED_CODE)

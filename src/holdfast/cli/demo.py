@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Coroutine
 from importlib import import_module
@@ -43,6 +44,7 @@ def demo(system: str, out: Path, database: str | None) -> int:
       holdfast demo all --out demo              all five, and one table
     """
     show = _load()
+    show.forget_settings(os.environ)  # and those of all that it starts
     systems = list(SYSTEMS) if system == "all" else [system]
     console = show.make_console()
     done = sessions.run(_interruptible(show.show(systems, out, database, console)))

@@ -15,7 +15,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from holdfast_systems.demos.environment import forget_settings
 from holdfast_systems.demos.frame import Stage, open_stage
+
+__all__ = ["forget_settings", "make_console", "show"]
 
 PIPE_COLUMNS = 120
 
