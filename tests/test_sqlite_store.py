@@ -26,6 +26,7 @@ from holdfast.stores import migrations
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualTime
 from holdfast.testing.conformance.harness import enqueue, new_job, recorded
+from tests.support.processes import WAIT_SECONDS
 
 NEWEST = migrations.steps("sqlite")[-1].version
 OPENER = """
@@ -386,3 +387,25 @@ async def test_no_more_failures_are_kept_than_open_a_breaker(path: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         kept = connection.execute("SELECT json_array_length(failures) FROM breakers").fetchone()
     assert kept == (3,)
+
+
+class Untellable(sqlite3.OperationalError):
+    def __str__(self) -> str:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("work", ["_write", "_read"])
+async def test_a_failure_that_finds_no_memory_to_be_told_stops_nobody(
+    tmp_path: Path, work: str
+) -> None:
+    def fail(_: object) -> None:
+        raise Untellable
+
+    store = SqliteStore(str(tmp_path / "jobs.db"), Seam())
+    await store.open()
+    async with asyncio.timeout(WAIT_SECONDS):
+        with pytest.raises(MemoryError):
+            await getattr(store, work)(fail)
+        await enqueue(store)
+        assert [count.jobs for count in await store.counts()] == [1]
+    await store.close()

@@ -103,7 +103,14 @@ class _ConnectionLane(ABC, Generic[C]):
 
     def _work(self, calls: list[_Call[C]]) -> None:
         with self._usage.lock:
-            self._work_undisturbed(calls)
+            try:
+                self._work_undisturbed(calls)
+            except Exception as error:
+                # No memory to tell of a failure, say. Without an answer its caller would wait
+                # forever, and without this thread all others.
+                self._disconnect()
+                for call in calls:
+                    call.answer(error=error if call.action is not None else None)
 
     def _work_undisturbed(self, calls: list[_Call[C]]) -> None:
         wanted = [call for call in calls if not call.is_cancelled]
