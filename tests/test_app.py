@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
+import pydoc
 import subprocess
 import sys
 import threading
@@ -380,6 +382,30 @@ async def test_an_opening_that_failed_is_tried_again(tmp_path: Path) -> None:
     folder.mkdir()
     await double.enqueue(1)
     await hf.close()
+
+
+def test_an_address_with_a_driver_of_sqlalchemy_is_the_address_without_it(tmp_path: Path) -> None:
+    for scheme in ("postgresql+asyncpg", "postgresql+psycopg", "postgresql+psycopg2"):
+        hf = Holdfast(f"{scheme}://ada:secret@db/shop?x=a+b://")
+        assert hf.url_shown == "postgresql://ada:***@db/shop?x=a+b://"
+    hf = Holdfast(f"sqlite+aiosqlite:///{tmp_path}/jobs.db")
+    assert hf.url_shown == f"sqlite:///{tmp_path}/jobs.db"
+
+
+def test_a_job_function_looks_like_its_handler(local_hf: Holdfast) -> None:
+    def resize(ctx: Context, image: str, width: int = 80) -> bool:
+        """Make an image smaller."""
+        return True
+
+    function: Any = local_hf.job(queue="images")(resize)
+    for each in (function, function.options(priority=3)):
+        assert inspect.signature(each) == inspect.signature(resize)
+        assert (each.__name__, each.__doc__) == ("resize", "Make an image smaller.")
+        assert (each.__module__, each.__wrapped__) == (__name__, resize)
+        assert "Make an image smaller." in pydoc.render_doc(each)
+    assert (
+        repr(function) == "<job resize(ctx: 'Context', image: 'str', width: 'int' = 80) -> 'bool'>"
+    )
 
 
 @pytest.mark.parametrize(

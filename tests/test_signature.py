@@ -306,6 +306,16 @@ async def async_generator(a: int) -> Any:
     yield a
 
 
+class Shop:
+    def sell(self, item: str) -> None: ...
+
+    @classmethod
+    def open(cls, name: str) -> None: ...
+
+    @staticmethod
+    def close(name: str) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -321,6 +331,8 @@ async def async_generator(a: int) -> Any:
         (generator, "generator: a handler returns its result; it can't be a generator"),
         (async_generator, "async_generator: a handler returns its result"),
         (Item, "Item: a handler is a function"),
+        (Shop.sell, "sell: a method can't be a job, because no worker has its object"),
+        (Shop.__dict__["open"], "open: a method can't be a job"),
     ],
 )
 def test_a_handler_that_cannot_work_is_refused_when_it_is_registered(
@@ -329,3 +341,11 @@ def test_a_handler_that_cannot_work_is_refused_when_it_is_registered(
     with pytest.raises(ConfigurationError) as raised:
         Signature.of(function)
     assert str(raised.value).startswith(message)
+
+
+def test_what_needs_no_object_is_no_method() -> None:
+    def inner(self: int) -> None: ...
+
+    assert bind(inner, 1) == b'{"self":1}'
+    assert bind(Shop.close, "ada") == bind(Shop.open, "ada") == b'{"name":"ada"}'
+    assert bind(Shop().sell, "tea") == b'{"item":"tea"}'

@@ -131,6 +131,19 @@ async def test_a_bulk_requeue_that_is_run_again_does_nothing_twice(hf: Holdfast)
     assert (await last(hf.requeue_many(DEAD, again=True))).changed == 7
 
 
+async def test_states_may_be_given_by_their_names(hf: Holdfast) -> None:
+    @hf.job
+    async def wait() -> None: ...
+
+    job = await wait.enqueue()
+    for names, found in ((("queued", "dead"), [job.id]), (["dead"], [])):
+        page = await hf.page(Filter(states=names))  # type: ignore[arg-type]
+        assert [each.id for each in page.jobs] == found
+    for wrong in (("queud",), "queued", (1,)):
+        with pytest.raises(BadArguments, match=r"not .+; the states are: queued, running, suc"):
+            Filter(states=wrong)  # type: ignore[arg-type]
+
+
 async def test_bulk_changes_go_on_behind_what_has_moved_on(hf: Holdfast) -> None:
     @hf.job(name="wait")
     async def wait() -> None: ...

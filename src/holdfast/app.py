@@ -49,7 +49,7 @@ from holdfast.seeing import Seeing
 from holdfast.settings import DEFAULT_URL, read_settings
 from holdfast.steering import check_id
 from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
-from holdfast.stores.opening import absolute_url, make_store
+from holdfast.stores.opening import absolute_url, make_store, without_driver
 from holdfast.stores.protocol import Store
 from holdfast.tables import Tables, check_tables
 from holdfast.transaction import transaction
@@ -79,7 +79,8 @@ class Holdfast(Seeing):
         self, url: str | None = None, *, seam: Seam | None = None, **settings: Any
     ) -> None:
         self.settings = read_settings(settings)
-        self._url = url or os.environ.get("HOLDFAST_DATABASE_URL") or DEFAULT_URL
+        given_url = url or os.environ.get("HOLDFAST_DATABASE_URL") or DEFAULT_URL
+        self._url = without_driver(given_url)
         self._seam = seam or Seam()
         self._ids = IdMaker(self._seam.random)
         self._definitions: dict[str, Definition] = {}

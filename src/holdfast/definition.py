@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import WRAPPER_ASSIGNMENTS
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -177,14 +178,26 @@ class Call(msgspec.Struct, frozen=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class JobFunction(Generic[P]):
-    """A function that can be enqueued; calling it runs it here and now, as any function."""
+    """A function that can be enqueued; calling it runs it here and now, as any function.
+
+    It has the handler's name, docstring and signature.
+    """
 
     app: Holdfast
     definition: Definition
     defaults: Options = field(default_factory=Options)
     connection: Any = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        function = self.definition.function
+        names = (name for name in WRAPPER_ASSIGNMENTS if hasattr(function, name))
+        self.__dict__.update({name: getattr(function, name) for name in names})
+        self.__dict__["__wrapped__"] = function
+
+    def __repr__(self) -> str:
+        return f"<job {self.name}{inspect.signature(self)}>"
 
     @property
     def name(self) -> str:

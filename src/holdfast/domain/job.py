@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.domain.states import State
+from holdfast.domain.states import State, as_states
 
 NO_TIME = timedelta(0)
 
@@ -209,7 +209,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    states: tuple[State, ...] = ()
+    states: tuple[State, ...] = ()  # or their names: ("queued", "running")
     queue: str | None = None
     name: str | None = None
     tenant: str | None = None
@@ -219,6 +219,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None  # of `holdfast.domain.fingerprint`
     since: datetime | None = None  # ended at or after this time; created, if it has not ended
     until: datetime | None = None  # and before this one
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "states", as_states(self.states))
 
     def fits_end(self, job: Job) -> bool:
         """Does the job fit the filter's error code and times?"""

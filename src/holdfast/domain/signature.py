@@ -130,10 +130,25 @@ def _explain(error: Exception) -> str:
 
 
 def _check_callable(job: str, function: Handler) -> None:
+    if _is_unbound_method(function):
+        raise ConfigurationError(
+            f"{job}: a method can't be a job, because no worker has its object; make it a function,"
+            " or a static method"
+        )
     if isinstance(function, type):
         raise ConfigurationError(f"{job}: a handler is a function, not {function!r}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(f"{job}: a handler returns its result; it can't be a generator")
+
+
+def _is_unbound_method(function: Any) -> bool:
+    """Does it stand in a class and wait for its `self` or `cls`?"""
+    if isinstance(function, classmethod):
+        return True
+    owner = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if not owner or owner.endswith("<locals>") or isinstance(function, type):
+        return False
+    return next(iter(inspect.signature(function).parameters), None) in ("self", "cls")
 
 
 def _check_context(job: str, parameter: inspect.Parameter) -> None:

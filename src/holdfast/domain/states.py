@@ -3,8 +3,11 @@
 The databases repeat this table by constraint and trigger; a test compares them, pair by pair.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
+
+from holdfast.domain.errors import BadArguments
 
 
 class State(StrEnum):
@@ -43,6 +46,19 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
 
 ENDED: Final = frozenset(state for state, following in TRANSITIONS.items() if not following)
 LIVE: Final = frozenset(State) - ENDED
+
+
+def as_states(names: Iterable[str]) -> tuple[State, ...]:
+    """Take states by their names, or refuse what is none."""
+    try:
+        if isinstance(names, str):
+            raise TypeError
+        return tuple(map(State, names))
+    except (TypeError, ValueError):
+        known = ", ".join(State)
+        raise BadArguments(
+            f"states must be a list of states, not {names!r}; the states are: {known}"
+        ) from None
 
 
 def may_become(current: State, following: State) -> bool:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+from typing import Final
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
+
+_DRIVER: Final = re.compile(r"(postgres|postgresql|sqlite)\+\w+://")
+
+
+def without_driver(url: str) -> str:
+    """Take SQLAlchemy's form of an address, which names a driver, for the address itself."""
+    return _DRIVER.sub(r"\1://", url, count=1) if _DRIVER.match(url) else url
 
 
 def absolute_url(url: str, folder: str) -> str:
