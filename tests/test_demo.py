@@ -155,6 +155,18 @@ async def test_nothing_stays_behind_when_it_is_interrupted(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_nothing_stays_behind_when_it_is_killed(tmp_path: Path, scratch: Path) -> None:
+    words = [*COMMAND, "compute", "--out", "out"]
+    demo = Process("demo", words, tmp_path, {"TMPDIR": str(scratch)})
+    # It starts one server after the other: the first one serves already.
+    await wait_until(lambda: "compute.server" in "".join(processes_in(scratch)), "two servers")
+    demo.signal(signal.SIGKILL)
+    await demo.ended()
+    await wait_until(lambda: not processes_in(scratch), lambda: f"gone: {processes_in(scratch)}")
+    assert os.listdir(scratch) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_an_interrupt_while_it_ends_changes_nothing(tmp_path: Path, scratch: Path) -> None:
     demo = Process(
         "demo", [*COMMAND, "compute", "--out", "out"], tmp_path, {"TMPDIR": str(scratch)}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast import ConfigurationError
+from holdfast_systems.demos.guard import Guard
 from holdfast_systems.demos.processes import Running, Service, start_service, start_worker
 
 
@@ -58,6 +59,7 @@ class Stage:
         self.files: list[Made] = []
         self.on_step: Callable[[Step], None] = lambda _step: None
         self._running: list[Running] = []
+        self._guard = Guard(folder)
 
     @property
     def succeeded(self) -> bool:
@@ -96,7 +98,7 @@ class Stage:
     ) -> Service:
         """Start a server on a free port; it is stopped at the end."""
         service = await start_service(name, module, self.folder, env or {}, arguments)
-        self._running.append(service)
+        self._note(service)
         await service.read_address()
         return service
 
@@ -112,8 +114,12 @@ class Stage:
         all_env = {"HOLDFAST_DATABASE_URL": self.url, **(env or {})}
         options = [f"--concurrency={concurrency}"]
         running = await start_worker(name, target, self.folder, all_env, options)
-        self._running.append(running)
+        self._note(running)
         return running
+
+    def _note(self, running: Running) -> None:
+        self._running.append(running)
+        self._guard.watch(running.pid)
 
     async def clear(self) -> None:
         """Stop all processes, and remove the folder."""
@@ -128,6 +134,7 @@ class Stage:
         for running in self._running:
             running.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._guard.close()
 
 
 @asynccontextmanager
