@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,17 @@ def test_what_is_given_wins_over_the_environment_and_that_over_the_default() -> 
     settings = read_settings({"lease_seconds": 45}, environment)
     assert (settings.lease_seconds, settings.concurrency) == (45.0, 7)
     assert settings.poll_seconds == Settings().poll_seconds
+
+
+def test_a_variable_that_is_misspelt_is_told_of() -> None:
+    with pytest.warns(UserWarning, match="CONCURENCY is no setting.*did you mean HOLDFAST_CONCURR"):
+        read_settings({}, {"HOLDFAST_CONCURENCY": "7"})
+    with pytest.warns(UserWarning, match="did you mean HOLDFAST_DATABASE_URL"):
+        read_settings({}, {"HOLDFAST_DATABSE_URL": "sqlite:///x.db"})
+    anybodys = ("SERVICE_HOST", "PORT", "PORT_5432_TCP", "TEST_WAIT_SECONDS", "CHECKS_SECONDS")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_settings({}, {f"HOLDFAST_{name}": "7" for name in anybodys})
 
 
 def test_leases_are_renewed_every_third_of_them() -> None:

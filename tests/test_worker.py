@@ -218,6 +218,20 @@ async def test_queues_that_are_not_named_are_left_alone(local_hf: Holdfast) -> N
     assert (await local_hf.get(other.id)).state is State.QUEUED
 
 
+async def test_a_misspelt_queue_is_told_of_at_the_start(hf: Holdfast) -> None:
+    @hf.job(queue="images")
+    async def resize() -> None: ...
+
+    await resize.options(queue="customer-7").enqueue()
+    async with seen_events() as seen:
+        queues = ["image", "custmer-7", "images", "customer-7", "elsewhere"]
+        await hf.run_worker(queues=queues, until_empty=True)
+    assert [(each.fields["queue"], each.message) for each in seen.named("unknown_queue")] == [
+        ("image", "no job uses the queue 'image' so far; did you mean 'images'?"),
+        ("custmer-7", "no job uses the queue 'custmer-7' so far; did you mean 'customer-7'?"),
+    ]
+
+
 async def test_lower_priorities_come_first_and_then_what_was_due_first(hf: Holdfast) -> None:
     order: list[str] = []
 

@@ -61,6 +61,7 @@ from holdfast.worker.origin import check_not_loading
 from holdfast.worker.processes import Birth, Launch, find_launch
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.slots import Queues, Slots, queue_caps
+from holdfast.worker.spelling import tell_unknown_queues
 from holdfast.worker.supervisor import Supervisor
 from holdfast.worker.worker import Worker
 
@@ -372,6 +373,7 @@ class Holdfast(Seeing):
         birth: Birth | None = None,
     ) -> WorkerReport:
         check_not_loading()
+        declared = {each.queue for each in self._definitions.values()}
         making = make_children(
             self, self._database, self._definitions, self.settings, self._seam, self._metrics
         )
@@ -380,6 +382,7 @@ class Holdfast(Seeing):
             making as children,
             resources.opened(self._resources) as made,
         ):
+            await tell_unknown_queues(await self._store(), slots.queues, declared)
             worker = Worker(
                 birth=birth,
                 owns_process=launch is not None,

@@ -78,6 +78,7 @@ class Definition:
     permanent: tuple[type[BaseException] | str, ...] = ()
     transient: tuple[type[BaseException] | str, ...] = ()
     breaker: Breaker | None = None
+    queue: str = "default"  # unless a call names another
 
     def breaker_key(self, arguments: bytes) -> str | None:
         """The key of what a job with these arguments depends on."""
@@ -313,6 +314,7 @@ def define(
         permanent=_listed("permanent", given, str, type),
         transient=_listed("transient", given, str, type),
         breaker=_make_breaker(given.pop("breaker", None), signature),
+        queue=given.get("queue", "default"),
     )
     return definition, Options(**given)
 

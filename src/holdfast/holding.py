@@ -114,6 +114,12 @@ class Holds(Steering):
         _check_said(by, because)
         await (await self._store()).open_breaker(key, by, because)
 
+    async def known_breakers(self) -> set[str]:
+        """The keys of which something is recorded, and those that job functions name."""
+        named = (each.breaker.key for each in self._definitions.values() if each.breaker)
+        recorded = await (await self._store()).breakers()
+        return {key for key in named if isinstance(key, str)} | {each.key for each in recorded}
+
     async def close_breaker(self, key: str) -> None:
         """Let the jobs go that it holds, and begin to count failures anew."""
         check_name("breaker's key", key)

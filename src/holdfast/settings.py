@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,6 +18,7 @@ from holdfast.domain.retention import DAY_SECONDS, Retention, parse_rules
 DEFAULT_URL = "sqlite:///holdfast.db"
 MAY_BE_ZERO = ("renew_seconds", "grace_seconds", "metrics_port")
 PORT_MAX = 65535
+CLOSE = 0.88  # how alike two names are, from 0 to 1, to be taken for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def read_settings(
     for name in given:
         if name not in known:
             raise ConfigurationError(f"there is no setting {name!r}{_closest(name, known)}")
+    _warn_of_unknown(environment, known)
     values: dict[str, Any] = {}
     for name, kind in known.items():
         variable = f"HOLDFAST_{name.upper()}"
@@ -112,6 +115,18 @@ def read_settings(
         elif variable in environment:
             values[name] = _convert(variable, kind, environment[variable])
     return replace(Settings(), **values)
+
+
+def _warn_of_unknown(environment: Mapping[str, str], known: Mapping[str, object]) -> None:
+    """Tell of a variable that looks like a misspelt setting. Others of the prefix may be anybody's:
+    Kubernetes makes some for a service of this name."""
+    variables = [f"HOLDFAST_{name.upper()}" for name in (*known, "database_url")]
+    for variable in environment:
+        if variable.startswith("HOLDFAST_") and variable not in variables:
+            close = difflib.get_close_matches(variable, variables, n=1, cutoff=CLOSE)
+            if close:
+                text = f"{variable} is no setting and is ignored; did you mean {close[0]}?"
+                warnings.warn(text, stacklevel=4)
 
 
 def _convert(name: str, kind: type, value: Any) -> Any:

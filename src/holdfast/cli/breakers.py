@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import click
 import msgspec
 
@@ -95,7 +97,11 @@ async def _list_breakers(app: Holdfast, *, as_json: bool) -> None:
 
 async def _open(app: Holdfast, key: str, by: str, because: str | None) -> None:
     async with app:
+        known = await app.known_breakers()
         await app.open_breaker(key, by=by, because=because)
+    if key not in known:
+        close = "".join(f"; did you mean {each}?" for each in get_close_matches(key, known, n=1))
+        click.echo(f"nothing was known of a breaker {key} before{close}", err=True)
     closing = f"holdfast breakers close {pasted(key)}"
     click.echo(f"breaker {key} is open and holds its jobs; to let them go: {closing}")
 

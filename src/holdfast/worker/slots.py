@@ -45,6 +45,11 @@ def _check_caps(queues: dict[str, int | None]) -> None:
         raise ConfigurationError("the list of queues is empty; leave it out to serve all")
     for queue, cap in queues.items():
         codec.check_name("queue", queue)
+        if ALL in queue and queue != ALL:
+            raise ConfigurationError(
+                f"{queue!r}: queues can't be chosen by a pattern; list them by name, or give '*'"
+                " alone for all others"
+            )
         if cap is not None and cap < 1:
             raise ConfigurationError(f"the limit of queue {queue} must be 1 or more, not {cap!r}")
         if queue == ALL and cap is not None:

@@ -1,0 +1,33 @@
+"""Queues that a worker is told to serve and nobody else has heard of."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from logging import WARNING
+from typing import Protocol
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.queues import QueueSeen
+from holdfast.observability import logs
+
+
+class QueuesStore(Protocol):
+    async def queues(self) -> Sequence[QueueSeen]: ...
+
+
+async def tell_unknown_queues(
+    store: QueuesStore, served: Sequence[str] | None, declared: Iterable[str]
+) -> None:
+    """Warn of a queue that no job names and that is not in the database, if another is close."""
+    if not served:
+        return
+    try:
+        known = {*declared, *(each.name for each in await store.queues())}
+    except HoldfastError:
+        return  # the worker tells by itself that it can't reach its database
+    for queue in served:
+        close = [] if queue in known else difflib.get_close_matches(queue, sorted(known))
+        if close:
+            text = f"no job uses the queue {queue!r} so far; did you mean {close[0]!r}?"
+            logs.event(WARNING, "unknown_queue", text, queue=queue)
