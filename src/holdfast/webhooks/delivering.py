@@ -24,6 +24,7 @@ class Delivery(Message, frozen=True, kw_only=True):
 
     url: str
     preset: Preset
+    policy: str
     subscription_id: UUID
     attempt_no: int
     worker_id: str | None

@@ -7,7 +7,6 @@ twice finds the saga elsewhere, and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -15,10 +14,10 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import Holdfast, JobFunction, Retry
+from holdfast import Holdfast, JobFunction
 from holdfast.tables import Tables
 from holdfast.webhooks.events import Died
-from holdfast.webhooks.policy import Delivered, GiveUp, TryAgain, decide
+from holdfast.webhooks.policy import Delivered, GiveUp, Policy, TryAgain, decide
 from holdfast.webhooks.rows import Preset, SagaStatus
 
 LEASE_LOST = "LEASE_LOST"
@@ -29,6 +28,7 @@ class _Saga(msgspec.Struct, frozen=True):
     status: SagaStatus
     attempt_count: int
     preset: Preset
+    policy: str
 
 
 class _Reported(msgspec.Struct, frozen=True):
@@ -55,17 +55,9 @@ class Jobs:
 
 
 class Orchestrator:
-    def __init__(
-        self,
-        hf: Holdfast,
-        tables: Tables,
-        policies: Mapping[Preset, Retry],
-        guard_seconds: float,
-    ) -> None:
+    def __init__(self, hf: Holdfast, tables: Tables) -> None:
         self._hf = hf
         self._tables = tables
-        self._policies = policies
-        self._guard_seconds = guard_seconds
         self._random = Random()
 
     async def step(
@@ -98,7 +90,8 @@ class Orchestrator:
 
     async def _watch(self, connection: Any, jobs: Jobs, saga: _Saga, attempt_no: int) -> None:
         """Look again later: a job whose workers all died reports nothing."""
-        guard = jobs.orchestrate.options(delay_seconds=self._guard_seconds, connection=connection)
+        delay_seconds = Policy.decode(saga.policy).guard_seconds
+        guard = jobs.orchestrate.options(delay_seconds=delay_seconds, connection=connection)
         await guard.enqueue(saga.id, attempt_no)
 
     async def _look(self, connection: Any, jobs: Jobs, saga: _Saga) -> _Reported | None:
@@ -130,7 +123,7 @@ class Orchestrator:
         attempts = saga.attempt_count
         decision = decide(
             saga.preset,
-            self._policies[saga.preset],
+            Policy.decode(saga.policy).retry_of(saga.preset),
             attempts,
             reported.response_status,
             reported.error_code,

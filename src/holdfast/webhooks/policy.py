@@ -32,7 +32,10 @@ _PASSING: Final = frozenset(
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an application's webhooks."""
+    """The settings of an application's webhooks.
+
+    They are stored with each subscription, and whichever worker has a job of it goes by them.
+    """
 
     https_only: bool
     allow_private_addresses: bool
@@ -41,6 +44,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     guard_seconds: float
 
     def __post_init__(self) -> None:
+        if type(self.retry) is not Retry:
+            raise ConfigurationError(
+                "retry is made by Retry's own methods, so that it can be stored"
+            )
         if not 0 < self.timeout_seconds <= limits.TIMEOUT_SECONDS_MAX:
             raise ConfigurationError(
                 f"timeout_seconds must be more than 0 and at most {limits.TIMEOUT_SECONDS_MAX:g}"
@@ -50,6 +57,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 f"guard_seconds must be {limits.GUARD_SECONDS_MIN:g} to"
                 f" {limits.GUARD_SECONDS_MAX:g}, not {self.guard_seconds}"
             )
+
+    def encode(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def decode(cls, stored: str) -> Policy:
+        return msgspec.json.decode(stored, type=cls)
+
+    def retry_of(self, preset: Preset) -> Retry:
+        return BPC if preset == "bpc" else self.retry
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 from typing import Any, Final, get_args
 from uuid import UUID
 
-import aiohttp
 import msgspec
 
 from holdfast import Context, Holdfast, Retry
@@ -19,7 +18,7 @@ from holdfast.webhooks.endpoints import check_url
 from holdfast.webhooks.errors import BadEndpoint, DeadLetterNotFound, EventConflict
 from holdfast.webhooks.events import log_attempt, log_dead_letter
 from holdfast.webhooks.orchestrating import Jobs, Orchestrator
-from holdfast.webhooks.policy import BPC, STANDARD, Policy
+from holdfast.webhooks.policy import STANDARD, Policy
 from holdfast.webhooks.rows import (
     Attempt,
     DeadLetter,
@@ -80,32 +79,25 @@ class Webhooks:
         )
         self._hf = hf
         self._tables = hf.tables("webhooks", package=__package__)
-        policies: dict[Preset, Retry] = {"standard": retry, "bpc": BPC}
-        self._orchestrator = Orchestrator(hf, self._tables, policies, guard_seconds)
+        self._orchestrator = Orchestrator(hf, self._tables)
         self._deliverer = Deliverer(self._tables)
-        self._declare_client()
-        self._jobs = self._declare_jobs(timeout_seconds)
+        self._jobs = self._declare_jobs()
 
-    def _declare_client(self) -> None:
-        @self._hf.resource
-        async def webhooks_client() -> AsyncIterator[aiohttp.ClientSession]:
-            async with open_client(self._policy) as client:
-                yield client
-
-    def _declare_jobs(self, timeout_seconds: float) -> Jobs:
+    def _declare_jobs(self) -> Jobs:
         hf, deliverer, orchestrator = self._hf, self._deliverer, self._orchestrator
 
         @hf.job(
             name="webhooks.deliver",
             queue=QUEUE,
             retry=_AFTER_A_LOST_LEASE,
-            timeout_seconds=2 * timeout_seconds,
+            timeout_seconds=2 * limits.TIMEOUT_SECONDS_MAX,
         )
         async def deliver(ctx: Context, saga_id: UUID, attempt_no: int) -> None:
             async with hf.transaction(read_only=True) as connection:
                 delivery, request = await deliverer.prepare(connection, ctx.job_id)
-            client = ctx.resources["webhooks_client"]
-            report = await send(client, self._policy, delivery.url, request)
+            policy = Policy.decode(delivery.policy)
+            async with open_client(policy) as client:
+                report = await send(client, policy, delivery.url, request)
             async with ctx.completing() as connection:
                 await deliverer.report(connection, ctx.job_id, saga_id, report)
                 await orchestrate.options(connection=connection).enqueue(saga_id, attempt_no)
@@ -133,11 +125,7 @@ class Webhooks:
         """Send these events, or all, to the URL. The answer has the secret, this once."""
         if preset not in get_args(Preset):
             raise BadEndpoint(f"preset must be one of {', '.join(get_args(Preset))}")
-        check_url(
-            url,
-            https_only=self._policy.https_only,
-            allow_private_addresses=self._policy.allow_private_addresses,
-        )
+        self._check_url(url)
         chosen_secret = signing.make_secret(preset) if secret is None else secret
         signing.check_secret(preset, chosen_secret)
         subscription = NewSubscription(
@@ -150,6 +138,24 @@ class Webhooks:
         )
         await self._record(subscription)
         return subscription
+
+    def _check_url(self, url: str) -> None:
+        check_url(
+            url,
+            https_only=self._policy.https_only,
+            allow_private_addresses=self._policy.allow_private_addresses,
+        )
+
+    async def adopt(self, subscription_id: UUID) -> None:
+        """Deliver to this subscription by the settings of this application, from now on."""
+        checking.id(subscription_id)
+        async with self._hf.transaction() as connection:
+            statements = self._tables.on(connection)
+            url = await statements.value("url_of_subscription", id=subscription_id)
+            if url is None:
+                raise BadEndpoint(f"there is no subscription {subscription_id}")
+            self._check_url(url)
+            await statements.execute("set_policy", id=subscription_id, policy=self._policy.encode())
 
     async def _record(self, subscription: NewSubscription) -> None:
         async with self._hf.transaction() as connection:
@@ -166,6 +172,7 @@ class Webhooks:
                 url=subscription.url,
                 event_types=msgspec.json.encode(subscription.event_types).decode(),
                 preset=subscription.preset,
+                policy=self._policy.encode(),
             )
             await statements.execute(
                 "insert_secret",

@@ -21,6 +21,7 @@ KNOWN: dict[str, Any] = {
     "error_code": "HTTP_500",
     "final_error_code": "HTTP_500",
     "response_status": 500,
+    "policy": "{}",
     "rows_max": 10,
     "seconds": 1.0,
     "status": "Failed",

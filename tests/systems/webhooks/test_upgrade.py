@@ -8,9 +8,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from holdfast import Holdfast
-from tests.support.running import QUICK
+from holdfast.webhooks.limits import GUARD_SECONDS, TIMEOUT_SECONDS
+from holdfast.webhooks.policy import STANDARD, Policy
+from tests.support.running import QUICK, execute
 from tests.systems.webhooks.receiving import Receiver
-from tests.systems.webhooks.shop import Shop
+from tests.systems.webhooks.shop import Shop, on_postgres
 
 IDS = {name: f"00000000-0000-7000-8000-00000000000{n}" for n, name in enumerate("sevkal", 1)}
 FILL = """
@@ -33,14 +35,18 @@ INSERT INTO webhook_attempt_log VALUES
 """
 
 
+def step_1(dialect: str) -> str:
+    folder = files("holdfast.webhooks").joinpath("sql").joinpath(dialect).joinpath("migrations")
+    return folder.joinpath("0001_webhooks.sql").read_text(encoding="utf-8")
+
+
 async def of_version_1(path: Path, url: str) -> list[tuple[object, ...]]:
     """Make a file whose webhooks are of version 1, with a row in each table; answer its log."""
     hf = Holdfast(f"sqlite:///{path}", **QUICK)
     await hf.migrate()
     await hf.close()
-    folder = files("holdfast.webhooks").joinpath("sql").joinpath("sqlite").joinpath("migrations")
     with closing(sqlite3.connect(path)) as file, file:
-        file.executescript(folder.joinpath("0001_webhooks.sql").read_text(encoding="utf-8"))
+        file.executescript(step_1("sqlite"))
         file.execute("INSERT INTO application_steps VALUES ('webhooks', 1, 'webhooks', 0)")
         file.executescript(FILL.format(url=url, **IDS))
         return file.execute("SELECT * FROM webhook_attempt_log").fetchall()
@@ -56,3 +62,41 @@ async def test_the_attempt_log_of_version_1_is_kept(tmp_path: Path, receiver: Re
         assert file.execute("SELECT * FROM webhook_attempt_log").fetchall() == before
         assert file.execute("PRAGMA foreign_key_check").fetchall() == []
         assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def test_subscriptions_of_version_1_get_the_default_policy(tmp_path: Path) -> None:
+    """Those in the clear were made with `https_only=False`, and stay so."""
+    path = tmp_path / "shop.db"
+    await of_version_1(path, "http://example.org/")
+    async with Shop.open(f"sqlite:///{path}") as shop:
+        (row,) = await shop.fetch("SELECT policy FROM webhook_subscriptions")
+    defaults = Policy(
+        https_only=False,
+        allow_private_addresses=False,
+        retry=STANDARD,
+        timeout_seconds=TIMEOUT_SECONDS,
+        guard_seconds=GUARD_SECONDS,
+    )
+    assert Policy.decode(row["policy"]) == defaults
+
+
+@on_postgres
+async def test_subscriptions_of_version_1_get_the_default_policy_on_postgres(
+    store_url: str,
+) -> None:
+    await execute(store_url, step_1("postgres"))
+    await execute(
+        store_url, "INSERT INTO application_steps VALUES ('webhooks', 1, 'webhooks', now())"
+    )
+    for subscription_id, url in ((IDS["s"], "HTTP://example.org/"), (IDS["e"], "https://a.org/")):
+        await execute(
+            store_url,
+            "INSERT INTO webhook_subscriptions (id, url, event_types, preset, created_at)"
+            f" VALUES ('{subscription_id}', '{url}', '[]', 'standard', now())",
+        )
+    async with Shop.open(store_url) as shop:
+        rows = await shop.fetch("SELECT policy FROM holdfast.webhook_subscriptions ORDER BY id")
+    policies = [Policy.decode(row["policy"]) for row in rows]
+    assert [policy.https_only for policy in policies] == [False, True]
+    assert {policy.allow_private_addresses for policy in policies} == {False}
+    assert policies[0].retry == policies[1].retry == STANDARD

@@ -1,6 +1,14 @@
 -- name: insert_subscription
-INSERT INTO holdfast.webhook_subscriptions (id, tenant, url, event_types, preset, created_at)
-VALUES (:id, :tenant, :url, :event_types, :preset, now())
+INSERT INTO holdfast.webhook_subscriptions (
+    id, tenant, url, event_types, preset, policy, created_at
+)
+VALUES (:id, :tenant, :url, :event_types, :preset, :policy, now())
+
+-- name: url_of_subscription
+SELECT url FROM holdfast.webhook_subscriptions WHERE id = :id
+
+-- name: set_policy
+UPDATE holdfast.webhook_subscriptions SET policy = :policy WHERE id = :id
 
 -- name: insert_secret
 INSERT INTO holdfast.webhook_secrets (id, subscription_id, secret, created_at)
@@ -64,7 +72,11 @@ SELECT
     (
         SELECT preset FROM holdfast.webhook_subscriptions
         WHERE webhook_subscriptions.id = saga.subscription_id
-    ) AS preset
+    ) AS preset,
+    (
+        SELECT policy FROM holdfast.webhook_subscriptions
+        WHERE webhook_subscriptions.id = saga.subscription_id
+    ) AS policy
 FROM holdfast.webhook_sagas AS saga WHERE saga.id = :id
 
 -- name: report_of_attempt
@@ -118,7 +130,7 @@ WHERE id = :id AND status = 'InFlight'
 -- name: delivery_of_job
 SELECT
     attempt.saga_id, attempt.attempt_no, subscription.url, subscription.preset,
-    subscription.id AS subscription_id, event.id AS event_id, event.event_type,
+    subscription.policy, subscription.id AS subscription_id, event.id AS event_id, event.event_type,
     event.aggregate_type, event.aggregate_id, event.occurred_at, event.payload, now() AS now,
     job.lease_owner AS worker_id, leased.lease_until
 FROM holdfast.webhook_attempts AS attempt

@@ -1,0 +1,11 @@
+-- The settings that a subscription was made under. Those of the subscriptions that are there are not
+-- known: they get the defaults, but what is sent in the clear was allowed to be.
+ALTER TABLE webhook_subscriptions ADD COLUMN policy TEXT NOT NULL DEFAULT '{
+    "https_only": true, "allow_private_addresses": false, "timeout_seconds": 15,
+    "guard_seconds": 60, "retry": {
+        "max_attempts": 8, "delays": [5, 300, 1800, 7200, 18000, 36000, 36000], "jitter": 0.2
+    }
+}' CHECK (json_valid(policy));
+
+UPDATE webhook_subscriptions SET policy = json_set(policy, '$.https_only', json('false'))
+WHERE lower(url) LIKE 'http:%';
