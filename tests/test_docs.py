@@ -1,7 +1,8 @@
 """The examples in the README and the docs, run.
 
-The blocks of a page run one after the other in one namespace, in an empty directory. `await` may
-stand anywhere. Test functions in a block are called as a test runner would. A block that can't run
+The blocks of a page run one after the other in one namespace, in an empty directory, as one file
+would. `await` may stand outside of functions only on a page that says `python -m asyncio` before.
+Test functions in a block are called as a test runner would. A block that can't run
 says so, with a reason: ```python no-run: needs a mail server
 
 A block with a path, as ```sql orders/sql/statements.sql, is a file in that directory, and its first
@@ -32,7 +33,7 @@ from tests.support.postgres import Databases
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python *(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
-
+REPL = "`python -m asyncio`"
 FILE = re.compile(r"^```\w+ (?P<path>\w[\w/]*\.\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -54,7 +55,8 @@ def blocks(page: Path) -> Iterator[tuple[str, CodeType]]:
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         line = text.count("\n", 0, match.start("code"))
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        is_for_repl = REPL in text[: match.start()]
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if is_for_repl else 0
         source = "\n" * line + match["code"]
         name = str(page.relative_to(ROOT))
         yield match["mark"], compile(source, name, "exec", flags, dont_inherit=True)
