@@ -128,8 +128,7 @@ def _characters(parsed: Any) -> list[str]:
 
 
 def every_pattern() -> list[Found]:
-    """All patterns of the source. One that is not the value of a name in its module has to be
-    written where it is used, as a plain string."""
+    """All patterns of the source: values of names in their modules, or plain strings."""
     trees = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
     uses = _uses(trees.values())
     return [found for path, tree in trees.items() for found in _patterns(path, tree, uses)]
@@ -167,10 +166,16 @@ def _patterns(path: Path, tree: ast.Module, uses: dict[str, tuple[str, ...]]) ->
         elif called.startswith("re.") and called.removeprefix("re.") in {*USES, "compile"}:
             method = called.removeprefix("re.")
             methods = ANYWHERE if method == "compile" else (method,)
-            yield Found(where, re.compile(ast.literal_eval(node.args[0])), methods)
+            yield Found(where, _compiled(module, node.args[0]), methods)
         for keyword in node.keywords:
             if keyword.arg == "pattern":
-                yield Found(where, re.compile(ast.literal_eval(keyword.value)), ("search",))
+                yield Found(where, _compiled(module, keyword.value), ("search",))
+
+
+def _compiled(module: str, written: ast.expr) -> re.Pattern[Any]:
+    if isinstance(written, ast.Name):
+        return re.compile(getattr(import_module(module), written.id))
+    return re.compile(ast.literal_eval(written))
 
 
 class TooLong(Exception):

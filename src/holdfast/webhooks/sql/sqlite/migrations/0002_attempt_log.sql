@@ -1,5 +1,5 @@
--- An attempt without an answer has no headers, and before SQLite 3.45 json_valid(NULL) is 0, not
--- NULL. SQLite can't alter a CHECK, so the table is made anew.
+-- An attempt without an answer has no headers, and for older versions of SQLite json_valid(NULL) is
+-- 0, not NULL. SQLite can't alter a CHECK, so the table is made anew.
 CREATE TABLE webhook_attempt_log_before AS SELECT * FROM webhook_attempt_log;
 
 DROP TABLE webhook_attempt_log;
