@@ -44,10 +44,12 @@ async def nothing_waits(stage: Stage) -> bool:
 def check_ended_once(
     row: tuple[Any, ...], starts: Sequence[Entry], finishes: Sequence[Entry]
 ) -> None:
-    """Each claim and each end of a lease raised the fence by one: nothing was settled twice."""
+    """Each claim and each end of a lease raised the fence by one: nothing was settled twice. A claim
+    whose answer was lost is no attempt."""
     _, state, fence, attempts, _ = row
     assert state == State.SUCCEEDED
-    assert fence == 2 * attempts
+    assert fence % 2 == 0
+    assert fence >= 2 * attempts
     fences = [entry["fence"] for entry in starts]
     assert fences == sorted(set(fences))
     assert len(fences) <= attempts

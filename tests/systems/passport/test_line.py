@@ -37,7 +37,8 @@ async def test_a_document_becomes_a_passport_that_holds(line: Line) -> None:
     sealed = replace(await passport.sealed(TENANT, version_id), proofs=(proof,))
     verification = verify(sealed, sample_keys().public_keys())
     assert verification.problems == ()
-    assert verification.held == ("receipt", "signature", "payload", "fact CELL-1", "QR")
+    parts = ("receipt", "signature", "payload", "fact CELL-1", "QR text", "QR picture")
+    assert verification.held == parts
     assert json.loads(sealed.payload)["fields"]["mass_kg"] == "198.85"
     events = await passport.audit(TENANT, version_id)
     assert [event.event_type for event in events] == [
