@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +13,9 @@ from concurrent.futures import Future
 import pytest
 
 from holdfast.seam import Seam, ServiceThread
+from holdfast.worker.signals import handling_signals
 from tests.support.processes import PROGRAM_SECONDS_MAX
+from tests.support.running import WAIT_SECONDS_MAX
 
 
 def test_a_lane_works_off_everything_in_order_on_one_thread_before_it_closes() -> None:
@@ -161,3 +165,19 @@ def test_each_boot_has_an_identity_of_its_own() -> None:
 
 async def test_signals_are_not_free_on_other_threads() -> None:
     assert not await asyncio.to_thread(Seam().signals_are_free)
+
+
+async def test_a_signal_is_heard_although_the_loop_was_told_to_handle_another() -> None:
+    """Python tells one of them of signals: who asked last."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    async with handling_signals(Seam(), lambda number: heard.put_nowait(number.name)):
+        loop.add_signal_handler(signal.SIGUSR1, heard.put_nowait, "other")
+        try:
+            for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "other")):
+                os.kill(os.getpid(), number)
+                async with asyncio.timeout(WAIT_SECONDS_MAX):
+                    assert await heard.get() == name
+        finally:
+            loop.remove_signal_handler(signal.SIGUSR1)
+    assert heard.empty()

@@ -97,6 +97,25 @@ async def test_a_file_that_was_put_back_is_used_again(path: Path, store: SqliteS
     assert await count(store) == rows(path) == before + 1
 
 
+async def test_a_path_that_leads_nowhere_is_trouble_that_passes(
+    path: Path, store: SqliteStore
+) -> None:
+    """No other error than that of a database which is away: it would end a worker."""
+    await enqueue(store)
+    away = path.parent.with_name("elsewhere")
+    path.parent.rename(away)
+    path.parent.touch()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="can't be looked at: Not a directory"):
+            await store.enqueue([new_job()])
+        with pytest.raises(StoreUnavailable, match="can't be looked at: Not a directory"):
+            await count(store)
+    path.parent.unlink()
+    away.rename(path.parent)
+    await enqueue(store)
+    assert await count(store) == rows(path)
+
+
 async def test_a_new_file_in_its_place_is_used_and_gets_the_schema(
     path: Path, store: SqliteStore
 ) -> None:

@@ -36,6 +36,12 @@ def title(pid: int) -> str:
         return ""
 
 
+def ignored(pid: int) -> set[int]:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    mask = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return {number for number in signal.valid_signals() if mask >> (number - 1) & 1}
+
+
 async def warden(worker: Process) -> int:
     await wait_until(lambda: wardens(worker), lambda: f"a warden: {worker.text}")
     return wardens(worker)[0]
@@ -113,6 +119,8 @@ async def test_a_warden_that_was_killed_is_replaced_and_none_outlives_its_worker
 ) -> None:
     worker = stage.worker()
     first = await warden(worker)
+    # What systemd sends to all processes at once, and a terminal that closes.
+    assert {signal.SIGTERM, signal.SIGINT, signal.SIGHUP} <= ignored(first)
     os.kill(first, signal.SIGKILL)
     assert "was killed by SIGKILL" in (await worker.logs("warden_lost"))["message"]
     second = await warden(worker)

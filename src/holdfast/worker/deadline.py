@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from logging import ERROR
 
 from holdfast.domain.limits import STOP_SECONDS_MAX
@@ -37,7 +38,8 @@ class StopDeadline:
             return
         self._grace_until = now + self._grace_seconds
         if self._ends_process:
-            self._seam.threads("holdfast-deadline", 1).submit(self._end)
+            with suppress(RuntimeError):  # no room for another thread: then it stops as it can
+                self._seam.threads("holdfast-deadline", 1).submit(self._end)
 
     @property
     def grace_until(self) -> float:

@@ -50,9 +50,11 @@ class Heart:
 
     def claimed(self, jobs: Sequence[Claimed]) -> None:
         """Note some of them: if one freezes the process at once, no beat will tell of it."""
-        if self._page is not None:
+        page = self._page
+        if page is not None:
             self._claimed.extend([_name(job) for job in jobs[-NAMED_MAX:]])
-            self._page.claimed(", ".join(self._claimed))
+            with suppress(ValueError):  # closed, because the keeper has just ended
+                page.claimed(", ".join(self._claimed))
 
     async def run(self) -> None:
         _dump_tracebacks()

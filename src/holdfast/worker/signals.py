@@ -44,7 +44,7 @@ async def handling_signals(
     writing.setblocking(False)
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     for number in STOP_SIGNALS:
-        signal.signal(number, _do_nothing)
+        signal.signal(number, partial(_write_unless_written, writing))
         signal.siginterrupt(number, False)
     others = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
     lane: Lane[socket.socket] = seam.lane("holdfast-signals", partial(_read, others, arrived))
@@ -54,7 +54,8 @@ async def handling_signals(
         yield
     finally:
         _before.clear()
-        signal.set_wakeup_fd(others, warn_on_full_buffer=False)
+        if _is_told(writing):
+            signal.set_wakeup_fd(others, warn_on_full_buffer=False)
         for number, handler in before.items():
             if handler is not None:  # else not Python's, and nothing to go back to
                 signal.signal(number, handler)
@@ -74,8 +75,22 @@ def _read(others: int, arrived: Callable[[bytes], None], sockets: list[socket.so
                     os.write(others, numbers)
 
 
-def _do_nothing(number: int, frame: object) -> None:
-    """Python tells the socket only of signals that have a handler."""
+def _write_unless_written(writing: socket.socket, number: int, frame: object) -> None:
+    """Python tells one socket only: since somebody has an event loop handle another signal, say,
+    that is the loop's. Then ours is told here, as soon as the main thread comes to it."""
+    if not _is_told(writing):
+        with suppress(OSError):
+            writing.send(bytes([number]))
+
+
+def _is_told(ours: socket.socket) -> bool:
+    """Is this the socket to which Python writes signals? To ask is to choose it, for a moment."""
+    told = signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
+    if told != ours.fileno():
+        with suppress(OSError, ValueError):  # closed meanwhile
+            signal.set_wakeup_fd(told)
+        return False
+    return True
 
 
 def _block() -> None:

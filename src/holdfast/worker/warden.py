@@ -161,6 +161,9 @@ def say(log_format: str, worker_id: str, worker: int, message: str) -> None:
 
 
 def main() -> None:
+    # It goes when its worker is gone: whoever stops them all at once stops the worker first.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     descriptor, worker, worker_id, frozen_seconds, locked_seconds, log_format = sys.argv[1:]
     page = Page(int(descriptor))
     warden = Warden(page, int(worker), float(frozen_seconds), float(locked_seconds))

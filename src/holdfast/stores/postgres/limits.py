@@ -7,6 +7,7 @@ before that: its locks would keep its jobs from being taken back, and others fro
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import Any
 
 COMMAND_SECONDS_MAX = 60.0  # a statement, and what one use of a connection of the pool may take
@@ -60,7 +61,8 @@ class Limits:
             ("TCP_USER_TIMEOUT", _milliseconds(self.silent_seconds)),
         ):
             if option := getattr(socket, name, None):  # not every system has all of them
-                ours.setsockopt(socket.IPPROTO_TCP, option, value)
+                with suppress(OSError):  # or it has the name alone
+                    ours.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def to_set(settings: dict[str, int], how: str = "SET") -> str:

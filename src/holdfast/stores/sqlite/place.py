@@ -13,6 +13,8 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from holdfast.domain.errors import StoreUnavailable
+
 LOOK_SECONDS = 0.1  # at the log and its index
 Identity = tuple[int, int]
 _LOG, _INDEX = "-wal", "-shm"
@@ -34,6 +36,8 @@ def identify(path: str) -> Identity | None:
         found = os.stat(path)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise StoreUnavailable(f"{path} can't be looked at: {error.strerror}") from error
     return found.st_dev, found.st_ino
 
 
@@ -77,7 +81,10 @@ class Place:
         log, index = identify(self.path + _LOG), identify(self.path + _INDEX)
         if log not in (self.log, None) or index not in (self.index, None):
             return False
-        busy, in_log, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        try:
+            busy, in_log, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error:
+            return False
         return not busy and in_log == moved
 
 
