@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -96,6 +97,35 @@ async def test_13_hundreds_of_silent_clients_take_no_files_from_a_worker(stage: 
         await wait_until(is_bounded, lambda: f"{open_files(worker.pid)} files, {before} before")
     worker.signal(signal.SIGTERM)
     assert await worker.ended() == 0
+
+
+async def test_13_of_clients_that_come_all_at_once_no_more_stay() -> None:
+    async def nothing() -> None: ...
+
+    async def blocked() -> str:
+        asked.set()
+        let_go.wait(WAIT_SECONDS)
+        return "told\n"
+
+    asked, let_go, port = threading.Event(), threading.Event(), free_port()
+    async with exposing.serving(Metrics(), blocked, nothing, "127.0.0.1", port, Seam()):
+        with ExitStack() as clients:
+            first = clients.enter_context(connect(port))
+            first.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            await asyncio.to_thread(asked.wait, WAIT_SECONDS)
+            crowd = [clients.enter_context(connect(port)) for _ in range(90)]
+            let_go.set()
+            for _ in range(3):
+                assert await get(port) == "told\n"
+            assert sum(map(is_open, crowd)) <= exposing.CONNECTIONS_MAX
+
+
+def is_open(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return not is_ended(client)
+    except BlockingIOError:
+        return True
 
 
 async def test_13_a_client_that_reads_nothing_keeps_no_connection() -> None:

@@ -18,6 +18,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from itertools import islice
 from logging import INFO, WARNING
 from typing import Any, Final
 
@@ -186,8 +187,10 @@ class _Server:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request. Where too many have come, the oldest goes: each takes a file from the
         worker, and it is the silent ones that stay."""
-        if len(self._answering) >= CONNECTIONS_MAX:
-            next(iter(self._answering)).cancel()
+        too_many = len(self._answering) + 1 - CONNECTIONS_MAX
+        # All of them: those that came in the same turn find the oldest still there.
+        for task in [*islice(self._answering, max(0, too_many))]:
+            task.cancel()
         # So that `drain` waits until all was taken: a client that doesn't read it is left in time.
         writer.transport.set_write_buffer_limits(0)
         with (
