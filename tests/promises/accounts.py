@@ -44,8 +44,8 @@ async def nothing_waits(stage: Stage) -> bool:
 def check_ended_once(
     row: tuple[Any, ...], starts: Sequence[Entry], finishes: Sequence[Entry]
 ) -> None:
-    """Each claim and each end of a lease raised the fence by one: nothing was settled twice. A claim
-    whose answer was lost is no attempt."""
+    """Each claim and each end of a lease raised the fence by one: nothing was settled twice. A
+    claim whose answer was lost is no attempt."""
     _, state, fence, attempts, _ = row
     assert state == State.SUCCEEDED
     assert fence % 2 == 0

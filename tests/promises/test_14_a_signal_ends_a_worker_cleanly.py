@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -213,3 +214,22 @@ async def test_a_resource_that_can_not_be_closed_keeps_no_worker_from_ending(sta
     worker.signal(signal.SIGTERM)
     assert await worker.ended(2 * STOP_SECONDS_MAX) == BLOCKED_CODE
     assert await worker.logs("stop_overdue")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_worker_whose_loop_is_blocked_when_its_keeper_dies_ends_in_time(
+    stage: Stage,
+) -> None:
+    """Neither a watchdog nor a warden is left then, and no lease is renewed."""
+    job = await Stopping(stage.hf).block.enqueue()
+    worker = stage.worker(app="stopping:hf", grace_seconds=0, lease_seconds=3)
+    await stage.noted("start", job.id)
+    delete_log(stage)
+    assert await worker.ended(2 * STOP_SECONDS_MAX) == BLOCKED_CODE
+    assert await worker.logs("stop_overdue")
+
+
+def delete_log(stage: Stage) -> None:
+    """Take away what no keeper goes on without."""
+    Path(f"{stage.url.removeprefix('sqlite:///')}-wal").unlink()

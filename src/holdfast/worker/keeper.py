@@ -20,6 +20,7 @@ from holdfast.observability import logs
 from holdfast.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
+from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.presence import Presence
 
 Beside = Callable[[Store], Coroutine[Any, Any, None]]
@@ -44,6 +45,7 @@ class LeaseKeeper:
         died: Callable[[BaseException], None],
         beside: Sequence[Beside],
         presence: Presence,
+        deadline: StopDeadline,
     ) -> None:
         self._make_store = make_store
         self._settings = settings
@@ -51,6 +53,7 @@ class LeaseKeeper:
         self._died = died
         self._beside = beside
         self._presence = presence
+        self._deadline = deadline
         self._held: dict[int, Claimed] = {}  # by the id as a number, which hashes faster
         self._left: deque[Lease] = deque(maxlen=LEFT_MAX)
         self._workers_loop = asyncio.get_running_loop()
@@ -155,4 +158,5 @@ class LeaseKeeper:
     def _tell_death(self, ended: Future[None]) -> None:
         """No silent death: without a keeper every lease would run out, one after the other."""
         if not ended.cancelled() and (error := ended.exception()) is not None:
+            self._deadline.tell()  # a loop that is blocked hears of nothing
             self._workers_loop.call_soon_threadsafe(self._died, error)

@@ -78,7 +78,7 @@ class Runner:
         self.report = WorkerReport()
         beside = [Watchdog(self, seam, settings, deadline).run, *beside]
         self.keeper = LeaseKeeper(
-            make_keepers_store, seam, settings, self.lost, died, beside, presence
+            make_keepers_store, seam, settings, self.lost, died, beside, presence, deadline
         )
         self._heart = heart
         self.settler = Settler(store, Backoff(seam, 0.1, 5.0), self._settled, struck)
