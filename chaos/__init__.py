@@ -1,1 +1,1 @@
-"""Break everything at random while jobs run, then account for every job: `make chaos`."""
+"""Inject random faults while jobs run, then account for every job: `make chaos`."""

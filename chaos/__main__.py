@@ -1,4 +1,4 @@
-"""`python -m chaos --seconds 600 --seed 7`: break everything at random, and account for every job.
+"""`python -m chaos --seconds 600 --seed 7`: inject random faults and account for every job.
 
 Both stores run side by side. The exit code is 1 if a promise was broken; then the logs and the
 ledger stay where the last line says.
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(report(outcomes, options.seed, options.seconds), flush=True)
         broken = any(outcome.findings for outcome in outcomes)
         if broken:
-            print(f"logs and ledger: {folder}; again: {again(options)}")
+            print(f"logs and ledger: {folder}; run again: {again(options)}")
         elif not options.keep:
             shutil.rmtree(folder)
         return int(broken)
@@ -51,11 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600, help="of faults")
+    parser.add_argument("--seconds", type=float, default=600, help="how long to inject faults")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
     parser.add_argument("--store", choices=["both", *STORES], default="both")
     parser.add_argument("--faults", type=kinds, default=all_kinds(), help=", ".join(all_kinds()))
-    parser.add_argument("--keep", action="store_true", help="keep logs and ledger in any case")
+    parser.add_argument("--keep", action="store_true", help="always keep logs and ledger")
     parser.add_argument("--light", action="store_true", help=f"without {', '.join(HEAVY)}")
     options = parser.parse_args(arguments)
     if options.light:
@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def kinds(text: str) -> list[str]:
     chosen = [kind.strip() for kind in text.split(",")]
     if unknown := set(chosen) - set(all_kinds()):
-        raise argparse.ArgumentTypeError(f"there is no fault {min(unknown)!r}")
+        raise argparse.ArgumentTypeError(f"unknown fault {min(unknown)!r}")
     return chosen
 
 
@@ -76,7 +76,7 @@ def again(options: argparse.Namespace) -> str:
 
 
 async def run_all(runs: Sequence[ChaosRun], seconds: float) -> None:
-    """Run them side by side; whatever ends this ends all that they started."""
+    """Run them side by side; whatever ends this also ends all that they started."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -91,7 +91,7 @@ async def run_all(runs: Sequence[ChaosRun], seconds: float) -> None:
 
 
 async def tell(runs: Sequence[ChaosRun]) -> None:
-    """Keep a line of progress, if somebody looks."""
+    """Show a progress line if stderr is a terminal."""
     while sys.stderr.isatty():
         parts = []
         for run in runs:

@@ -19,7 +19,7 @@ from typing import Any
 from chaos import ledger
 from holdfast import Breaker, Context, Holdfast, Permanent, Retry, Snooze
 
-# So many attempts that no run of an innocent job is its last one: each kill costs one.
+# Enough attempts that an innocent job never runs out of them: each kill costs one.
 INNOCENT = Retry.schedule([0.05, 0.2], max_attempts=200)
 GUILTY = Retry.schedule([0.05], max_attempts=2)
 CAPPED = "capped"

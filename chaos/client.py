@@ -99,7 +99,7 @@ class Client:
         self._told(request, [job.id for job in await hf.enqueue_many(calls)])
 
     async def _enqueue_with_key(self) -> None:
-        """Use a new key, or one that was used before, twice at a time."""
+        """Use a new key, or one that was used before, twice at once."""
         if not self._keys or self._random.random() < 0.6:
             self._keys.append((f"{os.getpid()}-{next(self._numbers)}", self._random.random() / 5))
         key, seconds = self._random.choice(self._keys)

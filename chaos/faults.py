@@ -239,7 +239,7 @@ async def lock(fault: Fault, site: Site, random: Random) -> None:
 
 @strikes("sqlite")
 async def reader(fault: Fault, site: Site, random: Random) -> None:
-    """Read for so long that no checkpoint can finish."""
+    """Keep a read open so that no checkpoint can finish."""
     assert isinstance(site, SqliteSite)
     with closing(sqlite3.connect(site.path, isolation_level=None)) as connection:
         connection.execute("BEGIN")

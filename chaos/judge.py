@@ -131,7 +131,7 @@ def find_lost(account: Account) -> Iterator[Finding]:
     for entry in account.of("told", "requeued"):
         for job_id in entry.ids:
             if job_id not in account.by_id:
-                yield Finding("lost", 1, f"job {job_id} was acknowledged, and is not there")
+                yield Finding("lost", 1, f"job {job_id} was acknowledged but doesn't exist")
 
 
 def find_half_enqueued(account: Account) -> Iterator[Finding]:
@@ -144,7 +144,7 @@ def find_half_enqueued(account: Account) -> Iterator[Finding]:
     for ask in account.of("ask"):
         count = found[ask.request]
         if ask.request in undone and count:
-            yield Finding("wrong", 1, f"request {ask.request} was rolled back, and is there")
+            yield Finding("wrong", 1, f"request {ask.request} was rolled back but exists")
         elif not ask.key and count != ask.jobs and (count or ask.request in told):
             kind = "lost" if count < ask.jobs else "doubled"
             yield Finding(kind, 1, f"{count} of {ask.jobs} jobs of request {ask.request}")
@@ -255,7 +255,7 @@ def find_early_starts(account: Account) -> Iterator[Finding]:
 
 
 def find_crowded_queues(account: Account) -> Iterator[Finding]:
-    """A run that was recorded had its lease all the time: no more than so many at once."""
+    """A run that was recorded had its lease all the time: never more than the cap at once."""
     changes: list[tuple[float, int]] = []
     for row in account.rows:
         if row.queue == CAPPED and (winner := account.winner(row)) and winner.end:
@@ -264,7 +264,7 @@ def find_crowded_queues(account: Account) -> Iterator[Finding]:
     for _, change in sorted(changes):
         running += change
         if running > CAP:
-            yield Finding("wrong", 2, f"{running} jobs of queue {CAPPED} ran at a time")
+            yield Finding("wrong", 2, f"{running} jobs of queue {CAPPED} ran at once")
 
 
 def find_surprises(account: Account) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ class Network(Proxy):
         self._is_whole.set()
 
     def slow_down(self, seconds: float) -> None:
-        """Let every piece of data take so much longer, from now on."""
+        """Delay every piece of data by this much from now on."""
         self._delay_seconds = seconds
 
     def cut_some(self, random: Random) -> None:

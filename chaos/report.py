@@ -37,7 +37,7 @@ def _lines(outcomes: Sequence[Outcome], seed: int, seconds: float) -> Iterator[s
         found = " | ".join(str(kinds[kind]) for kind in ("lost", "doubled", "stuck", "wrong"))
         drained = f"{each.drain_seconds:.1f} s"
         yield f"| {each.store} | {len(each.faults)} | {drained} | {found} |"
-    yield "\nSeconds until work went on. A dead worker's job starts again"
+    yield "\nSeconds until work resumed. A dead worker's job starts again"
     yield f"within {BOUND_SECONDS:g} s, the lease and 6 s:\n"
     yield "| store | fault | times | p50 | max |"
     yield "|---|---|---|---|---|"

@@ -259,7 +259,7 @@ class PostgresSite(Site):
     async def open(self) -> None:
         binaries = system_binaries()
         if binaries is None:
-            raise SystemExit("PostgreSQL is not installed; to leave it out: --store sqlite")
+            raise SystemExit("PostgreSQL is not installed; use --store sqlite to skip it")
         self.server = Server("chaos", binaries, durable=True)
         await self.blocking(start_all, [self.server])
         await Holdfast(self.url).migrate()

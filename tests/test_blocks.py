@@ -215,7 +215,7 @@ async def test_a_transaction_that_is_ended_inside_of_its_block_is_told(
 ) -> None:
     """And the job has not ended; the connection can be used again."""
     broken = (pays(stage, "before"), *ending, pays(stage, "after"))
-    await Blocks(stage, kind).run(broken, (pays(stage, "again"),), refused="ended inside")
+    await Blocks(stage, kind).run(broken, (pays(stage, "again"),), refused="inside the block ended")
     ended = await stage.now()
     assert (ended.state, ended.fence) == (State.SUCCEEDED, stage.job.fence + 1)
     paid = await stage.payments()
@@ -273,7 +273,7 @@ async def test_a_transaction_of_an_application_that_is_ended_inside_is_told(
                 for statement in ending:
                     await connection.execute(statement)
 
-        with pytest.raises(BadArguments, match="ended inside"):
+        with pytest.raises(BadArguments, match="inside the block ended"):
             await end()
         async with hf.transaction() as connection:
             await connection.execute("INSERT INTO payments VALUES ('again')")

@@ -205,12 +205,10 @@ def test_a_drain_of_a_quiet_queue_ends(sqlite_url: str, run: Run) -> None:
 def test_to_open_a_breaker_that_nobody_knows_is_told(sqlite_url: str, run: Run) -> None:
     enqueue(sqlite_url, "greet", "Ada")
     opened = run("breakers", "open", "gateway", url=sqlite_url)
-    assert opened.stderr == "nothing was known of a breaker gateway before\n"
+    assert opened.stderr == "breaker gateway was unknown until now\n"
     assert run("breakers", "open", "gateway", url=sqlite_url).stderr == ""
     misspelt = run("breakers", "open", "gatway", url=sqlite_url)
-    assert misspelt.stderr == (
-        "nothing was known of a breaker gatway before; did you mean gateway?\n"
-    )
+    assert misspelt.stderr == ("breaker gatway was unknown until now; did you mean gateway?\n")
 
 
 @both_stores

@@ -238,6 +238,6 @@ def test_12_a_record_that_can_not_be_written_is_told_without_its_values() -> Non
         """
     )
     first, second = map(json.loads, ran.stderr.splitlines())
-    assert first["message"] == "a record of other can't be written: TypeError"
+    assert first["message"] == "can't write a record of other: TypeError"
     assert second["message"] == "the next"
     assert SECRET not in ran.stderr

@@ -217,7 +217,7 @@ async def test_13_a_socket_that_was_removed_costs_metrics_only(stage: Stage) -> 
 
     def has_warned() -> bool:
         warned = [each for each in worker.events("metrics") if each["level"] == "warning"]
-        return any("what this process counts is missing" in each["message"] for each in warned)
+        return any("this process's counts are missing" in each["message"] for each in warned)
 
     await wait_until(has_warned, lambda: worker.text)
     job = await stage.jobs.quick.enqueue(1)

@@ -22,7 +22,9 @@ def test_what_is_given_wins_over_the_environment_and_that_over_the_default() -> 
 
 
 def test_a_variable_that_is_misspelt_is_told_of() -> None:
-    with pytest.warns(UserWarning, match="CONCURENCY is no setting.*did you mean HOLDFAST_CONCURR"):
+    with pytest.warns(
+        UserWarning, match="CONCURENCY is not a setting.*did you mean HOLDFAST_CONCURR"
+    ):
         read_settings({}, {"HOLDFAST_CONCURENCY": "7"})
     with pytest.warns(UserWarning, match="did you mean HOLDFAST_DATABASE_URL"):
         read_settings({}, {"HOLDFAST_DATABSE_URL": "sqlite:///x.db"})

@@ -106,9 +106,9 @@ async def test_a_path_that_leads_nowhere_is_trouble_that_passes(
     path.parent.rename(away)
     path.parent.touch()
     for _ in range(2):
-        with pytest.raises(StoreUnavailable, match="can't be looked at: Not a directory"):
+        with pytest.raises(StoreUnavailable, match="can't be accessed: Not a directory"):
             await store.enqueue([new_job()])
-        with pytest.raises(StoreUnavailable, match="can't be looked at: Not a directory"):
+        with pytest.raises(StoreUnavailable, match="can't be accessed: Not a directory"):
             await count(store)
     path.parent.unlink()
     away.rename(path.parent)
@@ -164,7 +164,7 @@ async def test_what_was_committed_outlives_a_lost_log(
 
     await enqueue(store)
     os.unlink(f"{path}{end}")
-    with pytest.raises(ConfigurationError, match=f"{end} was deleted .* is saved in it; restart"):
+    with pytest.raises(ConfigurationError, match=f"{end} was deleted .* is saved; restart"):
         await enqueue_many()
     with pytest.raises(ConfigurationError, match="restart all processes"):
         await store.enqueue([new_job()])

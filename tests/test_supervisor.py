@@ -210,7 +210,7 @@ async def test_a_process_that_blocks_ends_after_its_supervisor_was_killed(stage:
         ("missing:hf", {}, 1, "there is no module 'tests.promises.missing'"),
         ("app:nothing", {}, 1, "has no 'nothing'"),
         ("app:hf", {"queues": "mail:0"}, 1, "is not a list of queues"),
-        ("app:hf", {"queues": "mail-*"}, 1, "'mail-*': queues can't be chosen by a pattern"),
+        ("app:hf", {"queues": "mail-*"}, 1, "'mail-*': queues can't be selected by pattern"),
         ("app:hf", {"processes": "0"}, 2, "0 is not in the range"),
     ],
 )

@@ -79,7 +79,7 @@ async def test_a_database_that_can_not_store_every_text_is_refused(narrow_url: s
     hf = Holdfast(narrow_url)
     with pytest.raises(ConfigurationError, match=r"encoding (LATIN1|SQL_ASCII).*CREATE DATABASE"):
         await hf.migrate()
-    with pytest.raises(ConfigurationError, match="which can't store every text"):
+    with pytest.raises(ConfigurationError, match="which can't store all text"):
         await hf.counts()
     found = the(await hf.examine(), Check.ENCODING)
     assert found.severity is Severity.CRITICAL

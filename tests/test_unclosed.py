@@ -58,7 +58,7 @@ async def test_what_nobody_closed_is_closed_when_it_is_collected(
             await use(store_url)
         await wait_until(lambda: what_is_open() <= before, lambda: f"{what_is_open()} {before}")
 
-    with pytest.warns(ResourceWarning, match="Make one object for the process"):
+    with pytest.warns(ResourceWarning, match="Create one object per process"):
         await use_and_forget()
 
 

@@ -227,8 +227,8 @@ async def test_a_misspelt_queue_is_told_of_at_the_start(hf: Holdfast) -> None:
         queues = ["image", "custmer-7", "images", "customer-7", "elsewhere"]
         await hf.run_worker(queues=queues, until_empty=True)
     assert [(each.fields["queue"], each.message) for each in seen.named("unknown_queue")] == [
-        ("image", "no job uses the queue 'image' so far; did you mean 'images'?"),
-        ("custmer-7", "no job uses the queue 'custmer-7' so far; did you mean 'customer-7'?"),
+        ("image", "no job uses the queue 'image' yet; did you mean 'images'?"),
+        ("custmer-7", "no job uses the queue 'custmer-7' yet; did you mean 'customer-7'?"),
     ]
 
 

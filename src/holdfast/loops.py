@@ -21,8 +21,8 @@ R = TypeVar("R")
 Opening = asyncio.Task[Store]
 
 _UNCLOSED = (
-    "a Holdfast object was collected that nobody had closed; its threads and connections are closed"
-    " now. Make one object for the process, or close each: await hf.close(), hf.close_sync()"
+    "Python collected a Holdfast object that was never closed; its threads and connections are now"
+    " closed. Create one object per process, or close each: await hf.close(), hf.close_sync()"
 )
 
 

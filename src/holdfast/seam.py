@@ -244,7 +244,7 @@ class _Started(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         if not super().wait(self._seconds_max if timeout is None else timeout):
-            raise RuntimeError("can't start new thread: it does not take its first step")
+            raise RuntimeError("can't start new thread: it never began to run")
         return True
 
 

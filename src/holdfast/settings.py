@@ -118,14 +118,14 @@ def read_settings(
 
 
 def _warn_of_unknown(environment: Mapping[str, str], known: Mapping[str, object]) -> None:
-    """Tell of a variable that looks like a misspelt setting. Others of the prefix may be anybody's:
-    Kubernetes makes some for a service of this name."""
+    """Warn about a variable that looks like a misspelled setting. Others with the prefix may belong
+    to anybody: Kubernetes sets some for a service of this name."""
     variables = [f"HOLDFAST_{name.upper()}" for name in (*known, "database_url")]
     for variable in environment:
         if variable.startswith("HOLDFAST_") and variable not in variables:
             close = difflib.get_close_matches(variable, variables, n=1, cutoff=CLOSE)
             if close:
-                text = f"{variable} is no setting and is ignored; did you mean {close[0]}?"
+                text = f"{variable} is not a setting and is ignored; did you mean {close[0]}?"
                 warnings.warn(text, stacklevel=4)
 
 

@@ -84,7 +84,7 @@ async def test_a_frozen_process_is_replaced_and_the_job_that_froze_it_ends_dead_
     ended, *neighbours = await stage.ended(job, *others)
     assert (ended.state, ended.crashes) == (State.DEAD, 2)
     died = await worker.logs("child_ended")
-    assert "stood still and was ended by its warden" in died["message"]
+    assert "its warden killed it because it stood still" in died["message"]
     assert [each.state for each in neighbours] == [State.SUCCEEDED] * len(others)
 
 

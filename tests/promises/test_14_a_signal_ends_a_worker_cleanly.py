@@ -189,7 +189,7 @@ async def test_a_worker_whose_loop_is_blocked_releases_its_jobs_and_ends_in_time
         assert_released(await stage.hf.get(job.id))
     told = await worker.logs("blocked")
     assert told["job_id"] == str(blocking.id)
-    assert "though its worker has to stop" in told["message"]
+    assert "although the worker has to stop" in told["message"]
     assert "block_for_ever (" in told["message"]
 
 

@@ -101,7 +101,7 @@ async def _open(app: Holdfast, key: str, by: str, because: str | None) -> None:
         await app.open_breaker(key, by=by, because=because)
     if key not in known:
         close = "".join(f"; did you mean {each}?" for each in get_close_matches(key, known, n=1))
-        click.echo(f"nothing was known of a breaker {key} before{close}", err=True)
+        click.echo(f"breaker {key} was unknown until now{close}", err=True)
     closing = f"holdfast breakers close {pasted(key)}"
     click.echo(f"breaker {key} is open and holds its jobs; to let them go: {closing}")
 

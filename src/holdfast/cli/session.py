@@ -81,7 +81,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return runner.run(work)
     finally:
-        # To close it is to wait for every task, and a handler may never end, though cancelled; nor
+        # Closing it waits for every task, and a canceled handler may still never end; nor
         # may a generator that it left in the middle.
         if not asyncio.all_tasks(runner.get_loop()) and _generators_end(runner.get_loop()):
             # Nor is there a limit to the threads that `asyncio.to_thread` may have left behind.

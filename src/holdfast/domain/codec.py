@@ -116,7 +116,7 @@ def _encode_plain(value: object, nodes_max: int) -> bytes | None:
 
 def _too_large(noun: str, bytes_max: int) -> UnstorableValue:
     reason = (
-        f"it takes more than {bytes_max} bytes as JSON; store it elsewhere, and where it is here"
+        f"it takes more than {bytes_max} bytes as JSON; store it elsewhere and keep a reference"
     )
     return UnstorableValue(noun, reason)
 

@@ -105,7 +105,7 @@ def _words(value: object, form: Callable[[object], str]) -> str:
     try:
         return str.__str__(form(value))
     except BaseException:
-        # SystemExit and CancelledError included: whatever it raises, it says of this object alone.
+        # SystemExit and CancelledError included: whatever it raises concerns only this object.
         return f"<{type_name(value)} without a readable text>"
 
 

@@ -26,7 +26,7 @@ def check_time(name: str, value: object) -> None:
         raise BadArguments(f"{name} needs a time zone: datetime(..., tzinfo=...)")
     if not EARLIEST <= value <= LATEST:
         raise BadArguments(
-            f"{name} must be in a year from {YEAR_MIN} to {YEAR_MAX}, not {value.isoformat()}"
+            f"{name} must be between the years {YEAR_MIN} and {YEAR_MAX}, not {value.isoformat()}"
         )
 
 

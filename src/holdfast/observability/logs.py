@@ -88,7 +88,7 @@ def event(
         return
     known: dict[str, Any] = fields  # type: ignore[assignment]
     told = {key: known[key] for key in ALLOWED if known.get(key) is not None}
-    # The application's handlers may raise; what is told of a job must not cost it its end.
+    # The application's handlers may raise; a log line must not keep a job from ending.
     with suppress(Exception):
         _logger.log(level, Event(event_name, message, told), exc_info=exception, stacklevel=2)
 
@@ -127,9 +127,9 @@ def configured() -> bool:
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Tell of a record that can't be written without what is in it, as logging would."""
+        """Report a record that can't be written, without its contents, as logging would."""
         error = type(sys.exception()).__name__
-        problem = Event("log", f"a record of {record.name} can't be written: {error}", {})
+        problem = Event("log", f"can't write a record of {record.name}: {error}", {})
         told = logging.LogRecord("holdfast", logging.ERROR, "", 0, problem, None, None)
         with suppress(Exception):
             self.stream.write(self.format(told) + self.terminator)

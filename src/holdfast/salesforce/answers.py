@@ -79,14 +79,14 @@ def read(body: bytes, answer: type[T]) -> T:
 
 def read_id(value: object) -> str:
     if not is_record_id(value):
-        raise Unusable(shortened(f"{value!r} is no record id"))
+        raise Unusable(shortened(f"{value!r} is not a record id"))
     return value
 
 
 def read_results(results: Sequence[Result], records: int) -> list[Written]:
     """One for each record that was sent, in their order."""
     if len(results) != records:
-        raise Unusable(f"it tells of {len(results)} records instead of {records}")
+        raise Unusable(f"it has results for {len(results)} records, not {records}")
     return [_written(result) for result in results]
 
 

@@ -172,7 +172,7 @@ class Salesforce:
         with self._using_answer():
             # Behind the host's name, anything else could make another host of it.
             if not page.next_records_url.startswith("/services/data/"):
-                raise Unusable("the address of the next page is none")
+                raise Unusable("the URL of the next page is invalid")
             return page.next_records_url
 
     async def _send(self, method: str, path: str, **options: Any) -> bytes:
@@ -201,8 +201,8 @@ class Salesforce:
             status, body = await self._request("POST", login_url, "", data=form)
             if status in (400, 401, 403):
                 reason = answers.read_reason(body)
-                told = f"Salesforce at {self.host} does not let us in{reason}"
-                # Who was let in before waits: too many logins are refused in the same way.
+                told = f"Salesforce at {self.host} rejected the login{reason}"
+                # A client that logged in before tries again: too many logins fail in the same way.
                 raise StoreUnavailable(told) if used_up else ConfigurationError(told)
             if status >= 300:
                 raise self._error(status, body)
@@ -212,9 +212,9 @@ class Salesforce:
         with self._using_answer():
             granted = answers.read(body, answers.Granted)
             if not granted.instance_url.startswith(f"{self._scheme}://"):
-                raise Unusable(f"the address of the instance does not begin with {self._scheme}")
+                raise Unusable(f"the instance URL does not start with {self._scheme}")
             if not _TOKEN.fullmatch(granted.access_token):
-                raise Unusable("the access token is none")
+                raise Unusable("the access token is invalid")
             self._token = granted.access_token
             self._instance_url = granted.instance_url.rstrip("/")
 

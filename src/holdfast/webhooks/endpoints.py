@@ -17,24 +17,24 @@ _NOT_IN_URLS: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff\
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 # What resolvers take for a part of an IPv4 address. No name ends with one.
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_UNREADABLE: Final = "this is no URL: its host or its port can't be read"
+_UNREADABLE: Final = "the URL is invalid: its host or port can't be read"
 
 
 def check_url(url: str, *, https_only: bool, allow_private_addresses: bool) -> None:
     """Refuse what could never be sent to. Where a name leads is seen when it is used."""
     host = parse_url(url, https_only=https_only).raw_host or ""
     if _is_address(host) and not is_allowed(host, allow_private=allow_private_addresses):
-        raise BadEndpoint("nothing is sent to the address in this URL")
+        raise BadEndpoint("the address in the URL is forbidden")
 
 
 def parse_url(url: str, *, https_only: bool) -> URL:
-    """Read a URL as the HTTP client does; refuse what is no address of an endpoint."""
+    """Read a URL as the HTTP client does; refuse what can't be an endpoint."""
     if not isinstance(url, str):
-        raise BadEndpoint(f"a URL is a str, not {type(url).__name__}")
+        raise BadEndpoint(f"the URL must be a str, not {type(url).__name__}")
     if len(url) > URL_CHARS_MAX or _NOT_IN_URLS.search(url):
         raise BadEndpoint(
-            f"a URL has at most {URL_CHARS_MAX} characters, and no spaces, control characters or"
-            " backslashes"
+            f"the URL must have at most {URL_CHARS_MAX} characters and no spaces, control"
+            " characters or backslashes"
         )
     try:
         parts = urlsplit(url)
@@ -45,11 +45,11 @@ def parse_url(url: str, *, https_only: bool) -> URL:
         raise BadEndpoint(_UNREADABLE) from None
     schemes = ("https",) if https_only else ("https", "http")
     if parts.scheme not in schemes or not parsed.raw_host or port == 0:
-        raise BadEndpoint(f"a URL is {' or '.join(schemes)} and names a host")
+        raise BadEndpoint(f"the URL must be {' or '.join(schemes)} and name a host")
     if "@" in parts.netloc:
-        raise BadEndpoint("a URL has no user name and no password")
+        raise BadEndpoint("the URL must not contain a user name or password")
     if "#" in url:
-        raise BadEndpoint("a URL has no fragment")
+        raise BadEndpoint("the URL must not have a fragment")
     if parsed.explicit_port != port or not _is_host(parsed.raw_host):
         raise BadEndpoint(_UNREADABLE)
     return parsed

@@ -46,7 +46,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if type(self.retry) is not Retry:
             raise ConfigurationError(
-                "retry is made by Retry's own methods, so that it can be stored"
+                "retry must be built with Retry's own methods so that it can be stored"
             )
         if not 0 < self.timeout_seconds <= limits.TIMEOUT_SECONDS_MAX:
             raise ConfigurationError(

@@ -147,7 +147,7 @@ class Webhooks:
         )
 
     async def adopt(self, subscription_id: UUID) -> None:
-        """Deliver to this subscription by the settings of this application, from now on."""
+        """Apply this application's settings to the subscription from now on."""
         checking.id(subscription_id)
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)

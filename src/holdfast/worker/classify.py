@@ -43,7 +43,7 @@ def classify(definition: Definition, run: Run, error: BaseException) -> Outcome 
 def unreadable(error: BaseException, another: BaseException) -> Failed:
     """Settle for the types of both: nothing else of them can be trusted."""
     name = codec.type_name(error)
-    text = f"{name}: can't be read: looking at it raised {codec.type_name(another)}"
+    text = f"{name}: can't be read: inspecting it raised {codec.type_name(another)}"
     return Failed(codec.storable_text(name, ERROR_CODE_CHARS_MAX), _cut(text))
 
 

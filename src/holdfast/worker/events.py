@@ -95,7 +95,7 @@ class Events:
         logs.event(
             ERROR,
             "unjudged",
-            f"how the attempt ended could not be judged: {error_name}; the job fails",
+            f"could not judge how the attempt ended: {error_name}; the job has failed",
             job_id=job.id,
             name=job.name,
             worker_id=self._worker_id,

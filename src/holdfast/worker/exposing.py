@@ -257,7 +257,7 @@ class _Reporter:
         try:
             _, self._writer = await asyncio.open_unix_connection(self._path)
         except OSError as error:
-            told = f"what this process counts is missing: {error.strerror or error}: {self._path}"
+            told = f"this process's counts are missing: {error.strerror or error}: {self._path}"
             logs.event(WARNING, "metrics", told)
         else:
             self._reporting = asyncio.create_task(self._report_on())

@@ -62,7 +62,7 @@ class Heart:
             descriptor = _shared_memory()
             self._page = page = warden.Page(descriptor)
         except (OSError, ValueError) as error:
-            self._tell(f"can't be told anything: {error}; this worker has none")
+            self._tell(f"could not be set up: {error}; this worker runs without one")
             self._tell_guarded()
             return
         number = 0
@@ -92,7 +92,7 @@ class Heart:
         code = self._warden.returncode
         if code is not None:
             self._warden = None
-            self._tell(f"{ending(code)}; another one will be started")
+            self._tell(f"{ending(code)}; starting another one")
         return code is not None
 
     async def _start_warden(self, descriptor: int) -> None:
@@ -108,7 +108,7 @@ class Heart:
                 [*program, *map(str, told)], pass_fds=[descriptor]
             )
         except OSError as error:
-            self._tell(f"could not be started: {error}; it will be tried again")
+            self._tell(f"could not be started: {error}; trying again soon")
 
     def _tell(self, what: str) -> None:
         logs.event(

@@ -192,7 +192,7 @@ def ending(code: int) -> str:
     if code >= 0:
         return f"exited with code {code}"
     if code == -signal.SIGABRT:
-        return "was killed by SIGABRT: it aborted, or stood still and was ended by its warden"
+        return "was killed by SIGABRT: it aborted, or its warden killed it because it stood still"
     try:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:

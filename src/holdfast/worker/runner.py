@@ -203,7 +203,7 @@ class Runner:
             if not run.given_up:
                 self._settle(run, outcome)
         except BaseException as error:
-            # Even a CancelledError: nobody but the executor is cancelled here.
+            # Even a CancelledError: only the executor is canceled here.
             self._settle_unjudged(run, error)
         finally:
             self._end(run)

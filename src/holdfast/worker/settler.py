@@ -24,7 +24,7 @@ from holdfast.stores.protocol import Store
 from holdfast.worker.run import Run
 
 BACKLOG_MAX = 2 * SETTLE_BATCH_MAX
-SHRINK = 4  # a batch that failed is tried again in so many parts
+SHRINK = 4  # a batch that failed is retried in this many parts
 
 Ending = tuple[Run, Settlement]
 Settled = Callable[[Sequence[Ending], Sequence[Lost]], None]

@@ -47,7 +47,7 @@ def _check_caps(queues: dict[str, int | None]) -> None:
         codec.check_name("queue", queue)
         if ALL in queue and queue != ALL:
             raise ConfigurationError(
-                f"{queue!r}: queues can't be chosen by a pattern; list them by name, or give '*'"
+                f"{queue!r}: queues can't be selected by pattern; list them by name, or use '*'"
                 " alone for all others"
             )
         if cap is not None and cap < 1:

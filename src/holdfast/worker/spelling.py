@@ -1,4 +1,4 @@
-"""Queues that a worker is told to serve and nobody else has heard of."""
+"""Queues that a worker is told to serve but that nobody else uses."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ async def tell_unknown_queues(
     for queue in undeclared:
         close = [] if queue in known else difflib.get_close_matches(queue, sorted(known))
         if close:
-            text = f"no job uses the queue {queue!r} so far; did you mean {close[0]!r}?"
+            text = f"no job uses the queue {queue!r} yet; did you mean {close[0]!r}?"
             logs.event(WARNING, "unknown_queue", text, queue=queue)

@@ -1,4 +1,4 @@
-"""Strays: jobs that are leased to this worker, which does not know it.
+"""Strays: jobs that are leased to this worker without its knowledge.
 
 A claim whose answer was lost may have been carried out. Its jobs never started: they are released,
 with their attempt, before their leases run out, which would count as a crash.

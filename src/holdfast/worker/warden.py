@@ -26,7 +26,7 @@ LATE_SECONDS = 2.0  # a look that comes so late: the machine stood still, and th
 QUIET_SECONDS = 1.5  # less without a beat is nothing
 ABORT_SECONDS = 2.0
 SAY_SECONDS_MAX = 1.0
-# The byte that SQLite locks in the -shm file for whoever writes, and its neighbours.
+# The byte that SQLite locks in the -shm file for whoever writes, and the bytes next to it.
 WRITE_LOCK, LAST_LOCK = 120, 127
 
 _BEAT = struct.Struct("=Q")

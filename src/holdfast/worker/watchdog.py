@@ -107,13 +107,13 @@ class Watchdog:
         overdue = self._overdue()
         blocking = [culprit] if culprit else overdue
         guilty = blocking if overdue else []
-        past = "past its timeout" if overdue else "though its worker has to stop"
+        past = "past its timeout" if overdue else "although the worker has to stop"
         where = self._where()
         try:
             trouble = await self._settle_all(store, unsettled, guilty)
         except Exception as error:
             trouble = f"; all leases are left to run out: {error!r}"
-        await self._tell(blocking, f"{past}; the process ends: {where}{trouble}")
+        await self._tell(blocking, f"{past}; the process is exiting: {where}{trouble}")
 
     async def _settle_all(
         self, store: Store, unsettled: Sequence[Run], guilty: Sequence[Run]

@@ -136,7 +136,7 @@ def _name_of(root: Schema, reference: str) -> str:
 def _check_references(root: Schema, schema: Schema, place: str) -> None:
     for keyword in _ELSEWHERE:
         if keyword in schema and (place or keyword == "$dynamicRef"):
-            raise BadSchema(f"{place or '/'}: {keyword} can't stand here")
+            raise BadSchema(f"{place or '/'}: {keyword} is not allowed here")
     if "$ref" not in schema:
         return
     if others := schema.keys() - _BESIDE_REFERENCES:

@@ -1,4 +1,4 @@
-"""What the user's environment says about his own systems is not meant for a demonstration."""
+"""Settings for the user's own systems must not reach a demonstration."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def read_payload(data: bytes) -> Payload:
         payload = msgspec.convert(read_canonical(data), Payload)
         issued_at = time_text(datetime.fromisoformat(payload.issued_at))
     except ValueError as error:
-        raise ValidationError(f"this is no passport: {error}") from None
+        raise ValidationError(f"not a valid passport: {error}") from None
     if payload.data != data or issued_at != payload.issued_at:
         raise ValidationError("the passport is not written in its one form")
     return payload

@@ -43,9 +43,9 @@ def _read_rows(png: bytes) -> list[bytes]:
     chunks = [*_chunks(png)]
     kinds = [kind for kind, _ in chunks]
     if kinds not in ([b"IHDR", b"IDAT", b"IEND"], [b"IHDR", b"pHYs", b"IDAT", b"IEND"]):
-        raise ValidationError("the picture has not the parts of a QR code's")
+        raise ValidationError("the picture does not have the chunks of a QR code image")
     if len(chunks[0][1]) != 13 or chunks[-1][1]:
-        raise ValidationError("the picture has not the parts of a QR code's")
+        raise ValidationError("the picture does not have the chunks of a QR code image")
     width, height, *form = struct.unpack(">IIBBBBB", chunks[0][1])
     if tuple(form) != _FORM or not 0 < width == height <= QR_SIDE_PIXELS_MAX:
         raise ValidationError(
@@ -57,7 +57,7 @@ def _read_rows(png: bytes) -> list[bytes]:
 
 def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
     if not png.startswith(_SIGNATURE):
-        raise ValidationError("the picture is no PNG")
+        raise ValidationError("the picture is not a PNG")
     place = len(_SIGNATURE)
     while place < len(png):
         length = int.from_bytes(png[place : place + 4])
@@ -85,7 +85,7 @@ def _unfiltered(pixels: bytes, stride: int, width: int) -> Iterator[bytes]:
     for place in range(0, len(pixels), stride):
         how, row = pixels[place], pixels[place + 1 : place + stride]
         if how not in (_AS_IT_IS, _FROM_ABOVE):
-            raise ValidationError("the picture is not written as a QR code's is")
+            raise ValidationError("the picture is not encoded like a QR code image")
         if how == _FROM_ABOVE:
             row = bytes((each + other) % 256 for each, other in zip(row, above, strict=True))
         above = row

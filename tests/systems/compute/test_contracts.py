@@ -152,9 +152,9 @@ def test_a_schema_whose_own_defaults_are_invalid_is_refused(schema: dict[str, An
         ({"properties": {"a": {"$ref": "#/properties/b"}, "b": {}}}, "must lead to"),
         ({"properties": {"a": {"$ref": "#/$defs/loose", "minimum": 1}}}, "beside a reference"),
         ({"properties": {"a": {"$ref": "#/$defs/loose/properties/a"}}}, "must lead to"),
-        ({"properties": {"a": {"$dynamicRef": "#/$defs/loose"}}}, "dynamicRef can't stand here"),
-        ({"properties": {"a": {"$id": "inner"}}}, "id can't stand here"),
-        ({"properties": {"a": {"$id": "inner", "$schema": DRAFT}}}, "id can't stand here"),
+        ({"properties": {"a": {"$dynamicRef": "#/$defs/loose"}}}, "dynamicRef is not allowed here"),
+        ({"properties": {"a": {"$id": "inner"}}}, "id is not allowed here"),
+        ({"properties": {"a": {"$id": "inner", "$schema": DRAFT}}}, "id is not allowed here"),
         ({"type": "nothing"}, "not a valid schema"),
     ],
 )

@@ -107,7 +107,7 @@ async def test_one_bad_record_harms_no_other(bench: Bench, documents: Documents)
         (
             await create(bench, {**LETTER, "subject": "a\u0378"}),
             "MISSING_GLYPHS: ",
-            "no font here has",
+            "no installed font has",
         ),
         (await create(bench, "no { JSON"), "BAD_ARGUMENTS: ", "argument data"),
         (await create(bench, deep), "BAD_ARGUMENTS: ", "argument data"),

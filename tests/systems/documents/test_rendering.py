@@ -185,7 +185,7 @@ def fonts_of(page: PageObject) -> set[str]:
 def test_a_document_with_boxes_in_the_place_of_letters_is_none(
     children: Children, text: str
 ) -> None:
-    with pytest.raises(MissingGlyphs, match=r"template 'letter': no font here has") as refused:
+    with pytest.raises(MissingGlyphs, match=r"template 'letter': no installed font has") as refused:
         letter(children, text)
 
     assert refused.value.code == "MISSING_GLYPHS"

@@ -83,13 +83,13 @@ def _schema(version: int, known: int) -> Finding:
 def _encoding(encoding: str) -> Finding:
     facts = {"encoding": encoding}
     if encoding == "UTF8":
-        return fine(Check.ENCODING, "the database can store every text", **facts)
+        return fine(Check.ENCODING, "the database can store any text", **facts)
     return Finding(
         code=Check.ENCODING,
         severity=Severity.CRITICAL,
-        sentence=f"the database has the encoding {encoding}, which can't store every text: workers"
-        " and clients refuse to use it",
-        advice="create a database in UTF-8, and give workers and clients its address",
+        sentence=f"the database's encoding is {encoding}, which can't store all text: workers and"
+        " clients refuse to use it",
+        advice="create a UTF-8 database and point workers and clients to it",
         command="CREATE DATABASE jobs ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;",
         facts=facts,
     )

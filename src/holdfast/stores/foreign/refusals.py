@@ -21,14 +21,14 @@ def in_transaction(where: str) -> BadArguments:
 
 def sees_one_moment(isolation: str, how: str) -> BadArguments:
     return BadArguments(
-        f"the connection's transactions are {isolation.upper()}: a renewal of the job's lease in"
-        f" the block would make its end fail; {how}, and lock the rows that the block depends on"
+        f"the connection's transactions are {isolation.upper()}, and the block could not end"
+        f" the job once its lease is renewed; {how}, and lock the rows that the block depends on"
     )
 
 
 def ended_inside() -> BadArguments:
     return BadArguments(
-        "the block's transaction was ended inside of the block, by a COMMIT or ROLLBACK that is not"
-        " the block's own: what was committed stays, and the rest did not happen together with it;"
-        " leave the commit to the end of the block, and use savepoints to undo a part"
+        "a COMMIT or ROLLBACK inside the block ended its transaction: what was committed stays, and"
+        " the rest is no longer atomic with it; leave the commit to the block, and use savepoints"
+        " to undo part of the work"
     )

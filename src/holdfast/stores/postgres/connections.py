@@ -111,7 +111,7 @@ class Connections:
             pool.release(connection, cut_off=cut_off, aside=aside)
 
     def prolong(self, connection: Any) -> None:
-        """Give what runs on this connection its whole time again: it consists of many steps."""
+        """Restart the time limit of what runs on this connection: it has many steps."""
         if self._pool is not None:
             self._pool.prolong(connection)
 

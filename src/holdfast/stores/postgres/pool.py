@@ -64,7 +64,7 @@ class Pool:
         return connection
 
     def prolong(self, connection: Any) -> None:
-        """What it is used for has come a step further: its time begins again."""
+        """Its use has made progress: restart its time limit."""
         if connection in self._used_since:
             self._used_since[connection] = asyncio.get_running_loop().time()
 

@@ -51,13 +51,13 @@ async def migrate(connection: Any, address: str) -> list[str]:
 
 
 def _check_encoding(connection: Any, address: str) -> None:
-    """Refuse a database that can't store every text: a result would fail a job that succeeded. The
-    server has said it when the connection was made."""
+    """Refuse a database that can't store all text: its result could fail a job that succeeded. The
+    server reports its encoding when the connection is made."""
     encoding = getattr(connection.get_settings(), "server_encoding", ENCODING)
     if encoding != ENCODING:
         raise ConfigurationError(
-            f"the database {address} has the encoding {encoding}, which can't store every text;"
-            f" create another: {CREATE_DATABASE}"
+            f"the database {address} has the encoding {encoding}, which can't store all text;"
+            f" create a UTF-8 database: {CREATE_DATABASE}"
         )
 
 

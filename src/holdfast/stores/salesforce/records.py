@@ -99,7 +99,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
 
     @property
     def raised_version(self) -> float:
-        """The one value that the organisation takes in the place of LockVersion__c."""
+        """The only value that the organization accepts as the next LockVersion__c."""
         return float(Decimal(str(self.lock_version_told or 0)) + 1)
 
     @property

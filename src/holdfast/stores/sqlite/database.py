@@ -103,8 +103,8 @@ class Database:
                 )
             case sqlite3.OperationalError() if _errorname(error) == "SQLITE_BUSY_SNAPSHOT":
                 return StoreUnavailable(
-                    f"the transaction on {self.path} has read before others wrote, so it can write"
-                    " no more; roll it back, and begin with BEGIN IMMEDIATE"
+                    f"the transaction on {self.path} read before others wrote, so it can no longer"
+                    " write; roll it back, and start with BEGIN IMMEDIATE"
                 )
             case sqlite3.OperationalError() if is_full(error):
                 return StoreUnavailable(
@@ -126,13 +126,13 @@ class Database:
     def _displaced(self, error: Displaced) -> HoldfastError:
         if error.is_database:
             return StoreUnavailable(
-                f"{self.path} was deleted, moved or replaced while it was in use: what was just"
-                " asked for is not done in the file that is there now"
+                f"{self.path} was deleted, moved or replaced while it was in use: the call was"
+                " not carried out on the file that is there now"
             )
-        kept = "saved in it" if error.saved else "perhaps lost"
+        kept = "saved" if error.saved else "possibly lost"
         return ConfigurationError(
-            f"{error.path} was deleted while {self.path} was in use, which can destroy it;"
-            f" what was committed is {kept}; restart all processes that use it"
+            f"{error.path} was deleted while {self.path} was in use, which can corrupt it;"
+            f" committed data is {kept}; restart all processes that use it"
         )
 
     def _connect(self) -> tuple[sqlite3.Connection, Identity | None]:
@@ -153,12 +153,12 @@ class Database:
         if known is not None and found is None:
             raise StoreUnavailable(
                 f"{self.path} was deleted or moved while it was in use; put the file back, or"
-                " restart all processes that use it to begin with an empty one"
+                " restart all processes that use it to start with an empty one"
             )
         if known is not None and known.database != found and known.has_left_its_log():
             raise StoreUnavailable(
                 f"{self.path} was replaced while it was in use, and the log of the old file is"
-                " still beside it, which would destroy the new one: stop all processes that use it,"
+                " still beside it, which would corrupt the new one: stop all processes that use it,"
                 f" delete {self.path}-wal and {self.path}-shm, and start them again"
             )
         if is_spoiled(found):

@@ -79,6 +79,6 @@ def check_not_refused(path: str) -> None:
     if _copying.refused and os.path.realpath(path) in _copying.refused:
         raise ConfigurationError(
             f"{path} can't be used in this process: it was forked during a transaction on it,"
-            " which SQLite does not survive; fork outside hf.transaction() and ctx.completing(),"
-            " or start the process anew, as multiprocessing does with the method spawn"
+            " which SQLite does not support; fork outside hf.transaction() and ctx.completing(), or"
+            " start the process with multiprocessing's spawn method"
         )

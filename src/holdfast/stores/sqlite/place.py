@@ -37,7 +37,7 @@ def identify(path: str) -> Identity | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreUnavailable(f"{path} can't be looked at: {error.strerror}") from error
+        raise StoreUnavailable(f"{path} can't be accessed: {error.strerror}") from error
     return found.st_dev, found.st_ino
 
 

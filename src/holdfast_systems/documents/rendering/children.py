@@ -55,8 +55,8 @@ class Children:
             raise RenderError(f"template {template.stem!r}: {content.decode()}")
         if kind == b"G":
             raise MissingGlyphs(
-                f"template {template.stem!r}: no font here has {_shown(content.decode())};"
-                " install fonts, or name their folders in DOCUMENTS_FONTS"
+                f"template {template.stem!r}: no installed font has {_shown(content.decode())};"
+                " install fonts, or list their folders in DOCUMENTS_FONTS"
             )
         return content
 
