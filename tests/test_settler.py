@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from holdfast import Context, Holdfast, State
-from holdfast.backoff import Backoff
 from holdfast.context import Surroundings
 from holdfast.domain.codec import Results
 from holdfast.domain.job import Settlement
@@ -32,7 +31,7 @@ async def test_nothing_more_is_claimed_while_large_results_wait_to_be_written(
         nonlocal written
         written += len(endings)  # type: ignore[arg-type]
 
-    settler = Settler(store, Backoff(seam, 0.1, 5.0), settled, lambda keys: None)
+    settler = Settler(store, seam, settled, lambda keys: None)
     count = SETTLE_BACKLOG_BYTES_MAX // MIB + 10
     for _ in range(count):
         job = claimed()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from logging import WARNING
 
-from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.errors import StoreError
 from holdfast.domain.job import Reclaimed
 from holdfast.domain.limits import RECLAIM_BATCH_MAX
 from holdfast.maintenance.reclaiming import take_back_some
@@ -55,7 +55,7 @@ class Reclaimer:
                         is_open = True
                     if await self._may_reclaim(store):
                         await self._reclaim(store)
-                except StoreUnavailable as error:
+                except StoreError as error:
                     logs.event(WARNING, "sweep_failed", str(error))
                     self._let_others_renew()
                 self._turned_at = self._seam.monotonic()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from holdfast.backoff import Backoff
 from holdfast.context import Context, Surroundings
 from holdfast.definition import Definition
 from holdfast.domain import codec
@@ -81,7 +80,7 @@ class Runner:
             make_keepers_store, seam, settings, self.lost, died, beside, presence, deadline
         )
         self._heart = heart
-        self.settler = Settler(store, Backoff(seam, 0.1, 5.0), self._settled, struck)
+        self.settler = Settler(store, seam, self._settled, struck)
         self._events = events
         self._store = store
         self._definitions = definitions

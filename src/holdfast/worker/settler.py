@@ -20,10 +20,12 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.states import State
 from holdfast.observability import logs
+from holdfast.seam import Seam
 from holdfast.stores.protocol import Store
 from holdfast.worker.run import Run
 
 BACKLOG_MAX = 2 * SETTLE_BATCH_MAX
+BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.1, 5.0
 SHRINK = 4  # a batch that failed is retried in this many parts
 
 Ending = tuple[Run, Settlement]
@@ -39,12 +41,14 @@ class Settler:
     def __init__(
         self,
         store: Store,
-        backoff: Backoff,
+        seam: Seam,
         settled: Settled,
         struck: Callable[[Sequence[str]], None],
     ) -> None:
         self._store = store
-        self._backoff = backoff
+        # One line's success says nothing of the other's trouble.
+        self._backoff = Backoff(seam, BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX)
+        self._strike_backoff = Backoff(seam, BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX)
         self._settled = settled
         self._struck = struck
         self._waiting: list[Ending] = []
@@ -157,11 +161,12 @@ class Settler:
             except StoreUnavailable as error:
                 # If only the answer was lost these failures count twice; nothing worse follows.
                 logs.event(WARNING, "settle_failed", str(error), count=len(strikes))
-                await self._backoff.wait()
+                await self._strike_backoff.wait()
                 continue
             except StoreRefused as error:
                 logs.event(ERROR, "strike_refused", str(error), count=len(strikes))
                 return [False] * len(strikes)
+            self._strike_backoff.reset()
             self._struck([strike.key for strike in strikes])
             return found_open
 

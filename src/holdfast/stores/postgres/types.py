@@ -83,9 +83,9 @@ async def take_values_as_ours(connection: Any) -> None:
 
 
 def to_time(value: tuple[int]) -> datetime:
-    (microseconds,) = value
+    microseconds = value[0]
     if _FIRST <= microseconds <= _LAST:
-        return _EPOCH + timedelta(microseconds=microseconds)
+        return _EPOCH + timedelta(0, 0, microseconds)  # by position: every claimed job has one
     return FIRST if microseconds < 0 else LAST
 
 
