@@ -19,6 +19,7 @@ from collections.abc import Callable
 from holdfast import ConfigurationError, Context, Holdfast
 from tests.promises.clients import acknowledge, say
 from tests.promises.handlers import note
+from tests.support.forks import end_with_parent
 from tests.support.processes import WAIT_SECONDS
 
 COPIES = 6
@@ -132,13 +133,18 @@ async def copy_within_a_transaction() -> None:
     raise SystemExit(ended != [0])
 
 
+def wait_for_a_signal() -> None:
+    end_with_parent()  # where the signal is lost, nothing else would end it
+    threading.Event().wait()
+
+
 def fork(ctx: Context) -> None:
     """Have a process enqueue, and end another by a signal that is none of the worker's business."""
     methods = multiprocessing.get_context("fork")
     enqueuing = methods.Process(target=enqueue_as, args=("sync",))
     enqueuing.start()
     enqueuing.join()
-    waiting = methods.Process(target=threading.Event().wait)
+    waiting = methods.Process(target=wait_for_a_signal)
     waiting.start()
     waiting.terminate()
     waiting.join()
