@@ -172,9 +172,11 @@ def send(pid: int, number: signal.Signals) -> None:
 def descendants(pid: int) -> list[int]:
     """What it started, from any of its threads, and what those started."""
     children: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            children += map(int, thread.read_text(encoding="ascii").split())
+    # It may end, as may any of its threads, while we look.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                children += map(int, thread.read_text(encoding="ascii").split())
     return [each for child in children for each in [child, *descendants(child)]]
 
 

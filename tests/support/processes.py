@@ -173,7 +173,10 @@ async def freeze(process_id: int, url: str) -> None:
 def is_stopped(process_id: int) -> bool:
     """Do all of its threads stand still?"""
     stats = Path(f"/proc/{process_id}/task").glob("*/stat")
-    return all(stat.read_text().rpartition(") ")[2].startswith("T") for stat in stats)
+    try:
+        return all(stat.read_text().rpartition(") ")[2].startswith("T") for stat in stats)
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # a thread ended meanwhile
 
 
 def _is_writable(url: str) -> bool:
