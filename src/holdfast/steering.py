@@ -141,7 +141,10 @@ class Steering(ABC):
         job = await self.get(job_id)
         if not job.state.ended:
             raise WrongState(f"job {job_id} is {job.state}; only an ended job can be requeued")
-        raise AlreadyRequeued(job_id, (await store.requeued([job_id]))[job_id])
+        requeued_as = await self.requeued_as(job_id)
+        if requeued_as is None:  # it ended only just now
+            return await self.requeue(job_id, arguments=arguments, again=again)
+        raise AlreadyRequeued(job_id, requeued_as)
 
     def _encoded(self, name: str, arguments: Mapping[str, Any]) -> bytes:
         if not isinstance(arguments, Mapping):

@@ -17,7 +17,6 @@ BUDGET_SECONDS = 45.0
 BUDGETS_SECONDS: dict[str, float] = {
     "promises/": 490.0,
     "test_mutants": 270.0,
-    "test_chaos": 120.0,
     "test_simulation": 60.0,
     "test_store_conformance": 120.0,
     "test_supervisor": 60.0,
