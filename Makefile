@@ -1,7 +1,7 @@
 # make run    set up, and send work through each of the five systems
 # make test   set up, and run all checks and tests (FAST=1: below two minutes; ARGS="-k name": some)
 # make chaos  break everything at random on both stores for ten minutes, account for every job (SECONDS=, SEED=)
-# make soak   the long run: kills by schedule, 5 million finished jobs, chaos for 10 minutes (JOBS=, SECONDS=)
+# make soak   the long run: kills by schedule, lowest versions, 5 million finished jobs, chaos (JOBS=, SECONDS=)
 # make bench  measure Holdfast, the raw loops and other queues (QUICK=1: about seven minutes)
 # make check  style, types, import contracts, tidiness
 # make pictures  record the pictures of the docs anew

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 import holdfast
-from bench.adapters.contract import HandledSeen, handled_seen, latencies_seen
+from bench.adapters.contract import HandledStatus, handled_seen, latencies_seen
 from bench.machine import cpu_seconds, memory_bytes
 from bench.place import Place, Written
 from tests.support.postgres import end_with_parent
@@ -158,7 +158,7 @@ class Driver(AbstractContextManager["Driver"]):
             for worker in workers:
                 _end(worker)
 
-    def until_handled(self, jobs: int) -> HandledSeen:
+    def until_handled(self, jobs: int) -> HandledStatus:
         """Wait until so many were handled, as long as there is progress."""
         seen, progress_at = handled_seen(self._folder), time.monotonic()
         while seen.jobs < jobs:
@@ -172,7 +172,7 @@ class Driver(AbstractContextManager["Driver"]):
                 )
         return seen
 
-    def handled(self) -> HandledSeen:
+    def handled(self) -> HandledStatus:
         return handled_seen(self._folder)
 
     def unfinished(self) -> int:

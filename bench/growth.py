@@ -26,10 +26,10 @@ from bench.past import write_past
 from bench.targets import MEMORY_CASE
 from holdfast import Holdfast, State
 from holdfast.domain.job import Claimed, Settlement
-from holdfast.seam import Seam
-from holdfast.stores.opening import make_store
-from holdfast.stores.postgres.store import STATEMENTS
+from holdfast.runtime.seam import Seam
+from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.protocol import Claim
+from holdfast.stores.registry import make_store
 from tests.support.processes import wait_until
 from tests.support.running import working
 
@@ -202,7 +202,7 @@ def _drain_again(driver: Driver, jobs: int) -> float:
 
 async def _pause(url: str, *, paused: bool) -> None:
     async with Holdfast(url) as hf:
-        await (hf.pause(QUEUE) if paused else hf.resume(QUEUE))
+        await (hf.queues.pause(QUEUE) if paused else hf.queues.resume(QUEUE))
 
 
 def memory(measuring: Measuring, subject: Subject) -> None:
@@ -282,7 +282,7 @@ def idle_workers(measuring: Measuring, subject: Subject) -> None:
 class CountingSeam(Seam):
     """Counts the claims that go to PostgreSQL."""
 
-    CLAIMS = tuple(STATEMENTS[name].sql for name in ("claim", "claim_told", "claim_onwards"))
+    CLAIMS = tuple(SQL[name].sql for name in ("claim", "claim_told", "claim_onwards"))
 
     def __init__(self) -> None:
         super().__init__()

@@ -20,9 +20,9 @@ from bench.parts import postgres, tell
 from bench.past import write_past
 from holdfast import Holdfast, State
 from holdfast.domain.job import Claimed, Filter, Settlement
-from holdfast.seam import Seam
-from holdfast.stores.opening import make_store
+from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Claim
+from holdfast.stores.registry import make_store
 
 REPEATS = 20
 CLAIM_JOBS = 100
@@ -84,13 +84,13 @@ class Bench:
         await store.close()
 
     async def _lists(self, hf: Holdfast) -> None:
-        (dead,) = (await hf.page(Filter(states=(State.DEAD,)), 1)).jobs
+        (dead,) = (await hf.jobs.list(Filter(states=(State.DEAD,)), 1)).jobs
         looks: dict[str, Callable[[], Awaitable[Any]]] = {
-            "list: all": lambda: hf.page(Filter(), PAGE_JOBS),
-            "list: dead": lambda: hf.page(Filter(states=(State.DEAD,)), PAGE_JOBS),
-            "list: one queue": lambda: hf.page(Filter(queue="default"), PAGE_JOBS),
-            "list: one name that is rare": lambda: hf.page(Filter(name="rare"), PAGE_JOBS),
-            "counts": hf.counts,
+            "list: all": lambda: hf.jobs.list(Filter(), PAGE_JOBS),
+            "list: dead": lambda: hf.jobs.list(Filter(states=(State.DEAD,)), PAGE_JOBS),
+            "list: one queue": lambda: hf.jobs.list(Filter(queue="default"), PAGE_JOBS),
+            "list: one name that is rare": lambda: hf.jobs.list(Filter(name="rare"), PAGE_JOBS),
+            "counts": hf.jobs.counts,
             "get": lambda: hf.get(dead.id),
         }
         for name, look in looks.items():

@@ -19,7 +19,7 @@ HEAD_HEIGHT = 44
 CHART_HEIGHT = 260
 AXIS_WIDTH = 70
 OURS, THEIRS, INK, FAINT = "#0b7285", "#adb5bd", "#212529", "#dee2e6"
-COLOURS = {POSTGRES: OURS, SQLITE: "#e8590c"}
+COLORS = {POSTGRES: OURS, SQLITE: "#e8590c"}
 FONT = 'font-family="system-ui, sans-serif" font-size="13"'
 BARS = (
     ("drain", 1.0, "Drain by one process", "jobs/s"),
@@ -61,7 +61,7 @@ def _file(name: str) -> str:
 
 
 def bars(title: str, unit: str, values: Mapping[str, float]) -> str:
-    """The largest first; what is ours in colour."""
+    """The largest first; what is ours in color."""
     room = WIDTH - NAMES_WIDTH - 3 * MARGIN - AXIS_WIDTH
     most = max(values.values())
     parts = []
@@ -73,7 +73,7 @@ def bars(title: str, unit: str, values: Mapping[str, float]) -> str:
         parts += [
             _text(left - 8, middle, name, "end"),
             f'<rect x="{left}" y="{top}" width="{width:.1f}" height="{BAR_HEIGHT}"'
-            f' fill="{COLOURS.get(name, THEIRS)}"/>',
+            f' fill="{COLORS.get(name, THEIRS)}"/>',
             _text(left + width + 6, middle, number(value)),
         ]
     return _picture(f"{title}, {unit}", HEAD_HEIGHT + len(values) * BAR_STEP + MARGIN, parts)
@@ -101,19 +101,19 @@ def lines(title: str, unit: str, curves: Mapping[str, Sequence[tuple[float, floa
             f'<path d="M{MARGIN + AXIS_WIDTH} {y:.1f}H{MARGIN + right}" stroke="{FAINT}"/>',
             _text(MARGIN + AXIS_WIDTH - 8, y + 4, number(value) if value else "0", "end"),
         ]
-    for x in _labelled(xs):
+    for x in _labeled(xs):
         parts.append(_text(spot(x, 0)[0], bottom + 20, f"{x:,.0f}", "middle"))
     for order, (name, points) in enumerate(curves.items()):
-        colour = COLOURS.get(name, THEIRS)
+        color = COLORS.get(name, THEIRS)
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (spot(*point) for point in points))
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts += [
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>'
             for x, y in (spot(*point) for point in points)
         ]
         key = MARGIN + AXIS_WIDTH + order * NAMES_WIDTH
         parts += [
-            f'<rect x="{key}" y="{bottom + 34}" width="12" height="12" fill="{colour}"/>',
+            f'<rect x="{key}" y="{bottom + 34}" width="12" height="12" fill="{color}"/>',
             _text(key + 18, bottom + 45, name),
         ]
     return _picture(f"{title}, {unit}", bottom + 60, parts)
@@ -129,7 +129,7 @@ def _places(xs: Sequence[float]) -> dict[float, float]:
     return {x: (x - xs[0]) / (xs[-1] - xs[0]) for x in xs}
 
 
-def _labelled(xs: Sequence[float]) -> Sequence[float]:
+def _labeled(xs: Sequence[float]) -> Sequence[float]:
     step = math.ceil(len(xs) / 8)
     return xs[::step]
 

@@ -51,7 +51,7 @@ def redis() -> Iterator[str]:
 def rabbitmq() -> Iterator[str]:
     """A RabbitMQ with one virtual host; its metrics are at the port above its own."""
     program = _found(str(RABBITMQ_HOME / "bin" / "rabbitmq-server"), "rabbitmq-server")
-    port = _free_neighbours()
+    port = _free_neighbors()
     with _folder("rabbitmq", "rabbitmq") as (folder, owner):
         said = _rabbitmq_environment(folder, port)
         with (
@@ -169,7 +169,7 @@ def _accepts(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _free_neighbours() -> int:
+def _free_neighbors() -> int:
     """A free port below another free port."""
     while True:
         port = free_port()

@@ -57,7 +57,7 @@ async def work(ctx: Context, seconds: float) -> dict[str, int]:
 @hf.job(retry=INNOCENT)
 def work_in_thread(ctx: Context, seconds: float) -> dict[str, int]:
     with noted(ctx) as run:
-        if ctx.wait_cancelled(seconds):
+        if ctx.wait_canceled(seconds):
             raise InterruptedError("told to stop")
         return run
 

@@ -25,8 +25,8 @@ from holdfast import (
     StoreError,
     WrongState,
 )
-from holdfast.definition import Call, JobFunction
 from holdfast.domain.limits import PAYLOAD_BYTES_MAX
+from holdfast.job_function import Call, JobFunction
 
 WAITING_JOBS_MAX = 50
 PAUSE_SECONDS_MAX = 0.12
@@ -74,7 +74,7 @@ class Client:
 
     async def _is_wanted(self) -> bool:
         """Keep some jobs waiting, and not more than the workers can do."""
-        waiting = [each.jobs for each in await hf.counts() if each.state is State.QUEUED]
+        waiting = [each.jobs for each in await hf.jobs.counts() if each.state is State.QUEUED]
         return sum(waiting) < WAITING_JOBS_MAX
 
     def _ask(self, jobs: int, delay_seconds: float = 0.0, key: str = "") -> str:
@@ -156,7 +156,7 @@ class Client:
             job_id = self._random.choice(self._known)
             ledger.write("cancel", job=str(job_id))
             try:
-                await hf.cancel(job_id)
+                await hf.jobs.cancel(job_id)
             except WrongState:
                 return
             ledger.write("canceled", job=str(job_id))
@@ -164,7 +164,7 @@ class Client:
     async def _requeue(self) -> None:
         if self._known:
             try:
-                made = await hf.requeue(self._random.choice(self._known), again=False)
+                made = await hf.jobs.requeue(self._random.choice(self._known), again=False)
             except (WrongState, AlreadyRequeued):
                 return
             ledger.write("requeued", ids=[str(made.id)])

@@ -81,7 +81,7 @@ class Site:
 
     async def _prepare(self) -> None:
         async with Holdfast(self.url) as hf:
-            await hf.cap(CAPPED, CAP)
+            await hf.queues.cap(CAPPED, CAP)
         for sql in TABLES:
             await self.execute(sql)
 

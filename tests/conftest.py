@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -37,31 +36,6 @@ ADDRESSES = "HOLDFAST_TEST_POSTGRES"
 TEMPLATE = "HOLDFAST_TEST_TEMPLATE"  # a migrated database, for runs inside of a run
 # `pg15` is the system's server; where the system has another version it runs on that one.
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
-LONG = (
-    "tests/test_chaos",
-    "tests/test_postgres_plans",
-    "tests/promises/",
-    "tests/test_mutants",
-    "tests/test_simul",
-)
-# What starts processes or fills large tables takes its time, and is left out of the short run.
-LEFT_OUT = (
-    "tests/promises/",
-    "tests/systems/",
-    "tests/test_child",
-    "tests/test_cli",
-    "tests/test_demo",
-    "tests/test_doctor",
-    "tests/test_deploy",
-    "tests/test_metrics_served",
-    "tests/test_postgres_plans",
-    "tests/test_soak",
-    "tests/test_sqlite_plans",
-    "tests/test_supervisor",
-    "tests/test_suspects",
-    "tests/test_why",
-    "tests/test_workers_seen",
-)
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
 BOUNCED = "pg15"  # the server behind the pooler
 
@@ -92,14 +66,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # What takes long begins first, so that the end finds all processes at work.
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if fast():
-        left_out = () if SOURCE in os.environ else LEFT_OUT  # a run on a mutant chose its test
-        slow = [
-            item
-            for item in items
-            if item.get_closest_marker("slow") or item.nodeid.startswith(left_out)
-        ]
+        # A run on a mutant has chosen its test.
+        left_out = ("slow",) if SOURCE in os.environ else ("slow", "heavy")
+        slow = [item for item in items if any(map(item.get_closest_marker, left_out))]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
 
@@ -153,7 +124,7 @@ def migrated_template(
     postgres_databases: Callable[[str], Databases],
 ) -> Callable[[str], str]:
     """Answer the name of a migrated database on this server, to be copied."""
-    from holdfast.seam import Seam
+    from holdfast.runtime.seam import Seam
     from holdfast.stores.postgres import PostgresStore
 
     templates: dict[str, str] = {}
@@ -196,19 +167,15 @@ def migrated_database(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Let a test that did not choose its databases run on SQLite and on a PostgreSQL, or on all."""
-    servers = _servers_of(metafunc.definition.nodeid)
+    """Let a test that names no databases run on SQLite and PostgreSQL 15; on 18, too, if it is
+    marked `both_postgres`, or in the long run."""
+    both = everywhere() or metafunc.definition.get_closest_marker("both_postgres")
+    servers = SERVERS if both else SERVERS[:1]
     for name, databases in (("store_url", ["sqlite", *servers]), ("postgres_url", servers)):
         marks = metafunc.definition.iter_markers("parametrize")
         chosen = any(name in mark.args[0] for mark in marks)  # one name, or several
         if name in metafunc.fixturenames and not chosen:
             metafunc.parametrize(name, databases, indirect=True)
-
-
-def _servers_of(test: str) -> list[str]:
-    """Versions differ in their plans most of all, which are tried on each: of the rest, each server
-    has its share."""
-    return SERVERS if everywhere() else [SERVERS[crc32(test.encode()) % len(SERVERS)]]
 
 
 @pytest.fixture

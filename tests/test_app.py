@@ -36,8 +36,8 @@ from holdfast import (
     StoreRefused,
     WrongState,
 )
-from holdfast.definition import JobFunction
 from holdfast.domain.limits import DELAY_SECONDS_MAX, ENQUEUE_BATCH_MAX, PAGE_ROWS_MAX
+from holdfast.job_function import JobFunction
 from tests.support.processes import PROGRAM_SECONDS_MAX
 from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, working
 
@@ -53,7 +53,7 @@ def define_double(hf: Holdfast) -> Numbered:
 
 
 async def count_jobs(hf: Holdfast) -> int:
-    return sum(count.jobs for count in await hf.counts())
+    return sum(count.jobs for count in await hf.jobs.counts())
 
 
 async def test_an_enqueued_job_is_answered_as_it_is_recorded(hf: Holdfast) -> None:
@@ -163,17 +163,23 @@ async def test_result_waits_for_the_end_and_tells_what_went_wrong(hf: Holdfast) 
 async def test_jobs_that_do_not_exist_are_not_found(local_hf: Holdfast) -> None:
     define_double(local_hf)
     nowhere = UUID(int=7)
-    for ask in (local_hf.get, local_hf.result, local_hf.cancel, local_hf.retry, local_hf.requeue):
+    for ask in (
+        local_hf.get,
+        local_hf.result,
+        local_hf.jobs.cancel,
+        local_hf.jobs.retry,
+        local_hf.jobs.requeue,
+    ):
         with pytest.raises(JobNotFound, match=str(nowhere)):
             await ask(nowhere)
-    assert await local_hf.attempts(nowhere) == []
+    assert await local_hf.jobs.attempts(nowhere) == []
 
 
 async def test_retry_makes_a_waiting_job_due_now(hf: Holdfast) -> None:
     double = define_double(hf)
     job = await double.options(delay_seconds=3600).enqueue(1)
     assert str(await hf.run_worker(until_empty=True)) == "nothing to do"
-    retried = await hf.retry(job.id)
+    retried = await hf.jobs.retry(job.id)
     assert (retried.id, retried.state) == (job.id, State.QUEUED)
     assert (await hf.run_worker(until_empty=True)).succeeded == 1
 
@@ -185,10 +191,10 @@ async def test_an_ended_job_is_requeued_as_a_new_one_that_names_it(hf: Holdfast)
     )
     job = await options.enqueue(4)
     with pytest.raises(WrongState, match="only an ended job"):
-        await hf.requeue(job.id)
+        await hf.jobs.requeue(job.id)
     await hf.run_worker(until_empty=True)
     before = await hf.get(job.id)
-    again = await hf.retry(job.id)
+    again = await hf.jobs.retry(job.id)
     assert again.id != job.id
     assert (again.requeued_from, again.idempotency_key, again.expires_at) == (job.id, None, None)
     for field in ("name", "queue", "priority", "arguments", "max_attempts", "tenant", "tags"):
@@ -205,15 +211,15 @@ async def test_pages_come_newest_first_and_go_on_where_they_ended(local_hf: Hold
         [double.options(tags=[f"tag{number % 2}"]).call(number) for number in range(5)]
     )
     newest_first = [job.id for job in reversed(jobs)]
-    first = await local_hf.page(limit=3)
+    first = await local_hf.jobs.list(limit=3)
     assert [job.id for job in first.jobs] == newest_first[:3]
-    rest = await local_hf.page(limit=3, after=first.after)
+    rest = await local_hf.jobs.list(limit=3, after=first.after)
     assert ([job.id for job in rest.jobs], rest.after) == (newest_first[3:], None)
-    tagged = await local_hf.page(Filter(tag="tag1"))
+    tagged = await local_hf.jobs.list(Filter(tag="tag1"))
     assert [job.arguments["number"] for job in tagged.jobs] == [3, 1]
     for limit in (0, PAGE_ROWS_MAX + 1):
         with pytest.raises(ConfigurationError, match="limit must be"):
-            await local_hf.page(limit=limit)
+            await local_hf.jobs.list(limit=limit)
 
 
 def test_plain_code_enqueues_without_an_event_loop(store_url: str) -> None:
@@ -539,7 +545,7 @@ async def test_a_server_that_speaks_no_tls_is_reached_by_default(
 ) -> None:
     monkeypatch.delenv("PGSSLMODE")  # with which the tests don't ask for it
     async with Holdfast(store_url) as hf:
-        assert (await hf.page()).jobs == []
+        assert (await hf.jobs.list()).jobs == []
 
 
 async def test_an_object_can_be_used_again_after_it_was_closed(local_hf: Holdfast) -> None:
@@ -550,10 +556,12 @@ async def test_an_object_can_be_used_again_after_it_was_closed(local_hf: Holdfas
     assert await count_jobs(local_hf) == 1
 
 
-@pytest.mark.parametrize("verb", ["get", "result", "attempts", "cancel", "retry", "requeue"])
+@pytest.mark.parametrize("verb", ["get", "attempts", "why", "cancel", "retry", "requeue"])
 async def test_an_id_that_is_no_uuid_is_named(hf: Holdfast, verb: str) -> None:
-    with pytest.raises(BadArguments, match="a job's id is a UUID, not 'nonsense'"):
-        await getattr(hf, verb)("nonsense")
+    asks: list[Any] = [hf.get, hf.result, getattr(hf.jobs, verb)]
+    for ask in asks:
+        with pytest.raises(BadArguments, match="a job's id is a UUID, not 'nonsense'"):
+            await ask("nonsense")
 
 
 async def test_a_relative_file_stays_where_it_was_when_the_process_goes_elsewhere(

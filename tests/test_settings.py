@@ -3,15 +3,16 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import ConfigurationError, Holdfast
 from holdfast.settings import DEFAULT_URL, Settings, read_settings
+from tests.support.forks import ROOT
+from tests.support.pages import assert_documented
 
-PAGE = Path(__file__).parent.parent / "docs/reference/settings.md"
+PAGE = "docs/reference/settings.md"
 
 
 def test_what_is_given_wins_over_the_environment_and_that_over_the_default() -> None:
@@ -21,7 +22,7 @@ def test_what_is_given_wins_over_the_environment_and_that_over_the_default() -> 
     assert settings.poll_seconds == Settings().poll_seconds
 
 
-def test_a_variable_that_is_misspelt_is_told_of() -> None:
+def test_a_variable_that_is_misspelled_is_told_of() -> None:
     with pytest.warns(
         UserWarning, match="CONCURENCY is not a setting.*did you mean HOLDFAST_CONCURR"
     ):
@@ -90,9 +91,10 @@ def test_a_bad_value_of_the_environment_is_told_with_the_name_of_its_variable() 
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", PAGE.read_text(encoding="utf-8"), re.M)
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.MULTILINE)
     defaults = {field.name: _shown(field.default) for field in fields(Settings)}
-    assert dict(rows) == defaults
+    assert_documented(PAGE, dict(rows), defaults)
 
 
 def _shown(value: object) -> str:

@@ -164,7 +164,7 @@ def handled(sent_at: float) -> None:
         _tally.add(now, sent_at)
 
 
-class HandledSeen(NamedTuple):
+class HandledStatus(NamedTuple):
     """What the processes of a folder have handled so far."""
 
     jobs: int
@@ -172,7 +172,7 @@ class HandledSeen(NamedTuple):
     last_at: float
 
 
-def handled_seen(folder: Path) -> HandledSeen:
+def handled_seen(folder: Path) -> HandledStatus:
     found = [
         COUNT.unpack(content)
         for content in (path.read_bytes() for path in folder.glob("*.count"))
@@ -180,9 +180,9 @@ def handled_seen(folder: Path) -> HandledSeen:
     ]
     found = [each for each in found if each[0]]
     if not found:
-        return HandledSeen(0, 0.0, 0.0)
+        return HandledStatus(0, 0.0, 0.0)
     jobs, first_at, last_at = zip(*found, strict=True)
-    return HandledSeen(sum(jobs), min(first_at), max(last_at))
+    return HandledStatus(sum(jobs), min(first_at), max(last_at))
 
 
 def latencies_seen(folder: Path) -> list[float]:

@@ -57,7 +57,7 @@ class HoldfastAdapter(Adapter):
         return ["--concurrency", str(self._concurrency), "--log-level", "warning"]
 
     async def unfinished(self) -> int:
-        return sum(count.jobs for count in await hf.counts() if not count.state.ended)
+        return sum(count.jobs for count in await hf.jobs.counts() if not count.state.ended)
 
     @cache  # noqa: B019 - one adapter lives as long as its process
     def _job(self, queue: int, delay_seconds: float) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.adapters.contract import Surroundings, handled
 from holdfast import Holdfast
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 
 WAIT_SECONDS = 0.01
 BURN_SECONDS = 0.005

@@ -19,7 +19,7 @@ from bench.adapters.psycopg_count import count
 CONCURRENCY = 1000
 DEFAULT_LIMIT = 10
 UNFINISHED = (
-    "SELECT count(*) FROM oban_jobs WHERE state NOT IN ('completed', 'discarded', 'cancelled')"
+    "SELECT count(*) FROM oban_jobs WHERE state NOT IN ('completed', 'discarded', 'canceled')"
 )
 
 

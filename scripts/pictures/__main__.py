@@ -67,6 +67,10 @@ def record_top(folder: Path, environment: dict[str, str]) -> Recording:
     session.watch(1, 1)
     session.press("\r")
     session.watch(4, 1)
+    session.press("\x1b")
+    session.watch(1, 1)
+    session.press(" 1")  # The last frame is the one that stays where nothing can move.
+    session.watch(3, 1)
     session.press("q")
     return recording
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from xml.sax.saxutils import escape
@@ -19,7 +20,8 @@ FONTS = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', 'Liberati
 BACKGROUND = "#14181f"
 TEXT = "#d5dae3"
 DIM = "#7f8896"
-COLOURS = {
+HIDDEN = ' visibility="hidden"'
+COLORS = {
     "default": TEXT,
     "black": "#3b4252",
     "red": "#f0717a",
@@ -34,19 +36,22 @@ COLOURS = {
 
 
 def draw(frames: Sequence[Frame], title: str, description: str) -> str:
-    """All frames in turn, each for its time, and the last one for good where things can't move."""
+    """All frames in turn, each for its time. Where nothing can move, the last one stays."""
     shown = _without_repeats(frames)
     lines = max(_height(frame.lines) for frame in shown)
     width = COLUMNS * CELL_WIDTH + 2 * MARGIN
     height = lines * CELL_HEIGHT + 2 * MARGIN + BAR
+    last = len(shown) - 1
     groups = [
-        f'<g class="frame frame-{number}">{"".join(_lines(frame.lines[:lines]))}</g>'
+        f'<g class="frame-{number}"{"" if number == last else HIDDEN}>'
+        f"{''.join(_lines(frame.lines[:lines]))}</g>"
         for number, frame in enumerate(shown)
     ]
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width:g} {height:g}"'
-            f' width="{width:g}" height="{height:g}">',
+            f' width="{width:g}" height="{height:g}" font-family="{FONTS}"'
+            f' font-size="{FONT_SIZE}" fill="{TEXT}">',
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(description)}</desc>",
             f"<style>{_style(shown)}</style>",
@@ -60,7 +65,7 @@ def draw(frames: Sequence[Frame], title: str, description: str) -> str:
 
 
 def _without_repeats(frames: Sequence[Frame]) -> list[Frame]:
-    """Put equal neighbours together."""
+    """Put equal neighbors together."""
     return [
         Frame(lines, sum(frame.seconds for frame in equal))
         for lines, equal in groupby(frames, key=lambda frame: frame.lines)
@@ -73,46 +78,33 @@ def _height(lines: Sequence[Line]) -> int:
 
 
 def _style(frames: Sequence[Frame]) -> str:
-    rules = [
-        f"text {{ font: {FONT_SIZE}px {FONTS}; fill: {TEXT}; white-space: pre; }}",
-        ".b { font-weight: 700; }",
-    ]
-    if len(frames) == 1:
-        return " ".join(rules)
+    """What moves. All else is in attributes, for viewers that know no CSS."""
     whole = sum(frame.seconds for frame in frames)
-    rules.append(".frame { visibility: hidden; }")
+    rules = []
     begins = 0.0
     for number, frame in enumerate(frames):
         ends = begins + frame.seconds
-        rules.append(
-            f"@keyframes f{number} {{ 0% {{ visibility: hidden; }}"
-            f" {100 * begins / whole:.3f}% {{ visibility: visible; }}"
-            f" {100 * ends / whole:.3f}% {{ visibility: hidden; }}"
-            " 100% { visibility: hidden; } }"
-        )
-        if number == 0:
-            rules[-1] = rules[-1].replace("0% { visibility: hidden; } 0.000%", "0%")
-        if number == len(frames) - 1:
-            rules[-1] = (
-                f"@keyframes f{number} {{ 0% {{ visibility: hidden; }}"
-                f" {100 * begins / whole:.3f}%, 100% {{ visibility: visible; }} }}"
-            )
+        rules.append(_keyframes(number, 100 * begins / whole, 100 * ends / whole))
         rules.append(f".frame-{number} {{ animation: f{number} {whole:.2f}s step-end infinite; }}")
         begins = ends
-    last = len(frames) - 1
-    rules.append(
-        "@media (prefers-reduced-motion: reduce) { .frame { animation: none; }"
-        f" .frame-{last} {{ visibility: visible; }} }}"
+    return f"@media (prefers-reduced-motion: no-preference) {{ {' '.join(rules)} }}"
+
+
+def _keyframes(number: int, begins: float, ends: float) -> str:
+    """Show a frame between two percentages of the whole time, and hide it otherwise."""
+    steps = {0.0: "hidden", begins: "visible", ends: "hidden"}
+    shown = " ".join(
+        f"{percent:.3f}% {{ visibility: {visibility}; }}" for percent, visibility in steps.items()
     )
-    return " ".join(rules)
+    return f"@keyframes f{number} {{ {shown} }}"
 
 
 def _window(width: float, title: str) -> Iterator[str]:
-    for place, colour in enumerate(("#f0717a", "#e5c06b", "#7ccf84")):
-        yield f'<circle cx="{MARGIN + 6 + 18 * place}" cy="{BAR / 2 + 3}" r="5.5" fill="{colour}"/>'
+    for place, color in enumerate(("#f0717a", "#e5c06b", "#7ccf84")):
+        yield f'<circle cx="{MARGIN + 6 + 18 * place}" cy="{BAR / 2 + 3}" r="5.5" fill="{color}"/>'
     yield (
         f'<text x="{width / 2:g}" y="{BAR / 2 + 8:g}" text-anchor="middle"'
-        f' style="fill: {DIM}; font-size: 12px">{escape(title)}</text>'
+        f' fill="{DIM}" font-size="12">{escape(title)}</text>'
     )
 
 
@@ -128,14 +120,14 @@ def _lines(lines: Sequence[Line]) -> Iterator[str]:
 
 def _look(cell: Char) -> tuple[str, str, bool]:
     """Foreground, background and weight of a cell; pyte knows no dim."""
-    front, back = _colour(cell.fg, TEXT), _colour(cell.bg, BACKGROUND)
+    front, back = _color(cell.fg, TEXT), _color(cell.bg, BACKGROUND)
     return (back, front, cell.bold) if cell.reverse else (front, back, cell.bold)
 
 
-def _colour(name: str, default: str) -> str:
+def _color(name: str, default: str) -> str:
     if name == "default":
         return default
-    return COLOURS.get(name) or f"#{name}"
+    return COLORS.get(name) or f"#{name}"
 
 
 def _run(text: str, look: tuple[str, str, bool], column: int, top: float) -> Iterator[str]:
@@ -147,15 +139,13 @@ def _run(text: str, look: tuple[str, str, bool], column: int, top: float) -> Ite
             f'<rect x="{left:.1f}" y="{top:g}" width="{width:.1f}" height="{CELL_HEIGHT}"'
             f' fill="{back}"/>'
         )
-    stripped = text.strip()
-    if not stripped:
-        return
-    indent = len(text) - len(text.lstrip())
-    fill = "" if front == TEXT else f' style="fill: {front}"'
-    weight = ' class="b"' if bold else ""
-    # A length of its own for each run keeps columns in line, whatever font is there.
-    yield (
-        f'<text x="{left + indent * CELL_WIDTH:.1f}" y="{top + 13.5:g}"'
-        f' textLength="{len(stripped) * CELL_WIDTH:.1f}" lengthAdjust="spacingAndGlyphs"'
-        f"{fill}{weight}>{escape(stripped)}</text>"
-    )
+    fill = "" if front == TEXT else f' fill="{front}"'
+    weight = ' font-weight="700"' if bold else ""
+    # A place and a length of its own for each part keep columns in line, whatever font is there and
+    # whether or not the viewer keeps spaces.
+    for part in re.finditer(r"\S+(?: \S+)*", text):
+        yield (
+            f'<text x="{left + part.start() * CELL_WIDTH:.1f}" y="{top + 13.5:g}"'
+            f' textLength="{len(part[0]) * CELL_WIDTH:.1f}" lengthAdjust="spacingAndGlyphs"'
+            f"{fill}{weight}>{escape(part[0])}</text>"
+        )

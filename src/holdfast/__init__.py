@@ -1,95 +1,20 @@
 """Durable, lease-based job processing for Python, on the database that you already have."""
 
-from holdfast.app import Holdfast
-from holdfast.bulk import Choice, Progress
-from holdfast.context import Context
-from holdfast.definition import JobFunction
-from holdfast.domain.breakers import Breaker, BreakerSeen
-from holdfast.domain.errors import (
-    AlreadyRequeued,
-    BadArguments,
-    ConfigurationError,
-    DuplicateJob,
-    HoldfastError,
-    IdempotencyConflict,
-    JobError,
-    JobFailed,
-    JobNotFound,
-    JobTimeout,
-    LeaseLost,
-    NotInThisStore,
-    PayloadTooLarge,
-    Permanent,
-    ResultTimeout,
-    RetryAfter,
-    SchemaMismatch,
-    Snooze,
-    StoreError,
-    StoreRefused,
-    StoreUnavailable,
-    Transient,
-    UnstorableValue,
-    WorkerHung,
-    WrongState,
-)
-from holdfast.domain.groups import ErrorGroup, ErrorGroups
-from holdfast.domain.health.findings import Check, Examination, Finding, Severity
-from holdfast.domain.job import Attempt, Filter, Job, Page
-from holdfast.domain.queues import QueueSeen
-from holdfast.domain.retry import Retry
-from holdfast.domain.states import State
-from holdfast.domain.why import Reason, Why
-from holdfast.domain.workers import WorkerSeen
-from holdfast.worker.report import WorkerReport
+from importlib import import_module
 
-__all__ = [
-    "AlreadyRequeued",
-    "Attempt",
-    "BadArguments",
-    "Breaker",
-    "BreakerSeen",
-    "Check",
-    "Choice",
-    "ConfigurationError",
-    "Context",
-    "DuplicateJob",
-    "ErrorGroup",
-    "ErrorGroups",
-    "Examination",
-    "Filter",
-    "Finding",
-    "Holdfast",
-    "HoldfastError",
-    "IdempotencyConflict",
-    "Job",
-    "JobError",
-    "JobFailed",
-    "JobFunction",
-    "JobNotFound",
-    "JobTimeout",
-    "LeaseLost",
-    "NotInThisStore",
-    "Page",
-    "PayloadTooLarge",
-    "Permanent",
-    "Progress",
-    "QueueSeen",
-    "Reason",
-    "ResultTimeout",
-    "Retry",
-    "RetryAfter",
-    "SchemaMismatch",
-    "Severity",
-    "Snooze",
-    "State",
-    "StoreError",
-    "StoreRefused",
-    "StoreUnavailable",
-    "Transient",
-    "UnstorableValue",
-    "Why",
-    "WorkerHung",
-    "WorkerReport",
-    "WorkerSeen",
-    "WrongState",
-]
+TYPE_CHECKING = False  # type checkers know the name; typing would take half of the time
+
+if TYPE_CHECKING:
+    from holdfast.public import *  # noqa: F403
+    from holdfast.public import __all__ as __all__
+else:
+
+    def __getattr__(name: str) -> object:
+        """Load the public names when the first of them is used: importing them takes a third of
+        a second, and the command has to be ready for Ctrl-C before that."""
+        public = import_module("holdfast.public")
+        names = {each: getattr(public, each) for each in ("__all__", *public.__all__)}
+        globals().update(names)
+        if name in names:
+            return names[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,15 +6,25 @@ import asyncio
 import math
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from datetime import datetime
-from logging import WARNING
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
-from holdfast.backoff import Backoff
 from holdfast.context import Context
-from holdfast.definition import (
+from holdfast.domain import codec
+from holdfast.domain.diagnosis.findings import Examination
+from holdfast.domain.errors import (
+    BadArguments,
+    ConfigurationError,
+    JobFailed,
+    ResultTimeout,
+)
+from holdfast.domain.job import Job, Reclaimed
+from holdfast.domain.overview import Overview
+from holdfast.domain.secrets import shown_url
+from holdfast.domain.states import State
+from holdfast.enqueuer import Enqueuer
+from holdfast.job_function import (
     Call,
     Definition,
     JobDecorator,
@@ -22,58 +32,49 @@ from holdfast.definition import (
     JobOptions,
     define,
 )
-from holdfast.domain import codec
-from holdfast.domain.errors import (
-    BadArguments,
-    ConfigurationError,
-    HoldfastError,
-    JobFailed,
-    JobNotFound,
-    ResultTimeout,
-)
-from holdfast.domain.health.findings import Examination
-from holdfast.domain.health.vitals import Patience
-from holdfast.domain.ids import IdMaker
-from holdfast.domain.job import Job, NewJob, Reclaimed
-from holdfast.domain.limits import DELAY_SECONDS_MAX, ENQUEUE_BATCH_MAX
-from holdfast.domain.secrets import shown_url
-from holdfast.domain.states import State
-from holdfast.examining import STUCK_SWEEPS, examine
-from holdfast.loops import Loops
-from holdfast.maintenance.reclaiming import take_back
-from holdfast.observability import logs, tracing
-from holdfast.observability.exposition import DatabaseSeen, Look, expose, load_client
+from holdfast.observability import tracing
+from holdfast.observability.exposition import DatabaseStatus, Look, expose, load_client
 from holdfast.observability.metrics import Metrics
-from holdfast.seam import Seam
-from holdfast.seeing import Seeing
+from holdfast.operations.breakers import Breakers
+from holdfast.operations.dead import Dead
+from holdfast.operations.desk import Desk
+from holdfast.operations.diagnosis import examine, make_patience, overview
+from holdfast.operations.jobs import Jobs
+from holdfast.operations.queues import Queues
+from holdfast.operations.workers import Workers
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.loops import Loops
+from holdfast.runtime.seam import Seam
 from holdfast.settings import DEFAULT_URL, read_settings
-from holdfast.steering import check_id
-from holdfast.stores.foreign import Driver, Foreign, recognise_async, recognise_sync, run_now
-from holdfast.stores.opening import absolute_url, make_store, without_driver
-from holdfast.stores.protocol import Store
-from holdfast.tables import Tables, check_tables
-from holdfast.transaction import transaction
+from holdfast.stores.protocol import Store, Transactions, WorkerPresence, capability, require
+from holdfast.stores.registry import absolute_url, make_store, without_driver
+from holdfast.transactions.drivers import recognize_async, recognize_sync, run_now
+from holdfast.transactions.tables import Tables, check_tables
+from holdfast.transactions.transaction import transaction
 from holdfast.worker import resources
-from holdfast.worker.children.pool import make_children
 from holdfast.worker.events import Events
-from holdfast.worker.exposing import exposed
-from holdfast.worker.origin import check_not_loading
-from holdfast.worker.processes import Birth, Launch, find_launch
+from holdfast.worker.metrics_export import exposed
+from holdfast.worker.processes.launch import Birth, Launch, find_launch
+from holdfast.worker.processes.origin import check_not_loading
+from holdfast.worker.processes.pool import make_children
+from holdfast.worker.processes.supervisor import Supervisor
+from holdfast.worker.reclaim import take_back_in_time
 from holdfast.worker.report import WorkerReport
-from holdfast.worker.slots import Queues, Slots, queue_caps
+from holdfast.worker.slots import QueueChoice, Slots, queue_caps
 from holdfast.worker.spelling import tell_unknown_queues
-from holdfast.worker.supervisor import Supervisor
+from holdfast.worker.stop import StopRequest
 from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast(Seeing):
+class Holdfast:
     """Jobs on one database: define them, enqueue them, look at them, run them.
 
-    Nothing is connected before the first use. An object may be used from several event loops and
-    threads, one after the other or at once.
+    `jobs`, `dead`, `queues`, `breakers` and `workers` are what operators do, by the nouns of the
+    command line. Nothing is connected before the first use. An object may be used from several
+    event loops and threads, one after the other or at once.
     """
 
     def __init__(
@@ -83,7 +84,6 @@ class Holdfast(Seeing):
         given_url = url or os.environ.get("HOLDFAST_DATABASE_URL") or DEFAULT_URL
         self._url = without_driver(given_url)
         self._seam = seam or Seam()
-        self._ids = IdMaker(self._seam.random)
         self._definitions: dict[str, Definition] = {}
         self._resources: dict[str, resources.ResourceFunction] = {}
         self._tables: list[Tables] = []
@@ -92,6 +92,13 @@ class Holdfast(Seeing):
         self._look = Look(self._see, self._seam.monotonic)
         self._folder = os.path.abspath("")  # a handler may go elsewhere; a relative file may not
         self._make_store()  # a bad URL is told at once
+        desk = Desk(self._store, lambda: self._seam, self.new_id, self._definitions, self.settings)
+        self.jobs = Jobs(desk)
+        self._enqueuer = Enqueuer(desk, self._make_store, self._metrics, self._seam.random)
+        self.dead = Dead(self.jobs)
+        self.queues = Queues(desk, self.jobs)
+        self.breakers = Breakers(desk)
+        self.workers = Workers(desk)
 
     @property
     def url_shown(self) -> str:
@@ -133,7 +140,7 @@ class Holdfast(Seeing):
         for name in names:
             codec.check_name("job name", name)
             if name in self._definitions or names.count(name) > 1:
-                raise ConfigurationError(f"there is a job named {name!r} already")
+                raise ConfigurationError(f"a job named {name!r} already exists")
         self._definitions.update(dict.fromkeys(names, definition))
         return JobFunction(self, definition, defaults)
 
@@ -144,7 +151,7 @@ class Holdfast(Seeing):
         """
         name = function.__name__
         if name in self._resources:
-            raise ConfigurationError(f"there is a resource named {name!r} already")
+            raise ConfigurationError(f"a resource named {name!r} already exists")
         self._resources[name] = function
         return function
 
@@ -152,21 +159,21 @@ class Holdfast(Seeing):
         """Enqueue all or none: in a transaction of its own, or in that of the given connection."""
         with tracing.enqueuing() as span:
             now = self._seam.now()
-            jobs = self._new_jobs(calls, span, now)
+            jobs = self._enqueuer.new_jobs(calls, span, now)
             if connection is None:
-                return await self._enqueue(jobs, now)
-            foreign = recognise_async(connection, "enqueue_sync or enqueue_many_sync")
-            return await self._enqueue_through(foreign, jobs, now)
+                return await self._enqueuer.enqueue(jobs, now)
+            foreign = recognize_async(connection, "enqueue_sync or enqueue_many_sync")
+            return await self._enqueuer.enqueue_through(foreign, jobs, now)
 
     def enqueue_many_sync(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
         """`enqueue_many` for code without an event loop."""
         with tracing.enqueuing() as span:
             now = self._seam.now()
-            jobs = self._new_jobs(calls, span, now)
+            jobs = self._enqueuer.new_jobs(calls, span, now)
             if connection is None:
-                return self._loops.run_sync(self._enqueue(jobs, now))
-            foreign = recognise_sync(connection, "await enqueue(...) or await enqueue_many(...)")
-            return run_now(self._enqueue_through(foreign, jobs, now))
+                return self._loops.run_sync(self._enqueuer.enqueue(jobs, now))
+            foreign = recognize_sync(connection, "await enqueue(...) or await enqueue_many(...)")
+            return run_now(self._enqueuer.enqueue_through(foreign, jobs, now))
 
     def tables(self, name: str, package: str) -> Tables:
         """Declare an application's own tables, which lie in the folder `sql` of its package.
@@ -176,7 +183,7 @@ class Holdfast(Seeing):
         if self._loops.have_stores:
             raise ConfigurationError(f"declare the tables of {name} before the database is used")
         if any(tables.name == name for tables in self._tables):
-            raise ConfigurationError(f"there are tables of {name!r} already")
+            raise ConfigurationError(f"tables of {name!r} are already declared")
         tables = Tables(name, package)
         self._tables.append(tables)
         return tables
@@ -188,15 +195,12 @@ class Holdfast(Seeing):
         The block gets a connection with `execute`, `fetch`, `fetchrow` and `fetchval`, on SQLite
         as on PostgreSQL. Jobs are enqueued in it with `options(connection=...)`.
         """
-        async with transaction(await self._store(), read_only=read_only) as connection:
+        store = require(await self._store(), Transactions, "give out transactions")
+        async with transaction(store, read_only=read_only) as connection:
             yield connection
 
     async def get(self, job_id: UUID) -> Job:
-        check_id(job_id)
-        job = await (await self._store()).get(job_id)
-        if job is None:
-            raise JobNotFound(job_id)
-        return job
+        return await self.jobs.get(job_id)
 
     async def result(self, job_id: UUID, timeout_seconds: float | None = None) -> Any:
         """Wait for the job's end; answer its result, or raise JobFailed or ResultTimeout."""
@@ -225,12 +229,18 @@ class Holdfast(Seeing):
         seen = await self._look.take()
         return expose(self._metrics.snapshot(), seen)
 
-    async def _see(self) -> DatabaseSeen:
-        return DatabaseSeen(
-            queues=await self.queues(),
-            breakers=await self.breakers(),
-            workers=await self.workers(),
+    async def _see(self) -> DatabaseStatus:
+        is_told = capability(await self._store(), WorkerPresence) is not None
+        return DatabaseStatus(
+            queues=await self.queues.list(),
+            breakers=await self.breakers.list(),
+            workers=await self.workers.list() if is_told else None,
         )
+
+    async def overview(self) -> Overview:
+        """One look at everything: queues, workers, open breakers, what has ended, how long the
+        newest of it took, and the newest failures."""
+        return await overview(await self._store(), self._seam.now())
 
     async def examine(self, *, transaction_seconds: float = 300.0) -> Examination:
         """Say how the database and what works on it are: findings, the worst first.
@@ -238,14 +248,7 @@ class Holdfast(Seeing):
         Nothing is changed, and a database that can't be reached is a finding, too. A transaction
         that holds back vacuum is told of when it is open for longer than `transaction_seconds`.
         """
-        if not 0 <= transaction_seconds <= DELAY_SECONDS_MAX:
-            raise BadArguments(
-                f"transaction_seconds must be 0 to {DELAY_SECONDS_MAX}, not {transaction_seconds}"
-            )
-        patience = Patience(
-            transaction_seconds=transaction_seconds,
-            stuck_seconds=STUCK_SWEEPS * self.settings.reclaim_seconds,
-        )
+        patience = make_patience(transaction_seconds, self.settings.reclaim_seconds)
         timeouts = {each.name: each.timeout_seconds for each in self._definitions.values()}
         return await examine(self._make_store(), self.url_shown, patience, timeouts)
 
@@ -255,7 +258,8 @@ class Holdfast(Seeing):
         try:
             done = list(await store.migrate())
             if self._tables:
-                async with transaction(store, read_only=False) as connection:
+                owner = require(store, Transactions, "keep tables of an application")
+                async with transaction(owner, read_only=False) as connection:
                     for tables in self._tables:
                         done += await tables.migrate(connection)
             return done
@@ -266,10 +270,10 @@ class Holdfast(Seeing):
         self,
         *,
         concurrency: int | None = None,
-        queues: Queues | None = None,
+        queues: QueueChoice | None = None,
         until_empty: bool = False,
     ) -> WorkerReport:
-        """Run jobs until SIGTERM or SIGINT, or until cancelled.
+        """Run jobs until SIGTERM or SIGINT, or until canceled.
 
         With `until_empty`, until nothing runs and nothing becomes due within one lease length.
         The signals are left alone if somebody else (a web server, say) handles them. Either way
@@ -281,13 +285,13 @@ class Holdfast(Seeing):
         """Run what is due now, and what becomes due meanwhile, and come back: for tests."""
         return await self._run_worker(self._slots(concurrency, None), 0.0)
 
-    async def run_launched(
+    async def _run_launched(
         self,
         launch: Launch,
         birth: Birth | None,
         *,
         concurrency: int | None = None,
-        queues: Queues | None = None,
+        queues: QueueChoice | None = None,
         until_empty: bool = False,
     ) -> WorkerReport:
         """`run_worker` for a process that is nothing but a worker: `holdfast worker`."""
@@ -296,7 +300,7 @@ class Holdfast(Seeing):
         slots = self._slots(1 if birth and birth.suspects_only else concurrency, queues)
         return await self._run_worker(slots, self._horizon(until_empty), launch, birth)
 
-    async def run_processes(
+    async def _run_processes(
         self,
         launch: Launch,
         processes: int,
@@ -329,20 +333,10 @@ class Holdfast(Seeing):
         return exposed(self._metrics, self.metrics, self.close, settings, birth, seam)
 
     async def _take_back(self, worker_id: str, reason: str) -> Sequence[Reclaimed] | None:
-        """Free what a worker had that died, on a connection for this moment. Without it the leases
-        run out: whatever is wrong with the database, the other workers go on."""
-        try:
-            store = await self._open()
-        except HoldfastError as error:
-            logs.event(WARNING, "sweep_failed", str(error))
-            return None
-        try:
-            return await take_back(store, worker_id, reason)
-        finally:
-            await store.close()
+        return await take_back_in_time(self._open, worker_id, reason)
 
     @asynccontextmanager
-    async def borrowed(self, url: str, seam: Seam) -> AsyncIterator[None]:
+    async def _borrowed(self, url: str, seam: Seam) -> AsyncIterator[None]:
         """Stand on another database and machine until the end of the block: for tests."""
         own = self._url, self._seam, self._loops
         self._url, self._seam, self._loops = url, seam, Loops(seam, self._open)
@@ -353,7 +347,7 @@ class Holdfast(Seeing):
             await self.close()
             self._url, self._seam, self._loops = own
 
-    def _slots(self, concurrency: int | None, queues: Queues | None) -> Slots:
+    def _slots(self, concurrency: int | None, queues: QueueChoice | None) -> Slots:
         if not self._definitions:
             raise ConfigurationError("there are no jobs: define one with @hf.job first")
         limit = self.settings.concurrency if concurrency is None else concurrency
@@ -377,18 +371,25 @@ class Holdfast(Seeing):
         making = make_children(
             self, self._database, self._definitions, self.settings, self._seam, self._metrics
         )
-        async with (
-            self._exposed(birth) as metrics_socket,
-            making as children,
-            resources.opened(self._resources) as made,
-        ):
-            await tell_unknown_queues(await self._store(), slots.queues, declared)
+        stop = StopRequest(self._seam, self.settings, ends_process=launch is not None)
+        async with stop.signals(), AsyncExitStack() as stack:
+            async with stop.cutting_off():
+                metrics_socket = await stack.enter_async_context(self._exposed(birth))
+                # One that is to end by itself waits for no database that is away.
+                stays = horizon_seconds is None
+                store = await (self._loops.store_at_last() if stays else self._store())
+                children = await stack.enter_async_context(making)
+                made = await stack.enter_async_context(resources.opened(self._resources))
+                await tell_unknown_queues(store, slots.queues, declared)
+            if stop.told.is_set():
+                return WorkerReport()
             worker = Worker(
                 birth=birth,
                 owns_process=launch is not None,
+                stop=stop,
                 find_launch=lambda: launch or self._find_launch(),
                 metrics_socket=metrics_socket,
-                store=await self._store(),
+                store=store,
                 make_keepers_store=self._make_store,
                 definitions=self._definitions,
                 resources=made,
@@ -399,10 +400,9 @@ class Holdfast(Seeing):
                 children=children,
                 horizon_seconds=horizon_seconds,
             )
-            async with worker.signals() if self._seam.signals_are_free() else nullcontext():
-                return await worker.run()
+            return await worker.run()
 
-    def lend_to_child(
+    def _for_child(
         self, url: str
     ) -> tuple[Mapping[str, Definition], Mapping[str, resources.ResourceFunction]]:
         """Give out what a child process runs, which stands on the database of its worker."""
@@ -434,7 +434,11 @@ class Holdfast(Seeing):
             await store.open()
             if self._tables:
                 may_migrate = self._database.startswith("sqlite:")
-                await check_tables(store, self._tables, may_migrate=may_migrate)
+                owner = require(store, Transactions, "keep tables of an application")
+                await check_tables(owner, self._tables, may_migrate=may_migrate)
+        except asyncio.CancelledError:
+            store.abandon()  # a database that does not answer keeps nobody from giving up
+            raise
         except BaseException:
             await store.close()
             raise
@@ -442,56 +446,4 @@ class Holdfast(Seeing):
 
     def new_id(self) -> UUID:
         """Make an id for a job before it is enqueued: `resize.options(id=...)`."""
-        return self._ids.make(_milliseconds(self._seam.now()))
-
-    def _new_jobs(
-        self, calls: Sequence[Call], span: tracing.Enqueuing, now: datetime
-    ) -> list[NewJob]:
-        if len(calls) > ENQUEUE_BATCH_MAX:
-            raise ConfigurationError(
-                f"{len(calls)} jobs in one call are more than {ENQUEUE_BATCH_MAX}"
-            )
-        kept_seconds = self.settings.keys_kept_seconds
-        ids = self._ids.make_many(_milliseconds(now), len(calls))
-        jobs = [
-            call.new_job(job_id, kept_seconds, span.trace)
-            for call, job_id in zip(calls, ids, strict=True)
-        ]
-        span.tell(jobs)
-        return jobs
-
-    async def _enqueue(self, jobs: Sequence[NewJob], now: datetime) -> list[Job]:
-        if not jobs:
-            return []
-        store = await self._loops.store()
-        receipts = await store.enqueue(jobs)
-        if self._metrics.counting:
-            self._metrics.enqueued(jobs, receipts)
-        return [
-            job.enqueued(receipt.id, now) if receipt.created else await self.get(receipt.id)
-            for job, receipt in zip(jobs, receipts, strict=True)
-        ]
-
-    async def _enqueue_through(
-        self, foreign: Foreign, jobs: Sequence[NewJob], now: datetime
-    ) -> list[Job]:
-        """Enqueue in a transaction of the caller's, where what it did before can be seen."""
-        # It need not be open: the connection is the caller's.
-        store = self._make_store()
-
-        async def enqueue(driver: Driver) -> list[Job]:
-            await driver.join()
-            enrolled = store.enrol(driver)
-            found = []
-            for job, receipt in zip(jobs, await enrolled.enqueue(jobs), strict=True):
-                known = None if receipt.created else await enrolled.get(receipt.id)
-                if known is None and not receipt.created:
-                    raise JobNotFound(receipt.id)
-                found.append(known or job.enqueued(receipt.id, now))
-            return found
-
-        return await foreign.run(enqueue) if jobs else []
-
-
-def _milliseconds(now: datetime) -> int:
-    return int(now.timestamp() * 1000)
+        return self._enqueuer.new_id(self._seam.now())

@@ -8,21 +8,15 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
-from holdfast.completing import Completing, CompletingStore, is_on_loop
 from holdfast.domain import codec
-from holdfast.domain.errors import ConfigurationError, LeaseLost
-from holdfast.domain.job import Claimed, Lease, Settlement
-from holdfast.seam import Seam
-
-
-class ContextStore(Protocol):
-    """What a context needs of a store; for `completing` also what a CompletingStore has."""
-
-    async def progress(self, lease: Lease, progress: bytes) -> bool: ...
-
+from holdfast.domain.errors import LeaseLost, NotInThisStore
+from holdfast.domain.job import Claimed, Settlement
+from holdfast.runtime.seam import Seam
+from holdfast.stores.protocol import ProgressNotes, Transactions, capability, require
+from holdfast.transactions.completion import Completing, is_on_loop
 
 current_context: ContextVar[Context | None] = ContextVar("holdfast_context", default=None)
 
@@ -31,7 +25,7 @@ current_context: ContextVar[Context | None] = ContextVar("holdfast_context", def
 class Surroundings:
     """What the contexts of all jobs of a worker share."""
 
-    store: ContextStore
+    store: object  # of a worker, or what stands for it in a child process
     resources: Mapping[str, Any]
     results: codec.Results
     seam: Seam
@@ -91,11 +85,11 @@ class Context:
         return self._job.fence
 
     @property
-    def cancelled(self) -> bool:
-        """Should the handler stop? Handlers in threads look here; async ones are cancelled."""
-        return self.wait_cancelled(0)
+    def canceled(self) -> bool:
+        """Should the handler stop? Handlers in threads look here; async ones are canceled."""
+        return self.wait_canceled(0)
 
-    def wait_cancelled(self, seconds: float) -> bool:
+    def wait_canceled(self, seconds: float) -> bool:
         """Wait in a thread, but no longer than until the handler should stop."""
         if self._stop is None or not self._stop.wait(seconds):
             return False
@@ -109,7 +103,8 @@ class Context:
 
     async def record_progress(self, data: bytes) -> bool:
         """Record it as it is; answer whether the job is still ours."""
-        return await self._around.store.progress(self._job.lease, data)
+        notes = require(self._around.store, ProgressNotes, "record progress")
+        return await notes.progress(self._job.lease, data)
 
     def progress_sync(self, value: Any) -> None:
         """`progress` for handlers that run in a thread."""
@@ -151,10 +146,14 @@ class Context:
     def _completer(self) -> Completing:
         if self._completing is None:
             around = self._around
-            if not isinstance(around.store, CompletingStore):
-                raise ConfigurationError("ctx.completing is not available in child processes")
+            store = capability(around.store, Transactions)
+            if store is None:
+                raise NotInThisStore(
+                    "ctx.completing is not available in child processes,"
+                    " nor in a store without transactions"
+                )
             self._completing = Completing(
-                self._job, around.store, around.results, around.loop, around.seam
+                self._job, store, around.results, around.loop, around.seam
             )
         return self._completing
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-POSTGRES_SQL = "stores/sql/postgres/jobs.sql"
-POSTGRES_SCHEMA = "stores/sql/postgres/migrations/0001_jobs.sql"
-POSTGRES_HISTORY = "stores/sql/postgres/migrations/0002_history.sql"
-POSTGRES_ONE_STATEMENT = "stores/sql/postgres/migrations/0008_one_statement.sql"
-POSTGRES_HOLDS = "stores/sql/postgres/holds.sql"
-SQLITE_SQL = "stores/sql/sqlite/writes.sql"
-SQLITE_SCHEMA = "stores/sql/sqlite/migrations/0001_jobs.sql"
-SQLITE_HISTORY = "stores/sql/sqlite/migrations/0002_history.sql"
+POSTGRES_CLAIM = "stores/postgres/sql/claim.sql"
+POSTGRES_SETTLE = "stores/postgres/sql/settle.sql"
+POSTGRES_SCHEMA = "stores/postgres/sql/migrations/0001_jobs.sql"
+POSTGRES_HISTORY = "stores/postgres/sql/migrations/0002_history.sql"
+POSTGRES_ONE_STATEMENT = "stores/postgres/sql/migrations/0008_one_statement.sql"
+POSTGRES_PROBES = "stores/postgres/sql/migrations/0009_probes.sql"
+SQLITE_CLAIM = "stores/sqlite/sql/claim.sql"
+SQLITE_SETTLE = "stores/sqlite/sql/settle.sql"
+SQLITE_BREAKERS = "stores/sqlite/sql/breakers.sql"
+SQLITE_SCHEMA = "stores/sqlite/sql/migrations/0001_jobs.sql"
+SQLITE_HISTORY = "stores/sqlite/sql/migrations/0002_history.sql"
 
 ONE = "test_01_acknowledged_enqueue_is_never_lost.py"
 ONE_FORKS = "test_01_forks.py"
@@ -35,6 +38,7 @@ TWELVE_LARGE = "test_12_large_records.py"
 TWELVE_REFUSED = "test_12_a_refused_end.py"
 THIRTEEN = "test_13_no_silent_death.py"
 THIRTEEN_HANGS = "test_13_hangs.py"
+THIRTEEN_STARTING = "test_13_starting.py"
 THIRTEEN_STRAIN = "test_13_database_strain.py"
 THIRTEEN_FROZEN = "test_13_frozen.py"
 THIRTEEN_BLOCKED = "test_13_blocked.py"
@@ -42,13 +46,18 @@ THIRTEEN_STILL = "test_13_one_that_stands_still.py"
 FOURTEEN = "test_14_a_signal_ends_a_worker_cleanly.py"
 FOURTEEN_BLOCKED = "test_a_worker_whose_loop_is_blocked_releases_its_jobs_and_ends_in_time[sqlite]"
 FIFTEEN = "test_15_both_stores_behave_the_same.py"
-BLOCKS = "../test_blocks.py"
+BLOCKS = "../transactions/test_blocks.py"
 CANCEL = "test_cancel_reaches_a_running_handler.py"
 DEPENDENCY = "test_a_dependency_that_is_down.py"
-HOLDS = "../test_postgres_holds.py"
-SNAPSHOTS = "../test_snapshots.py"
-STRAYS = "../test_strays.py"
-SWEEPER = "../test_sweeper.py"
+DEPLOY = "test_a_deploy_that_changes_arguments.py"
+HOLDS = "../stores/postgres/test_caps_and_breakers.py"
+INPUTS = "../worker/test_inputs_that_fail.py"
+HOLD_UP_NOBODY = "test_inputs_that_fail_end_as_dead_and_hold_up_nobody"
+OVERVIEW = "../operations/test_overview.py"
+PRESETS = "../webhooks/test_presets.py"
+SNAPSHOTS = "../transactions/test_snapshots.py"
+STRAYS = "../worker/test_strays.py"
+SWEEPER = "../worker/test_reclaimer.py"
 
 
 class Mutant(NamedTuple):
@@ -64,7 +73,7 @@ class Mutant(NamedTuple):
 MUTANTS = [
     Mutant(
         "01 SQLite acknowledges before it commits",
-        "stores/sqlite/lanes.py",
+        "stores/sqlite/threads.py",
         """\
         connection.execute("COMMIT")
         opened.check()
@@ -81,7 +90,7 @@ MUTANTS = [
     ),
     Mutant(
         "01 SQLite does not sync its commits",
-        "stores/sqlite/database.py",
+        "stores/sqlite/connections.py",
         '"FULL": "PRAGMA synchronous = FULL"',
         '"FULL": "PRAGMA synchronous = NORMAL"',
         ONE,
@@ -113,7 +122,7 @@ MUTANTS = [
     ),
     Mutant(
         "01 SQLite acknowledges what is in a deleted file",
-        "stores/sqlite/lanes.py",
+        "stores/sqlite/threads.py",
         """\
         connection.execute("COMMIT")
         opened.check()
@@ -121,12 +130,12 @@ MUTANTS = [
         """\
         connection.execute("COMMIT")
 """,
-        "../test_sqlite_place.py",
+        "../stores/sqlite/test_place.py",
         "test_nothing_is_acknowledged_while_the_file_is_gone[delete]",
     ),
     Mutant(
         "02 a claim does not lock what it takes",
-        POSTGRES_SQL,
+        POSTGRES_CLAIM,
         """\
         WHERE {due}
         ORDER BY run_at, id
@@ -143,7 +152,7 @@ MUTANTS = [
     ),
     Mutant(
         "02 a cancel resets the fence",
-        SQLITE_SQL,
+        SQLITE_SETTLE,
         "crashes + json_extract(value, '$[9]'), fence + 1,",
         "crashes + json_extract(value, '$[9]'), 0,",
         TWO,
@@ -167,15 +176,15 @@ MUTANTS = [
     ),
     Mutant(
         "03 SQLite records any success of a running job",
-        "stores/sqlite/leasing.py",
-        "        place = held.pop((one.job_id, one.fence), None)\n",
-        "        place = next((row for key, row in held.items() if key[0] == one.job_id), None)\n",
+        "stores/sqlite/settle.py",
+        "        place = leased.pop((one.job_id, one.fence), None)\n",
+        "        place = next((row for key, row in leased.items() if one.job_id in key), None)\n",
         THREE,
         "test_a_ghost_that_finishes_leaves_no_trace[sqlite]",
     ),
     Mutant(
         "03 PostgreSQL records any success of a running job",
-        POSTGRES_SQL,
+        POSTGRES_SETTLE,
         """\
         AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
     RETURNING
@@ -191,7 +200,7 @@ MUTANTS = [
     ),
     Mutant(
         "03 anybody may report progress of a running job",
-        SQLITE_SQL,
+        SQLITE_SETTLE,
         "progress = :progress WHERE id = :id AND fence = :fence AND",
         "progress = :progress WHERE id = :id AND",
         THREE,
@@ -199,7 +208,7 @@ MUTANTS = [
     ),
     Mutant(
         "03 a reclaim keeps the fence",
-        SQLITE_SQL,
+        SQLITE_SETTLE,
         "state = 'queued', fence = jobs.fence + 1,",
         "state = 'queued', fence = jobs.fence,",
         THREE,
@@ -220,7 +229,7 @@ MUTANTS = [
     ),
     Mutant(
         "03 the keeper renews nothing",
-        "worker/keeper.py",
+        "worker/lease_keeper.py",
         "wait_seconds = await self._renew(store)",
         "wait_seconds = self._settings.renewal_seconds",
         THREE,
@@ -228,7 +237,7 @@ MUTANTS = [
     ),
     Mutant(
         "13 what ran out while nobody could renew is taken back at once",
-        "maintenance/reclaimer.py",
+        "worker/reclaimer.py",
         "        return self._looked_at >= self._reclaim_at\n",
         "        return True\n",
         SWEEPER,  # in virtual time: with real processes it depends on who connects first
@@ -236,15 +245,15 @@ MUTANTS = [
     ),
     Mutant(
         "04 SQLite commits what a ghost wrote",
-        "stores/sqlite/foreign.py",
-        "            return not leasing.settle(transaction, [settlement])\n",
-        "            leasing.settle(transaction, [settlement])\n            return True\n",
+        "stores/sqlite/enrolled.py",
+        "            return not settle.settle(transaction, [settlement])\n",
+        "            settle.settle(transaction, [settlement])\n            return True\n",
         FOUR,
         "test_a_ghost_pays_nothing[sqlite]",
     ),
     Mutant(
         "04 PostgreSQL commits what a ghost wrote",
-        "stores/postgres/foreign.py",
+        "stores/postgres/enrolled.py",
         "            return await self._settler.settle_in_transaction(connection, settlement)\n",
         "            await self._settler.settle_in_transaction(connection, settlement)\n"
         "            return True\n",
@@ -253,7 +262,7 @@ MUTANTS = [
     ),
     Mutant(
         "04 a handler's own connection commits without the end of the job",
-        "completing.py",
+        "transactions/completion.py",
         "            return await self._store.enrol(driver).settle(settlement)\n",
         "            return True\n",
         FOUR,
@@ -261,7 +270,7 @@ MUTANTS = [
     ),
     Mutant(
         "05 nobody takes back what a dead worker held",
-        "maintenance/reclaimer.py",
+        "worker/reclaimer.py",
         "                        await self._reclaim(store)\n",
         "                        pass\n",
         FIVE,
@@ -270,7 +279,7 @@ MUTANTS = [
     ),
     Mutant(
         "05 a database that is always slow is taken for one that was away",
-        "maintenance/reclaimer.py",
+        "worker/reclaimer.py",
         "self._patient_seconds >= PATIENCES_MAX * self._patience_seconds",
         "False",
         SWEEPER,
@@ -278,7 +287,7 @@ MUTANTS = [
     ),
     Mutant(
         "06 a claim uses up no attempt",
-        SQLITE_SQL,
+        SQLITE_CLAIM,
         "state = 'running', attempt = attempt + 1, fence",
         "state = 'running', fence",
         SIX,
@@ -294,7 +303,7 @@ MUTANTS = [
     ),
     Mutant(
         "06 SQLite lets a job die of a crash in company",
-        "stores/sqlite/interventions.py",
+        "stores/sqlite/reclaim.py",
         "State.DEAD if last and job.alone else",
         "State.DEAD if last else",
         SIX_POISON,
@@ -311,7 +320,7 @@ MUTANTS = [
     ),
     Mutant(
         "06 the death of a child process costs no attempt",
-        "worker/children/pool.py",
+        "worker/processes/pool.py",
         "return _crashed(child, definition, reason, count_oom_kills() > oom_kills)",
         "return Released()",
         SIX_CHILDREN,
@@ -359,7 +368,7 @@ MUTANTS = [
     ),
     Mutant(
         "07 a requeue does not name the old job",
-        POSTGRES_SQL,
+        "stores/postgres/sql/jobs.sql",
         "correlation_id, tags, breaker, id\n    FROM old",
         "correlation_id, tags, breaker, NULL\n    FROM old",
         SEVEN,
@@ -367,7 +376,7 @@ MUTANTS = [
     ),
     Mutant(
         "08 SQLite takes what is not due along",
-        SQLITE_SQL,
+        SQLITE_CLAIM,
         "AND priority = :priority AND run_at <= :now",
         "AND priority = :priority",
         EIGHT,
@@ -375,7 +384,7 @@ MUTANTS = [
     ),
     Mutant(
         "08 PostgreSQL takes what is not due along",
-        "stores/sql/postgres/due.sql",
+        "stores/postgres/sql/parts/due.sql",
         "AND run_at <= now() AND name",
         "AND name",
         EIGHT,
@@ -399,7 +408,7 @@ MUTANTS = [
     ),
     Mutant(
         "10 a key with another body gives the old job",
-        "stores/sqlite/enqueueing.py",
+        "stores/sqlite/enqueue.py",
         'if holder[1] != key["body_hash"]:',
         "if not holder:",
         TEN,
@@ -407,7 +416,7 @@ MUTANTS = [
     ),
     Mutant(
         "10 all tenants share their keys",
-        "stores/sqlite/enqueueing.py",
+        "stores/sqlite/enqueue.py",
         '"tenant": text(job.tenant) or "",',
         '"tenant": "",',
         TEN,
@@ -415,7 +424,7 @@ MUTANTS = [
     ),
     Mutant(
         "10 the last of a race takes the key over",
-        POSTGRES_SQL,
+        "stores/postgres/sql/enqueue.sql",
         "WHERE idempotency_keys.expires_at <= now()\nRETURNING",
         "RETURNING",
         TEN,
@@ -446,15 +455,15 @@ MUTANTS = [
         "domain/codec.py",
         "lenient=self.replaces",
         "lenient=True",
-        "../test_handlers.py",
+        "../worker/test_handlers.py",
         "test_a_result_that_cannot_be_stored_fails_its_job_at_once_and_says_where",
     ),
     Mutant(
         "13 a client that reads nothing keeps its connection",
-        "worker/exposing.py",
+        "worker/metrics_export.py",
         "            writer.transport.abort()  #",
         "            pass  #",
-        "../test_metrics_attacked.py",
+        "../observability/test_metrics_attacked.py",
         "test_13_a_client_that_reads_nothing_keeps_no_connection",
     ),
     Mutant(
@@ -462,7 +471,7 @@ MUTANTS = [
         "domain/secrets.py",
         r'r"(://(?:[^\s:/][^\s:]*+)?):(\S*)"',
         r'r"([a-z][a-z0-9+.-]*://[^\s:/?#]*):(\S*)"',
-        "../test_patterns.py",
+        "../project/test_patterns.py",
         "test_12_the_work_of_a_pattern_grows_no_faster_than_its_text"
         "[holdfast.domain.secrets._USERINFO]",
     ),
@@ -471,7 +480,7 @@ MUTANTS = [
         "domain/secrets.py",
         "    if is_cut:\n",
         "    if False:\n",
-        "../test_logs.py",
+        "../observability/test_logs.py",
         "test_a_secret_that_is_cut_off_with_its_line_stays_hidden",
     ),
     Mutant(
@@ -492,10 +501,10 @@ MUTANTS = [
     ),
     Mutant(
         "12 the ends of time are accepted",
-        "definition.py",
+        "job_function.py",
         '            check_time("run_at", self.run_at)\n',
         "            pass\n",
-        "../test_times.py",
+        "../domain/test_times.py",
         "test_the_ends_of_time_are_refused_where_they_are_given[sqlite-0-min]",
     ),
     Mutant(
@@ -524,7 +533,7 @@ MUTANTS = [
     ),
     Mutant(
         "13 a frozen process is left alone",
-        "worker/warden.py",
+        "worker/processes/warden.py",
         "now - still_since >= self._frozen_seconds",
         "False",
         THIRTEEN_FROZEN,
@@ -533,7 +542,7 @@ MUTANTS = [
     ),
     Mutant(
         "13 a frozen process may keep a database locked",
-        "worker/warden.py",
+        "worker/processes/warden.py",
         "now - locked_since >= self._locked_seconds",
         "False",
         THIRTEEN_FROZEN,
@@ -541,7 +550,7 @@ MUTANTS = [
         wait_seconds=12,
     ),
     Mutant(
-        "13 the neighbours of a blocked handler are left to their leases",
+        "13 the neighbors of a blocked handler are left to their leases",
         "worker/watchdog.py",
         "[run for run in ours if run not in guilty]",
         "[]",
@@ -590,15 +599,15 @@ MUTANTS = [
     ),
     Mutant(
         "14 a second signal does not hurry",
-        "worker/worker.py",
-        "            self._hurrying.set()\n",
+        "worker/stop.py",
+        "            self.told_twice.set()\n",
         "            pass\n",
         FOURTEEN,
         "test_a_second_signal_hurries[sqlite-INT]",
     ),
     Mutant(
         "12 a job that can't end keeps others from being taken back",
-        "stores/postgres/reclaims.py",
+        "stores/postgres/reclaim.py",
         "            return await self._one_by_one(values)\n",
         "            raise\n",
         TWELVE_REFUSED,
@@ -606,7 +615,7 @@ MUTANTS = [
     ),
     Mutant(
         "13 a renewal that had to wait counts from when it was asked for",
-        POSTGRES_SQL,
+        POSTGRES_SETTLE,
         "SET lease_expires_at = clock_timestamp() +",
         "SET lease_expires_at = now() +",
         THIRTEEN_STRAIN,
@@ -622,7 +631,7 @@ MUTANTS = [
     ),
     Mutant(
         "13 a child process that does not stop is waited for",
-        "worker/children/pool.py",
+        "worker/processes/pool.py",
         """\
                     hung, seconds = True, None
                     child.kill()
@@ -673,17 +682,8 @@ MUTANTS = [
         wait_seconds=12,
     ),
     Mutant(
-        "14 the first process of a container buries nobody",
-        "cli/init.py",
-        "    if os.getpid() != 1:\n",
-        "    if True:\n",
-        "test_14_the_first_process.py",
-        "test_the_first_process_buries_orphans_and_is_ended_by_a_signal[sqlite-alone]",
-        wait_seconds=8,
-    ),
-    Mutant(
         "15 the stores use other words",
-        "stores/sqlite/interventions.py",
+        "stores/sqlite/jobs.py",
         "while it {'ran' if running else 'waited'}",
         "while it {'ran' if running else 'slept'}",
         FIFTEEN,
@@ -691,7 +691,7 @@ MUTANTS = [
     ),
     Mutant(
         "a cancel is not told to the worker that runs the job",
-        "stores/sqlite/interventions.py",
+        "stores/sqlite/jobs.py",
         "    transaction.wakeups += [Wakeup(canceled=job.job_id) for job in canceled"
         " if job.was_running]\n",
         "",
@@ -720,12 +720,52 @@ MUTANTS = [
     ),
     Mutant(
         "who was sent ahead is waited for without end",
-        "stores/sql/sqlite/holds.sql",
-        "next_probe_at = :now + CAST(probe_seconds * 1e6 AS INTEGER), probed_id",
-        "next_probe_at = NULL, probed_id",
+        SQLITE_BREAKERS,
+        "next_probe_at = :now + CAST(probe_seconds * 1e6 AS INTEGER), probes",
+        "next_probe_at = NULL, probes",
         DEPENDENCY,
         "test_a_worker_that_dies_with_the_job_that_was_sent_ahead_stops_nothing[sqlite]",
         wait_seconds=10,
+    ),
+    Mutant(
+        "a job that fails every probe never pays for one",
+        "domain/outcomes.py",
+        " or job.probes > PROBES_FREE_MAX",
+        "",
+        INPUTS,
+        "test_inputs_that_fail_end_although_nothing_else_runs",
+    ),
+    Mutant(
+        "successes of other jobs do not count for a breaker",
+        "worker/settler.py",
+        "worked_seconds_ago=None if worked is None else now - worked",
+        "worked_seconds_ago=None",
+        INPUTS,
+        f"{HOLD_UP_NOBODY}[mixed-3]",
+    ),
+    Mutant(
+        "a success ends all doubt in a breaker that opens after it",
+        SQLITE_BREAKERS,
+        "failures = CASE WHEN :by_hand THEN '[]' ELSE failures END",
+        "failures = '[]'",
+        INPUTS,
+        f"{HOLD_UP_NOBODY}[first-1]",
+    ),
+    Mutant(
+        "the newest job waits for its lot among many that fail",
+        SQLITE_CLAIM,
+        "WHERE drawn.probes % 2 = 0",
+        "WHERE false",
+        INPUTS,
+        f"{HOLD_UP_NOBODY}[last-1]",
+    ),
+    Mutant(
+        "the job that failed last is sent ahead again",
+        SQLITE_CLAIM,
+        "ORDER BY parked.fence, substr(parked.id, 29), parked.id LIMIT 1",
+        "ORDER BY parked.fence DESC, substr(parked.id, 29), parked.id LIMIT 1",
+        INPUTS,
+        f"{HOLD_UP_NOBODY}[first-1]",
     ),
     Mutant(
         "two claims count the same room of a capped queue",
@@ -737,7 +777,7 @@ MUTANTS = [
     ),
     Mutant(
         "a job is held by a breaker that closes meanwhile",
-        POSTGRES_HOLDS,
+        "stores/postgres/sql/breakers.sql",
         "    FOR SHARE SKIP LOCKED\n",
         "",
         HOLDS,
@@ -745,7 +785,7 @@ MUTANTS = [
     ),
     Mutant(
         "failures at the same moment do not know of each other",
-        POSTGRES_ONE_STATEMENT,
+        POSTGRES_PROBES,
         """\
         ON CONFLICT (key) DO UPDATE
         SET window_seconds = excluded.window_seconds, probe_seconds = excluded.probe_seconds
@@ -768,7 +808,7 @@ MUTANTS = [
     ),
     Mutant(
         "06 a claim whose answer was lost costs an attempt",
-        POSTGRES_SQL,
+        POSTGRES_SETTLE,
         "attempt = attempt - 1, lease_owner = NULL,",
         "lease_owner = NULL,",
         SIX_LOST_CLAIMS,
@@ -784,7 +824,7 @@ MUTANTS = [
     ),
     Mutant(
         "06 a job that ran is taken for a stray",
-        "worker/keeper.py",
+        "worker/lease_keeper.py",
         ", *self._left]",
         "]",
         STRAYS,
@@ -792,7 +832,7 @@ MUTANTS = [
     ),
     Mutant(
         "02 a chosen id is looked for by an old snapshot",
-        "stores/postgres/enqueues.py",
+        "stores/postgres/enqueue.py",
         'if found["isolation"] in ONE_SNAPSHOT:',
         "if False:",
         SNAPSHOTS,
@@ -813,7 +853,7 @@ MUTANTS = [
     ),
     Mutant(
         "05 a transaction that has ended a job may wait for its commit for ever",
-        POSTGRES_SQL,
+        POSTGRES_SETTLE,
         "set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)",
         ":commit_milliseconds::text",
         THIRTEEN_STILL,
@@ -822,7 +862,7 @@ MUTANTS = [
     ),
     Mutant(
         "13 a transaction of the engine's may stand still",
-        "stores/postgres/limits.py",
+        "stores/postgres/server_limits.py",
         '            "idle_in_transaction_session_timeout": _milliseconds(self.idle_seconds),\n',
         "",
         THIRTEEN_STILL,
@@ -831,7 +871,7 @@ MUTANTS = [
     ),
     Mutant(
         "13 the server waits for a client that takes nothing",
-        "stores/postgres/limits.py",
+        "stores/postgres/server_limits.py",
         '            "tcp_user_timeout": _milliseconds(self.silent_seconds),\n',
         "",
         THIRTEEN_STILL,
@@ -840,7 +880,7 @@ MUTANTS = [
     ),
     Mutant(
         "13 a failure waits for a breaker as long as somebody has that locked",
-        POSTGRES_ONE_STATEMENT,
+        POSTGRES_PROBES,
         "set_config('lock_timeout', greatest(left_seconds * 1000, 1)::integer::text, true)",
         "set_config('lock_timeout', '0', true)",
         THIRTEEN_STILL,
@@ -860,7 +900,7 @@ MUTANTS = [
     ),
     Mutant(
         "04 a COMMIT inside of a block goes unnoticed on PostgreSQL",
-        "stores/sql/postgres/in_block.sql",
+        "transactions/drivers/sql/postgres/in_block.sql",
         "OR current_setting('transaction_deferrable')::boolean",
         "OR true",
         BLOCKS,
@@ -868,7 +908,7 @@ MUTANTS = [
     ),
     Mutant(
         "04 a COMMIT inside of a block goes unnoticed on SQLite",
-        "stores/sqlite/foreign.py",
+        "stores/sqlite/enrolled.py",
         "            await check_mark(self._driver)\n",
         "",
         BLOCKS,
@@ -876,10 +916,61 @@ MUTANTS = [
     ),
     Mutant(
         "04 a block takes the isolation level of the database",
-        "stores/foreign/postgres.py",
+        "transactions/drivers/postgres.py",
         'isolation="read_committed", deferrable=True',
         "deferrable=True",
         BLOCKS,
         "test_the_default_isolation_of_a_database_is_not_that_of_a_block[pg15]",
+    ),
+    Mutant(
+        "06 an argument that a worker doesn't know fails the job for good",
+        "worker/classify.py",
+        "return HandedBack(_cut(codec.error_text(error)))",
+        "return Failed(_code(error), _cut(codec.error_text(error)), permanent=True)",
+        DEPLOY,
+        "test_a_job_that_no_worker_can_run_is_handed_back_a_limited_number_of_times[sqlite]",
+    ),
+    Mutant(
+        "06 a job that no worker can run is handed back for ever",
+        "domain/outcomes.py",
+        """    if job.releases >= RELEASES_MAX:
+        text = f"no worker""",
+        """    if False:
+        text = f"no worker""",
+        DEPLOY,
+        "test_a_job_that_no_worker_can_run_fails_after_an_hour_and_a_half",
+    ),
+    Mutant(
+        "13 a worker that is starting does not hear that it is to stop",
+        "worker/stop.py",
+        "self._limit.reschedule(asyncio.get_running_loop().time())",
+        "pass",
+        THIRTEEN_STARTING,
+        "test_a_worker_told_to_stop_while_its_start_waits_for_an_answer_exits_cleanly[pg15-first]",
+    ),
+    Mutant(
+        "13 a worker does not work before it can listen",
+        "worker/worker.py",
+        "        settling = asyncio.create_task(self._runner.settler.run())\n",
+        "        await asyncio.wait({listening}, timeout=60)\n"
+        "        settling = asyncio.create_task(self._runner.settler.run())\n",
+        THIRTEEN_STARTING,
+        "test_a_worker_that_can_not_listen_yet_works_all_the_same[pg15]",
+    ),
+    Mutant(
+        "what failed and what was canceled counts as done",
+        "domain/overview.py",
+        "_DONE = (State.SUCCEEDED,)",
+        "_DONE = tuple(State)",
+        OVERVIEW,
+        "test_done_counts_neither_what_failed_nor_what_was_canceled[sqlite]",
+    ),
+    Mutant(
+        "a worker that lacks a webhook's preset fails the delivery for good",
+        "webhooks/delivery.py",
+        "raise OtherArguments(",
+        "raise Permanent(",
+        PRESETS,
+        "test_a_worker_that_lacks_the_preset_hands_the_delivery_back[sqlite]",
     ),
 ]

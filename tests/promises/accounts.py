@@ -58,6 +58,6 @@ def check_ended_once(
 
 async def check_counts(stage: Stage, jobs: int) -> None:
     counted = Counter[State]()
-    for count in await stage.hf.counts():
+    for count in await stage.hf.jobs.counts():
         counted[count.state] += count.jobs
     assert counted == {State.SUCCEEDED: jobs}

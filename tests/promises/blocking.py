@@ -6,7 +6,7 @@ import threading
 
 from holdfast import Context, Holdfast, Retry
 from tests.promises.handlers import SOON, block_for_ever, gated, hang_for_ever, is_open, note
-from tests.support.processes import pause
+from tests.support.processes import turn
 
 TIMEOUT_SECONDS = 0.3
 
@@ -16,7 +16,7 @@ async def block_by_turns(ctx: Context, gate: str, seconds: float) -> None:
     note(ctx, "start")
     while not is_open(gate, ctx):
         threading.Event().wait(seconds)
-        await pause(0)
+        await turn()
 
 
 class NoWayOut(Retry):

@@ -15,7 +15,7 @@ from uuid import UUID
 from holdfast import Job, StoreUnavailable
 from tests.promises.app import hf, jobs
 from tests.promises.handlers import folder
-from tests.support.processes import LOOK_SECONDS, pause, wait_until
+from tests.support.processes import LOOK_SECONDS, wait_until
 
 BATCH_JOBS = 10
 
@@ -64,7 +64,7 @@ async def enqueue_through_failures() -> None:
             acknowledge(await hf.enqueue_many([batch.call(each) for each in range(BATCH_JOBS)]))
         except StoreUnavailable as error:
             os.write(2, f"{error}\n".encode())
-        await pause(LOOK_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def enqueue_and_die() -> None:

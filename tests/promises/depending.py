@@ -5,7 +5,7 @@ It works when there is a file `up`, and leaves who asks without an answer when t
 
 from holdfast import Breaker, Context, Holdfast
 from tests.promises.handlers import SOON, folder, note
-from tests.support.processes import LOOK_SECONDS, pause
+from tests.support.processes import poll
 
 FAILURES = 5
 
@@ -18,8 +18,7 @@ hf = Holdfast()
 )
 async def depend(ctx: Context) -> None:
     note(ctx, "start")
-    while (folder() / "hang").exists():
-        await pause(LOOK_SECONDS)
+    await poll(lambda: not (folder() / "hang").exists())
     if not (folder() / "up").exists():
         note(ctx, "fail")
         raise ConnectionError("no answer")

@@ -33,8 +33,8 @@ async def quick(number: int = 0) -> int:
     return number
 
 
-def enqueue_as(colour: str) -> None:
-    if colour == "sync":
+def enqueue_as(color: str) -> None:
+    if color == "sync":
         acknowledge([quick.enqueue_sync(1)])
     else:
         asyncio.run(enqueue())
@@ -59,7 +59,7 @@ def codes(children: list[int]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def copy_while_writing(colour: str) -> None:
+def copy_while_writing(color: str) -> None:
     """Copy this process again and again while threads enqueue; the copies enqueue, too."""
     enough = threading.Event()
     progress = threading.Semaphore(0)
@@ -77,7 +77,7 @@ def copy_while_writing(colour: str) -> None:
     for _ in range(COPIES):
         for _ in range(JOBS_BETWEEN):
             progress.acquire()
-        children.append(copied(lambda: enqueue_as(colour)))
+        children.append(copied(lambda: enqueue_as(color)))
     ended = codes(children)
     for _ in range(JOBS_BETWEEN):
         progress.acquire()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from holdfast import Context, Holdfast
 from tests.promises.handlers import SOON, gated, note
-from tests.support.processes import LOOK_SECONDS_MAX, pause
 
 
 def catastrophe() -> None:
@@ -36,8 +36,7 @@ class Freezing:
             async with hf.transaction() as connection:
                 await connection.execute("UPDATE jobs SET tags = tags WHERE false")
                 note(ctx, "start")
-                while True:
-                    await pause(LOOK_SECONDS_MAX)
+                await asyncio.Event().wait()
 
         self.freeze_with_lock = freeze_with_lock
         self.keep_lock = keep_lock

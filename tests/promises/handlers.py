@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast import Context, Holdfast, Permanent, Retry, Snooze
 from tests.support import hostile
-from tests.support.processes import LOOK_SECONDS_MAX, pause
+from tests.support.processes import LOOK_SECONDS_MAX, poll, poll_blocking
 
 FOLDER = "PROMISES_FOLDER"
 SOON = Retry.schedule([0.01] * 9)
@@ -60,10 +61,9 @@ async def quick(ctx: Context, number: int = 0) -> int:
 async def gated(ctx: Context, gate: str) -> str:
     note(ctx, "start")
     try:
-        while not is_open(gate, ctx):
-            await pause(LOOK_SECONDS_MAX)
+        await poll(partial(is_open, gate, ctx))
     except asyncio.CancelledError:
-        note(ctx, "cancelled")
+        note(ctx, "canceled")
         raise
     note(ctx, "finish")
     return f"attempt {ctx.attempt}"
@@ -72,8 +72,8 @@ async def gated(ctx: Context, gate: str) -> str:
 def gated_in_thread(ctx: Context, gate: str) -> str:
     note(ctx, "start")
     while not is_open(gate, ctx):
-        if ctx.wait_cancelled(LOOK_SECONDS_MAX):
-            note(ctx, "cancelled")
+        if ctx.wait_canceled(LOOK_SECONDS_MAX):
+            note(ctx, "canceled")
             raise RuntimeError("told to stop")
     note(ctx, "finish")
     return f"attempt {ctx.attempt}"
@@ -82,8 +82,7 @@ def gated_in_thread(ctx: Context, gate: str) -> str:
 async def gated_and_blocking(ctx: Context, gate: str) -> str:
     """Block the event loop, as code that was never meant for one does."""
     note(ctx, "start")
-    while not is_open(gate, ctx):
-        threading.Event().wait(LOOK_SECONDS_MAX)
+    poll_blocking(partial(is_open, gate, ctx))
     note(ctx, "finish")
     return f"attempt {ctx.attempt}"
 
@@ -95,20 +94,20 @@ async def block(ctx: Context, seconds: float) -> None:
 
 
 async def stubborn(ctx: Context, gate: str) -> None:
-    """Don't listen to being cancelled."""
+    """Don't listen to being canceled."""
     note(ctx, "start")
     while not is_open(gate, ctx):
         try:
-            await pause(LOOK_SECONDS_MAX)
+            await poll(partial(is_open, gate, ctx))
         except asyncio.CancelledError:
-            note(ctx, "cancelled")
+            note(ctx, "canceled")
     note(ctx, "finish")
 
 
 async def linger(ctx: Context, seconds: float) -> None:
     """Take a while, so that a kill finds it at work."""
     note(ctx, "start")
-    await pause(seconds)
+    await asyncio.sleep(seconds)
     note(ctx, "finish")
 
 
@@ -135,9 +134,9 @@ POISONS: dict[str, Callable[[], object]] = {
 
 
 async def poison(ctx: Context, how: str) -> None:
-    """Kill the process, when its neighbours have started."""
+    """Kill the process, when its neighbors have started."""
     note(ctx, "start")
-    await pause(0.05)
+    await asyncio.sleep(0.05)
     faulthandler.disable()
     POISONS[how]()
 
@@ -243,7 +242,7 @@ ERRORS: dict[str, BaseException] = {
     "stop iteration": StopIteration("next() of nothing"),
     "stop async iteration": StopAsyncIteration(),
     "generator exit": GeneratorExit(),
-    "cancelled": asyncio.CancelledError(),
+    "canceled": asyncio.CancelledError(),
     "timeout": TimeoutError(),
     "group": BaseExceptionGroup("\0", [ValueError("\0"), KeyboardInterrupt()]),
     "odd code": Permanent("odd", code="\0" * 1000),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from holdfast import Context, Holdfast, Retry
 from tests.promises.handlers import is_open, note
-from tests.support.processes import LOOK_SECONDS
+from tests.support.processes import poll_blocking
 
 hf = Holdfast()
 URL = os.environ.get("HOLDFAST_DATABASE_URL", "sqlite:///unused.db")
@@ -96,8 +96,7 @@ def pay_django(ctx: Context, dies: str = "") -> None:
 async def pay_late(ctx: Context, gate: str) -> None:
     """Block until the gate opens, and pay then, whatever anybody says."""
     note(ctx, "start")
-    while not is_open(gate, ctx):
-        threading.Event().wait(LOOK_SECONDS)
+    poll_blocking(partial(is_open, gate, ctx))
     paying = asyncio.create_task(insert(ctx))
     while not paying.done():
         with suppress(BaseException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -10,10 +11,10 @@ from pathlib import Path
 
 from holdfast import Context, Holdfast
 from tests.promises.handlers import block_for_ever, gated, hang_for_ever, note, stubborn
-from tests.support.processes import LOOK_SECONDS_MAX, pause
+from tests.support.processes import LOOK_SECONDS_MAX
 
 CLINGS: list[bool] = []
-IS_CHILD = "holdfast.worker.children.child" in sys.modules
+IS_CHILD = "holdfast.worker.processes.child" in sys.modules
 
 
 def complete_in_thread(ctx: Context) -> None:
@@ -29,8 +30,7 @@ async def slow_to_close() -> AsyncIterator[int]:
     try:
         yield 1
     finally:
-        while True:
-            await pause(LOOK_SECONDS_MAX)
+        await asyncio.Event().wait()
 
 
 GENERATORS: list[AsyncIterator[int]] = []
@@ -42,7 +42,7 @@ async def leave_a_generator_behind(ctx: Context) -> None:
     GENERATORS.append(generator)
     await anext(generator)
     note(ctx, "start")
-    await pause(3600)
+    await asyncio.Event().wait()
 
 
 def clinging() -> Iterator[None]:
@@ -54,9 +54,17 @@ def clinging() -> Iterator[None]:
 
 def leave_an_orphan(ctx: Context) -> None:
     """Start a process whose parent is gone at once, and see that it is buried."""
-    told = subprocess.run(["sh", "-c", "sleep 0.1 & echo $!"], capture_output=True, check=True)
-    while Path(f"/proc/{int(told.stdout)}").exists():
-        ctx.wait_cancelled(LOOK_SECONDS_MAX)
+    shell = subprocess.Popen(
+        ["sh", "-c", "cat <&0 >/dev/null & echo $!"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert shell.stdin is not None
+    assert shell.stdout is not None
+    orphan = int(shell.stdout.readline())
+    assert shell.wait() == 0
+    shell.stdin.close()  # which ends the orphan
+    shell.stdout.close()
+    while Path(f"/proc/{orphan}").exists():
+        ctx.wait_canceled(LOOK_SECONDS_MAX)
     note(ctx, "buried")
     threading.Event().wait()
 

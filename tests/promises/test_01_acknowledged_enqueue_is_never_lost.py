@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sqlite3
 from contextlib import closing
@@ -9,13 +10,16 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+import pytest
+
 from holdfast import Holdfast
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from tests.promises.clients import ids
 from tests.promises.handlers import Jobs
 from tests.promises.stage import Stage, both_stores, random_seed
 from tests.support.postgres import Server
-from tests.support.processes import pause
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 CLIENTS = (
     "enqueue_one_by_one",
@@ -39,7 +43,7 @@ async def test_clients_killed_at_random_moments_lose_nothing_acknowledged(stage:
     clients = [stage.client(name) for name in CLIENTS]
     for client in clients:
         await client.prints()
-        await pause(random.random() / 20)
+        await asyncio.sleep(random.random() / 20)
         client.kill()
     acknowledged = {job_id for client in clients for job_id in ids(client.output)}
     assert acknowledged <= await recorded(stage)

@@ -12,11 +12,13 @@ from tests.promises.forking import fork
 from tests.promises.stage import Stage, both_stores
 from tests.promises.test_01_acknowledged_enqueue_is_never_lost import recorded
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 
 @both_stores
-@pytest.mark.parametrize("colour", ["sync", "async"])
-async def test_copies_made_while_others_write_enqueue_too(stage: Stage, colour: str) -> None:
-    client = stage.client("copy_while_writing", colour, module="forking")
+@pytest.mark.parametrize("color", ["sync", "async"])
+async def test_copies_made_while_others_write_enqueue_too(stage: Stage, color: str) -> None:
+    client = stage.client("copy_while_writing", color, module="forking")
     assert await client.ended() == 0, client.text
     acknowledged = ids(client.output)
     assert len(acknowledged) == len(set(acknowledged))

@@ -11,11 +11,13 @@ import asyncpg
 import pytest
 
 from holdfast import State
-from holdfast.seam import Seam
-from holdfast.stores.opening import make_store
+from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Claim
+from holdfast.stores.registry import make_store
 from tests.promises.stage import Stage, both_stores, every_way
 from tests.support.processes import wait_until
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 
 @every_way
@@ -74,8 +76,8 @@ async def test_no_retry_snooze_release_crash_cancel_or_requeue_resets_a_fence(
     await second.ended()
     stage.worker()
     await stage.noted("start", crashed.id, times=3)
-    assert (await stage.hf.cancel(crashed.id)).state is State.CANCELED
-    requeued = await stage.hf.requeue(crashed.id)
+    assert (await stage.hf.jobs.cancel(crashed.id)).state is State.CANCELED
+    requeued = await stage.hf.jobs.requeue(crashed.id)
     await stage.noted("start", requeued.id)
     fences = {job: [entry["fence"] for entry in starts] for job, starts in by_job(stage)}
     assert fences[str(retried.id)] == [1, 3, 5]

@@ -13,11 +13,13 @@ import pytest
 
 from holdfast import Job, State
 from holdfast.domain.job import Lease, Lost, Settlement
-from holdfast.seam import Seam
-from holdfast.stores.opening import make_store
-from holdfast.stores.protocol import Claim
+from holdfast.runtime.seam import Seam
+from holdfast.stores.protocol import Claim, FullStore, require
+from holdfast.stores.registry import make_store
 from tests.promises.stage import Stage, both_stores
 from tests.support.processes import Process, freeze, wait_until
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 
 async def become_ghost(stage: Stage, *jobs: Job) -> tuple[Process, Process]:
@@ -56,7 +58,7 @@ async def test_a_ghost_that_finishes_leaves_no_trace(stage: Stage) -> None:
     ghost.signal(signal.SIGTERM)
     assert await ghost.ended() == 0
     assert await stage.record(job.id) == record
-    assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["lost"]
+    assert [attempt.outcome for attempt in await stage.hf.jobs.attempts(job.id)] == ["lost"]
 
 
 @both_stores
@@ -76,27 +78,27 @@ async def test_a_ghost_that_comes_back_after_the_end_leaves_no_trace(stage: Stag
 
 @both_stores
 async def test_a_ghosts_handlers_are_stopped_within_a_second(stage: Stage) -> None:
-    """Async ones are cancelled; those in threads see `ctx.cancelled`."""
+    """Async ones are canceled; those in threads see `ctx.canceled`."""
     in_thread = await stage.jobs.gated_in_thread.enqueue("gate")
     job = await stage.jobs.gated.enqueue("gate")
     ghost, heir = await become_ghost(stage, job, in_thread)
     ghost.signal(signal.SIGCONT)
-    await stage.noted("cancelled", times=2)
+    await stage.noted("canceled", times=2)
     learned = {
         event["job_id"]: datetime.fromisoformat(event["time"]).timestamp()
         for event in ghost.events("lost")
     }
     for stopped in (job, in_thread):
-        (cancelled,) = stage.ledger("cancelled", stopped.id)
-        assert (cancelled["pid"], cancelled["attempt"]) == (ghost.pid, 1)
-        assert cancelled["time"] - learned[str(stopped.id)] < 1
+        (canceled,) = stage.ledger("canceled", stopped.id)
+        assert (canceled["pid"], canceled["attempt"]) == (ghost.pid, 1)
+        assert canceled["time"] - learned[str(stopped.id)] < 1
         assert (await stage.hf.get(stopped.id)).fence == 3
     assert not heir.events("lost")
 
 
 async def test_renew_progress_and_settle_with_an_old_fence_change_nothing(stage: Stage) -> None:
     job = await stage.jobs.quick.enqueue(1)
-    store = make_store(stage.url, Seam(), stage.hf.settings)
+    store = require(make_store(stage.url, Seam(), stage.hf.settings), FullStore, "do everything")
     await store.open()
     try:
         (old,) = await store.claim(Claim("ghost", 1, 0.01, ["quick"]))

@@ -15,6 +15,8 @@ from tests.promises.stage import Stage, both_stores
 from tests.support.processes import WAIT_SECONDS, freeze
 from tests.support.proxy import Proxy
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 APP = "paying:hf"
 OWN_FORMS = ["pay", "pay_sync"]
 FORMS = [*OWN_FORMS, "pay_sqlalchemy", "pay_django"]
@@ -38,7 +40,7 @@ async def payments(stage: Stage, job: Job) -> list[int]:
 
 async def enqueue(stage: Stage, function: str, job_id: UUID | None = None, **arguments: str) -> Job:
     """Enqueue into the stage's database a job of the module that its workers run."""
-    async with paying.hf.borrowed(stage.url, stage.hf._seam):
+    async with paying.hf._borrowed(stage.url, stage.hf._seam):
         job: Job = await getattr(paying, function).options(id=job_id).enqueue(**arguments)
     return job
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from holdfast import State
 from tests.promises.blocking import Blocking
 from tests.promises.stage import Stage, both_stores, every_way
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 
 @every_way
@@ -14,7 +18,7 @@ async def test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds(
     stage: Stage,
 ) -> None:
     """Measured by the database's clock. That the intervals as they are set keep to it is seen in
-    virtual time, in tests/test_sweeper.py: there no machine is busy."""
+    virtual time, in tests/worker/test_reclaimer.py: there no machine is busy."""
     job = await stage.jobs.gated.enqueue("gate.2")
     killed = stage.worker(lease_seconds=2, renew_seconds=0.2)
     await stage.noted("start", job.id)
@@ -30,7 +34,7 @@ async def test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds(
     # The kill came after the last renewal, so that the lease ran out at most one lease after it.
     assert taken.started_at >= left.lease_expires_at
     assert taken.started_at <= left.lease_expires_at + timedelta(seconds=6)
-    (lost,) = await stage.hf.attempts(job.id)
+    (lost,) = await stage.hf.jobs.attempts(job.id)
     assert (lost.outcome, lost.error_code, lost.attempt) == ("lost", "LEASE_LOST", 1)
     stage.open_gate("gate.2")
     (ended,) = await stage.ended(job)

@@ -3,9 +3,13 @@ nothing."""
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast import State
 from tests.promises.stage import Stage, both_stores
 from tests.support.processes import Process
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 
 @both_stores
@@ -23,7 +27,7 @@ async def test_a_job_that_kills_its_worker_ends_dead_after_max_attempts(stage: S
     assert [worker.code for worker in workers] == [-9, -9, 0]
     assert (ended.state, ended.attempts, ended.error_code) == (State.DEAD, 2, "LEASE_LOST")
     assert [entry["attempt"] for entry in stage.ledger("start")] == [1, 2]
-    assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["lost", "lost"]
+    assert [attempt.outcome for attempt in await stage.hf.jobs.attempts(job.id)] == ["lost", "lost"]
 
 
 @both_stores
@@ -39,7 +43,10 @@ async def test_a_worker_outlives_a_job_that_kills_every_process(stage: Stage) ->
     assert (ended.state, ended.attempts, ended.crashes) == (State.DEAD, 2, 2)
     assert ended.error_code == "CRASHED"
     assert [entry["attempt"] for entry in stage.ledger("start")] == [1, 2]
-    assert [attempt.outcome for attempt in await stage.hf.attempts(job.id)] == ["lost", "crashed"]
+    assert [attempt.outcome for attempt in await stage.hf.jobs.attempts(job.id)] == [
+        "lost",
+        "crashed",
+    ]
 
 
 @both_stores

@@ -10,10 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast import Holdfast, Job, Retry, State
-from holdfast.definition import JobFunction
+from holdfast.job_function import JobFunction
 from tests.support.crashing import make_suspects
 from tests.support.proxy import Proxy
 from tests.support.running import QUICK, seen_events, working
+from tests.support.stores import full_store
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 LEASE: dict[str, Any] = {"lease_seconds": 3.0, "renew_seconds": 1.0, "reclaim_seconds": 0.2}
 LOST_MAX = 3  # as many as the job may start
@@ -50,7 +53,7 @@ async def heard(hf: Holdfast, job: Job) -> None:
     """The job ended well, and nothing says that it was claimed before."""
     ended = await hf.get(job.id)
     assert (ended.state, ended.result, ended.attempts) == (State.SUCCEEDED, UNHEARD, 1)
-    assert (ended.crashes, ended.releases, await hf.attempts(job.id)) == (0, 0, [])
+    assert (ended.crashes, ended.releases, await hf.jobs.attempts(job.id)) == (0, 0, [])
 
 
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
@@ -88,7 +91,7 @@ async def test_a_lost_claim_from_a_queue_with_a_cap_costs_no_attempt(
     hf: Holdfast, proxy: Proxy
 ) -> None:
     hear = listener(hf)
-    await (await hf._store()).cap("capped", 2)
+    await (await full_store(hf)).cap("capped", 2)
     job = await hear.options(queue="capped").enqueue(UNHEARD)
     answers = proxy.cut_answers(UNHEARD.encode(), times=1)
     await hf.run_worker(until_empty=True)

@@ -1,4 +1,4 @@
-"""6. A job that kills its process ends in `dead`, and none of its neighbours does."""
+"""6. A job that kills its process ends in `dead`, and none of its neighbors does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from holdfast import Job, State
 from tests.promises.handlers import POISONS
 from tests.promises.stage import Entry, Stage, both_stores
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 sqlite_only = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 

@@ -1,12 +1,16 @@
-"""6. A job that kills its process ends in dead, and none of its neighbours does."""
+"""6. A job that kills its process ends in dead, and none of its neighbors does."""
 
 from __future__ import annotations
 
 import signal
 
+import pytest
+
 from holdfast import State
 from tests.promises.hanging import Hanging
 from tests.promises.stage import Stage, both_stores
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 ATTEMPTS = 2
 NEIGHBOURS = 10
@@ -29,7 +33,7 @@ async def test_a_poison_in_a_child_process_ends_as_dead_and_harms_no_other(stage
         assert job.releases <= 1
         assert (job.attempts, job.crashes) == (ATTEMPTS, starts)
         assert len(stage.ledger("start", job.id)) == starts
-        outcomes = [attempt.outcome for attempt in await stage.hf.attempts(job.id)]
+        outcomes = [attempt.outcome for attempt in await stage.hf.jobs.attempts(job.id)]
         assert outcomes == ["crashed"] * starts
     *worked, hung = await stage.ended(*others)
     assert {(job.state, job.attempts, job.crashes) for job in worked} == {(State.SUCCEEDED, 1, 0)}
@@ -50,4 +54,4 @@ async def test_no_job_is_dead_for_what_an_earlier_one_left_in_its_child_process(
     worker.signal(signal.SIGKILL)
     assert (innocent.state, innocent.attempts, innocent.crashes) == (State.SUCCEEDED, 1, 1)
     assert (guilty.state, guilty.attempts) == (State.DEAD, 1)
-    assert guilty.crashes == 1 + guilty.releases == len(await stage.hf.attempts(guilty.id))
+    assert guilty.crashes == 1 + guilty.releases == len(await stage.hf.jobs.attempts(guilty.id))

@@ -10,9 +10,12 @@ import pytest
 
 from holdfast import Job, State, WrongState
 from holdfast.domain.job import Lease, Settlement
-from holdfast.seam import Seam
-from holdfast.stores.opening import make_store
+from holdfast.runtime.seam import Seam
+from holdfast.stores.protocol import FullStore, require
+from holdfast.stores.registry import make_store
 from tests.promises.stage import Stage, both_stores
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 BACK_TO_LIFE = (
     "state = 'queued', finished_at = NULL",
@@ -37,7 +40,7 @@ async def one_of_each_end(stage: Stage) -> list[Job]:
         await stage.jobs.unsteady.options(max_attempts=1).enqueue(9),
         await stage.jobs.quick.enqueue(1),
     ]
-    await stage.hf.cancel(jobs[3].id)
+    await stage.hf.jobs.cancel(jobs[3].id)
     assert await stage.worker("--until-empty").ended() == 0
     ended = await stage.ended(*jobs)
     assert [job.state for job in ended] == ["succeeded", "failed", "dead", "canceled"]
@@ -76,12 +79,12 @@ async def test_the_database_itself_refuses_to_change_a_row_that_ended_in_place(
 async def test_nothing_that_is_asked_of_an_ended_job_changes_it(stage: Stage) -> None:
     ended = await one_of_each_end(stage)
     records = [await stage.record(job.id) for job in ended]
-    store = make_store(stage.url, Seam(), stage.hf.settings)
+    store = require(make_store(stage.url, Seam(), stage.hf.settings), FullStore, "do everything")
     await store.open()
     try:
         for job in ended:
             with pytest.raises(WrongState):
-                await stage.hf.cancel(job.id)
+                await stage.hf.jobs.cancel(job.id)
             again = Settlement(job_id=job.id, fence=job.fence, state=State.QUEUED)
             assert [lost.job_id for lost in await store.settle([again])] == [job.id]
             assert len(await store.renew([Lease(job.id, job.fence)], 30)) == 1
@@ -92,8 +95,8 @@ async def test_nothing_that_is_asked_of_an_ended_job_changes_it(stage: Stage) ->
     finally:
         await store.close()
     for job in ended:
-        await stage.hf.requeue(job.id)
-        await stage.hf.retry(job.id)
+        await stage.hf.jobs.requeue(job.id)
+        await stage.hf.jobs.retry(job.id)
     assert await stage.worker("--until-empty").ended() == 0
     assert [await stage.record(job.id) for job in ended] == records
 
@@ -101,7 +104,7 @@ async def test_nothing_that_is_asked_of_an_ended_job_changes_it(stage: Stage) ->
 @both_stores
 async def test_a_requeue_is_a_new_job_that_names_the_old_one_and_has_no_key(stage: Stage) -> None:
     old, *_ = await one_of_each_end(stage)
-    new = await stage.hf.requeue(old.id)
+    new = await stage.hf.jobs.requeue(old.id)
     assert (old.idempotency_key, new.idempotency_key) == ("key", None)
     assert new.id != old.id
     assert new.requeued_from == old.id

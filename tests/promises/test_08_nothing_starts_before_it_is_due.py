@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Holdfast, State
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from tests.promises.handlers import Jobs
 from tests.promises.stage import Stage, both_stores
 from tests.support.processes import WAIT_SECONDS, wait_until
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 
 @both_stores

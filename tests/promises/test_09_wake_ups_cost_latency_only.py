@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import tempfile
@@ -15,7 +16,9 @@ import pytest
 from holdfast import State
 from tests.promises.stage import Stage, both_stores
 from tests.support.pooling import needs_a_session
-from tests.support.processes import pause, wait_until
+from tests.support.processes import wait_until
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -38,7 +41,7 @@ async def test_every_job_runs_though_every_wake_up_is_lost(stage: Stage, sockets
     for number in range(12):
         await silence(stage, sockets)
         jobs.append(await stage.jobs.quick.enqueue(number))
-        await pause(0.05)
+        await asyncio.sleep(0.05)
     ended = await stage.ended(*jobs)
     assert [job.result for job in ended] == list(range(12))
     assert {job.attempts for job in ended} == {1}
@@ -71,7 +74,7 @@ async def test_doubled_reordered_false_and_unreadable_wake_ups_change_nothing(
         await mislead(stage, sockets, str(jobs[-1].id))
     ended = await stage.ended(*jobs)
     assert [job.state for job in ended] == [State.SUCCEEDED] * 10
-    assert not stage.ledger("cancelled")
+    assert not stage.ledger("canceled")
     stage.open_gate("gate")
     await stage.ended(running)
     assert {job.attempts for job in await stage.ended(running, *jobs)} == {1}

@@ -13,7 +13,8 @@ import pytest
 
 from holdfast import IdempotencyConflict, State
 from tests.promises.stage import Stage, both_stores
-from tests.support.processes import pause
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 CLIENTS = 4
 KEYS = [f"key {number}" for number in range(15)]
@@ -21,7 +22,7 @@ KEYS = [f"key {number}" for number in range(15)]
 
 @both_stores
 async def test_processes_that_race_for_a_key_get_the_same_job(stage: Stage) -> None:
-    await stage.hf.counts()
+    await stage.hf.jobs.counts()
     clients = [stage.client("race_for_keys", KEYS, seed) for seed in range(CLIENTS)]
     for client in clients:
         await client.prints()
@@ -37,7 +38,7 @@ async def test_a_key_whose_transaction_rolls_back_is_free(stage: Stage) -> None:
     ghost = uuid4()
     async with key_taken_and_rolled_back(stage, "key", str(ghost)):
         enqueuing = asyncio.create_task(stage.jobs.quick.options(idempotency_key="key").enqueue(1))
-        await pause(0.2)
+        await asyncio.sleep(0.2)
         assert not enqueuing.done()
     job = await enqueuing
     assert job.id != ghost
@@ -49,7 +50,7 @@ async def test_a_key_whose_transaction_rolls_back_is_free(stage: Stage) -> None:
 @asynccontextmanager
 async def key_taken_and_rolled_back(stage: Stage, key: str, job_id: str) -> AsyncIterator[None]:
     """Hold the key in a transaction that is rolled back at the end of the block."""
-    await stage.hf.counts()
+    await stage.hf.jobs.counts()
     if stage.is_sqlite:
         path = stage.url.removeprefix("sqlite:///")
         local = sqlite3.connect(path, isolation_level=None)

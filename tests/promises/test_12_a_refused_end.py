@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+import pytest
+
 from holdfast import Holdfast, Retry, State
-from holdfast.seam import Seam
-from holdfast.stores.opening import make_store
+from holdfast.runtime.seam import Seam
+from holdfast.stores.registry import make_store
 from tests.promises.stage import both_stores
 from tests.support.processes import wait_until
 from tests.support.running import QUICK, execute, seen_events, signal, working
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 SQLITE_REFUSAL = """
 CREATE TRIGGER refused BEFORE INSERT ON history WHEN new.name = 'refused' AND {condition}
@@ -49,7 +53,7 @@ class Party:
         self._all_here = asyncio.Event()
         self._here = 0
         self.refused = hf.job(name="refused")(self._run)
-        self.neighbour = hf.job(name="neighbour")(self._run)
+        self.neighbor = hf.job(name="neighbor")(self._run)
 
     async def _run(self) -> None:
         self._here += 1
@@ -65,7 +69,7 @@ async def test_an_outcome_that_is_refused_ends_as_unstorable_and_its_batch_as_it
     async with Holdfast(store_url, **QUICK) as hf:
         party = Party(hf)
         bad = await party.refused.enqueue()
-        others = await hf.enqueue_many([party.neighbour.call() for _ in range(NEIGHBOURS)])
+        others = await hf.enqueue_many([party.neighbor.call() for _ in range(NEIGHBOURS)])
         await refuse(store_url, "new.state = 'succeeded'")
         report = await hf.run_worker(concurrency=NEIGHBOURS + 1, until_empty=True)
         assert (report.succeeded, report.failed) == (NEIGHBOURS, 1)

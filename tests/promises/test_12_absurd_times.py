@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from uuid import UUID
 
+import pytest
+
 from holdfast import Filter, State
 from holdfast.domain.ids import IdMaker
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from tests.promises.stage import Stage, both_stores
 from tests.support.command import command
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 # In a database's own words: before everything, ..., after everything.
 PAST = {
@@ -39,14 +43,14 @@ async def insert(stage: Stage, name: str, run_at: str, other: str) -> UUID:
 async def look_at_everything(stage: Stage, *jobs: UUID) -> None:
     """Ask all that people and machines ask; nothing may fail because of one row."""
     hf = stage.hf
-    (queue,) = await hf.queues()
+    (queue,) = await hf.queues.list()
     assert queue.oldest_ready_seconds is None or 0 <= queue.oldest_ready_seconds < 1e10
     assert (await hf.overview()).queues
-    assert len((await hf.page(Filter())).jobs) >= len(jobs)
+    assert len((await hf.jobs.list(Filter())).jobs) >= len(jobs)
     assert (await hf.examine()).findings
     assert "holdfast_queue" in await hf.metrics()
     for job_id in jobs:
-        assert (await hf.why(job_id)).sentence
+        assert (await hf.jobs.why(job_id)).sentence
 
 
 async def look_as_people_do(stage: Stage, job_id: UUID) -> None:
@@ -59,7 +63,7 @@ async def look_as_people_do(stage: Stage, job_id: UUID) -> None:
 async def test_absurd_times_keep_no_other_job_from_running_and_no_list_from_being_shown(
     stage: Stage,
 ) -> None:
-    await stage.hf.counts()
+    await stage.hf.jobs.counts()
     kind = "sqlite" if stage.is_sqlite else "postgres"
     due = [
         await insert(stage, "quick", run_at, other)

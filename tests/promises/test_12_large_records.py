@@ -14,11 +14,13 @@ import pytest
 
 from holdfast import DuplicateJob, Holdfast, Job, State
 from holdfast.domain.limits import ENQUEUE_BYTES_MAX, SETTLE_BYTES_MAX
-from holdfast.seam import Seam
-from holdfast.stores.postgres.enqueues import COPY_JOBS_MIN
+from holdfast.runtime.seam import Seam
+from holdfast.stores.postgres.enqueue import COPY_JOBS_MIN
 from tests.support.processes import wait_until
 from tests.support.running import QUICK, seen_events, signal, working
 from tests.support.wire import Wire
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 on_postgres = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
@@ -132,7 +134,7 @@ async def test_many_large_jobs_are_enqueued_in_several_statements_all_or_none(
             twice = later.options(id=known.id).call("x")
             with pytest.raises(DuplicateJob):
                 await hf.enqueue_many([*calls, twice])
-            assert [count.jobs for count in await hf.counts()] == [1]
+            assert [count.jobs for count in await hf.jobs.counts()] == [1]
             wire.forget()
             jobs = await hf.enqueue_many(calls)
             assert wire.bytes_max <= ENQUEUE_BYTES_MAX + SLACK
@@ -140,7 +142,7 @@ async def test_many_large_jobs_are_enqueued_in_several_statements_all_or_none(
             writing = [sql for sql in wire.statements if sql.startswith(("COPY", "WITH added"))]
             assert sum(wire.statements[sql] for sql in writing) == 4
             assert len({job.id for job in jobs}) == COPY_JOBS_MIN
-            assert [count.jobs for count in await hf.counts()] == [1 + COPY_JOBS_MIN]
+            assert [count.jobs for count in await hf.jobs.counts()] == [1 + COPY_JOBS_MIN]
 
 
 class Narrow(Seam):

@@ -10,11 +10,12 @@ from holdfast import Filter, State
 from tests.promises.handlers import ERRORS, RESULTS, STORABLE
 from tests.promises.stage import Stage, both_stores
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 ARGUMENTS = {
     "no object": "[1, 2]",
     "text": '"number"',
     "another type": '{"number": "many"}',
-    "another name": '{"amount": 1}',
     "lone surrogate": '{"number": "\\ud800"}',
     "nul": '{"number": "\\u0000"}',
     "too large a number": '{"number": 1e400}',
@@ -66,11 +67,11 @@ async def test_odd_results_and_errors_end_their_own_job_only(stage: Stage, handl
 
 
 async def test_payloads_and_names_that_nobody_understands_harm_no_other(stage: Stage) -> None:
-    await stage.hf.counts()
+    await stage.hf.jobs.counts()
     bad = {kind: await insert(stage, "quick", text) for kind, text in ARGUMENTS.items()}
     unknown = await insert(stage, "nobody knows this", "{}")
     good = await stage.hf.enqueue_many([stage.jobs.quick.call(number) for number in range(10)])
-    assert len((await stage.hf.page(Filter(states=(State.QUEUED,)))).jobs) == len(bad) + 11
+    assert len((await stage.hf.jobs.list(Filter(states=(State.QUEUED,)))).jobs) == len(bad) + 11
     worker = stage.worker(concurrency=50)
     assert (await worker.logs("unknown_name"))["name"] == "nobody knows this"
     await stage.ended(*[await stage.hf.get(job_id) for job_id in bad.values()])
@@ -85,7 +86,7 @@ async def test_payloads_and_names_that_nobody_understands_harm_no_other(stage: S
 
 @both_stores
 async def test_a_result_that_the_database_refuses_fails_its_own_job_only(stage: Stage) -> None:
-    await stage.hf.counts()
+    await stage.hf.jobs.counts()
     await stage.fetch(REFUSE_IN_SQLITE if stage.is_sqlite else REFUSE_IN_POSTGRES)
     jobs = await stage.hf.enqueue_many([stage.jobs.gated.call("gate") for _ in range(10)])
     worker = stage.worker(concurrency=20)

@@ -16,6 +16,8 @@ from tests.promises.stage import Stage
 from tests.support.processes import wait_until
 from tests.support.slow_network import Line, SlowProxy
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 SLOW = Line(latency_seconds=0.1, jitter_seconds=0.05, bytes_per_second=50_000.0, lost_share=0.02)
 # The shortest that such a line allows: half of it is for one renewal, and that for a new connection
 # as well.

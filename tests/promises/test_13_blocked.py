@@ -20,6 +20,8 @@ from tests.support.crashing import is_alive
 from tests.support.processes import Process, wait_until
 from tests.support.running import execute
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 REFUSAL = "CREATE TRIGGER refused BEFORE UPDATE ON jobs {condition} {action}"
 SQLITE_ACTION = "BEGIN SELECT RAISE(ABORT, 'not this one'); END"
 POSTGRES_FUNCTION = """
@@ -76,8 +78,8 @@ LEFT_TO_ITS_LEASE = (State.RUNNING, 1, 0)
 
 @both_stores
 async def test_a_blocked_process_settles_its_jobs_and_ends(stage: Stage) -> None:
-    """The job that blocks has failed; its neighbours are handed back, and lose nothing."""
-    neighbours = [
+    """The job that blocks has failed; its neighbors are handed back, and lose nothing."""
+    neighbors = [
         await stage.jobs.gated.enqueue("never"),
         await stage.jobs.gated_in_thread.enqueue("never"),
     ]
@@ -92,44 +94,44 @@ async def test_a_blocked_process_settles_its_jobs_and_ends(stage: Stage) -> None
     told = await worker.logs("blocked")
     assert (told["job_id"], told["level"]) == (str(job.id), "error")
     assert "block_for_ever (" in told["message"]
-    for neighbour in neighbours:
-        found = await stage.hf.get(neighbour.id)
+    for neighbor in neighbors:
+        found = await stage.hf.get(neighbor.id)
         assert (found.state, found.attempts, found.releases) == (State.QUEUED, 0, 1)
 
 
 @both_stores
-async def test_a_job_without_a_timeout_may_not_block_a_neighbour_past_its_own(
+async def test_a_job_without_a_timeout_may_not_block_a_neighbor_past_its_own(
     stage: Stage, blocking: Blocking
 ) -> None:
-    neighbour = await blocking.wait_briefly.options(priority=-1).enqueue("never")
+    neighbor = await blocking.wait_briefly.options(priority=-1).enqueue("never")
     job = await blocking.block_without_timeout.options(max_attempts=1).enqueue()
     worker = start_worker(stage)
     assert await worker.ended() == BLOCKED_CODE
     (ended,) = await stage.ended(job)
     assert (ended.state, ended.error_code) == (State.DEAD, "TIMEOUT")
     assert (ended.error_text or "").startswith("blocked the event loop; after ")
-    assert await standing(stage, neighbour) == HANDED_BACK
+    assert await standing(stage, neighbor) == HANDED_BACK
 
 
-@pytest.mark.parametrize("held", ["ended", pytest.param("neighbour", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("held", ["ended", pytest.param("neighbor", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 async def test_a_row_that_is_locked_keeps_a_blocked_process_from_settling_no_other(
     stage: Stage, blocking: Blocking, held: str
 ) -> None:
     """The loop may have been blocked while a connection of its own held what it was settling."""
     ending = await blocking.wait.enqueue("gate")
-    neighbours = [await blocking.wait.enqueue("never") for _ in range(3)]
+    neighbors = [await blocking.wait.enqueue("never") for _ in range(3)]
     worker = start_worker(stage)
     await stage.noted("start", times=4)
-    async with locked(stage, ending if held == "ended" else neighbours.pop()):
+    async with locked(stage, ending if held == "ended" else neighbors.pop()):
         stage.open_gate("gate")
         await stage.noted("finish", ending.id)
         job = await blocking.block.options(max_attempts=1).enqueue()
         assert await worker.ended() == BLOCKED_CODE
     (ended,) = await stage.ended(job)
     assert (ended.state, ended.error_code) == (State.DEAD, "TIMEOUT")
-    assert [await standing(stage, each) for each in neighbours] == [HANDED_BACK] * len(neighbours)
-    assert "leases left to run out: 1 (" in (await worker.logs("blocked"))["message"]
+    assert [await standing(stage, each) for each in neighbors] == [HANDED_BACK] * len(neighbors)
+    assert "leases left to expire: 1 (" in (await worker.logs("blocked"))["message"]
 
 
 @both_stores
@@ -138,13 +140,13 @@ async def test_a_release_that_is_refused_keeps_a_blocked_process_from_handing_ba
 ) -> None:
     refused = await blocking.wait.options(tenant="refused").enqueue("never")
     await refuse_releases(stage, "refused")
-    neighbours = [await blocking.wait.enqueue("never") for _ in range(2)]
+    neighbors = [await blocking.wait.enqueue("never") for _ in range(2)]
     worker = start_worker(stage)
     await stage.noted("start", times=3)
     job = await blocking.block.options(max_attempts=1).enqueue()
     assert await worker.ended() == BLOCKED_CODE
     assert (await stage.ended(job))[0].error_code == "TIMEOUT"
-    assert [await standing(stage, each) for each in neighbours] == [HANDED_BACK] * 2
+    assert [await standing(stage, each) for each in neighbors] == [HANDED_BACK] * 2
     assert await standing(stage, refused) == LEFT_TO_ITS_LEASE
     assert "not this one" in (await worker.logs("blocked"))["message"]
 

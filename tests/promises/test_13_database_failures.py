@@ -19,6 +19,8 @@ from tests.support.postgres import Server
 from tests.support.processes import Process, wait_until
 from tests.support.proxy import Proxy
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 RESTARTS = 3
 # A job whose claim was committed while the answer was lost waits for it.
 LEASE_SECONDS = 5.0
@@ -165,7 +167,7 @@ async def test_an_asynchronous_standby_may_lack_the_tail_and_its_fences(
         lost = await stage.jobs.quick.enqueue(2)
         worker = stage.worker()
         await stage.ended(lost)
-        await stage.hf.retry(kept.id)
+        await stage.hf.jobs.retry(kept.id)
         await stage.ended(kept)
         worker.kill()
         own_postgres.kill()
@@ -177,7 +179,7 @@ async def test_an_asynchronous_standby_may_lack_the_tail_and_its_fences(
             await stage.hf.get(lost.id)
         assert (await stage.hf.get(kept.id)).state is State.QUEUED
         stage.worker()
-        await stage.hf.retry(kept.id)
+        await stage.hf.jobs.retry(kept.id)
         await stage.ended(kept)
         fences = [entry["fence"] for entry in stage.ledger("finish", kept.id)]
         assert fences == [1, 1_000_001]

@@ -14,6 +14,8 @@ from tests.promises.stage import Stage, both_stores
 from tests.support.crashing import is_alive
 from tests.support.processes import Process, wait_until
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 SHORT_LEASE_SECONDS = 1.0
 
 
@@ -51,19 +53,19 @@ async def warden(worker: Process) -> int:
 async def test_a_frozen_process_is_ended_with_a_traceback_and_the_names_of_its_jobs(
     stage: Stage, freezing: Freezing
 ) -> None:
-    neighbour = await freezing.wait.enqueue("gate")
+    neighbor = await freezing.wait.enqueue("gate")
     worker = stage.worker(app="freezing:hf", lease_seconds=SHORT_LEASE_SECONDS)
-    await stage.noted("start", neighbour.id)
+    await stage.noted("start", neighbor.id)
     await warden(worker)
     job = await freezing.freeze.enqueue()
     assert await worker.ended() == -signal.SIGABRT
     told = await worker.logs("frozen")
     assert (told["level"], told["process_id"]) == ("error", worker.pid)
     assert f"freeze {job.id}" in told["message"]
-    assert f"wait {neighbour.id}" in told["message"]
+    assert f"wait {neighbor.id}" in told["message"]
     assert "in catastrophe" in worker.text
     stage.worker("--queues=others", app="freezing:hf")
-    await wait_until(lambda: is_taken_back(stage, neighbour), lambda: f"back: {stage.logs()}")
+    await wait_until(lambda: is_taken_back(stage, neighbor), lambda: f"back: {stage.logs()}")
 
 
 async def is_taken_back(stage: Stage, job: Job) -> bool:
@@ -81,11 +83,11 @@ async def test_a_frozen_process_is_replaced_and_the_job_that_froze_it_ends_dead_
         "--processes=1", "--until-empty", app="freezing:hf", lease_seconds=SHORT_LEASE_SECONDS
     )
     assert await worker.ended() == 0
-    ended, *neighbours = await stage.ended(job, *others)
+    ended, *neighbors = await stage.ended(job, *others)
     assert (ended.state, ended.crashes) == (State.DEAD, 2)
     died = await worker.logs("child_ended")
     assert "its warden killed it because it stood still" in died["message"]
-    assert [each.state for each in neighbours] == [State.SUCCEEDED] * len(others)
+    assert [each.state for each in neighbors] == [State.SUCCEEDED] * len(others)
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

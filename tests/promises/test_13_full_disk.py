@@ -11,6 +11,8 @@ from holdfast.domain.errors import StoreUnavailable
 from tests.promises.stage import Stage
 from tests.support.disks import small_disk
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 SLOTS = 5
 
 

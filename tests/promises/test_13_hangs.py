@@ -13,6 +13,8 @@ from tests.promises.hanging import SECOND, TIMEOUT_SECONDS, Hanging
 from tests.promises.stage import Stage, both_stores
 from tests.support.processes import Process
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 
 @pytest.mark.parametrize("where", ["in_loop", "in_thread", "in_child"])
 @both_stores
@@ -25,7 +27,7 @@ async def test_a_handler_that_hangs_past_its_timeout_loses_its_lease(
     (ended,) = await stage.ended(job)
     assert (ended.state, ended.attempts, ended.crashes) == (State.SUCCEEDED, 2, 0)
     assert ended.result == SECOND
-    (attempt,) = await stage.hf.attempts(job.id)
+    (attempt,) = await stage.hf.jobs.attempts(job.id)
     assert (attempt.outcome, attempt.error_code) == ("failed", "TIMEOUT")
     assert "did not stop within 0.3 s more" in (attempt.error_text or "")
     assert attempt.started_at is not None

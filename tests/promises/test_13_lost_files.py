@@ -8,7 +8,11 @@ import pytest
 
 from tests.promises.stage import Stage
 
-pytestmark = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("store_url", ["sqlite"], indirect=True),
+    pytest.mark.heavy,
+    pytest.mark.long,
+]
 
 
 def unlink(stage: Stage, *ends: str) -> None:

@@ -13,6 +13,8 @@ from tests.promises.stage import Stage
 from tests.support.postgres import Server
 from tests.support.processes import wait_until
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 
 async def test_a_worker_resumes_after_a_restart_of_postgresql(
     own_postgres: Server, tmp_path: Path

@@ -18,6 +18,8 @@ from tests.promises.stage import Stage
 from tests.support.processes import Process, wait_until
 from tests.support.wire import Wire
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 JOBS = 100
 LEASE_SECONDS = 2.0
 CALM_LEASE_SECONDS = 60.0  # for the tests in which it must not run out on a busy machine
@@ -119,7 +121,7 @@ async def test_a_failure_that_waits_to_be_counted_keeps_no_other_end_waiting(
 async def test_a_worker_that_stands_still_while_it_claims_leaves_a_capped_queue_to_others(
     stage: Stage, wire: Wire
 ) -> None:
-    await stage.hf.cap("default", 2)
+    await stage.hf.queues.cap("default", 2)
     jobs = await stage.hf.enqueue_many([stage.jobs.quick.call(number) for number in range(5)])
     wire.hold_answer("holdfast.lock_caps")
     await stand_still(worker_behind(stage, wire), wire)
@@ -158,7 +160,7 @@ async def test_a_settlement_that_was_ended_half_way_is_written_again(
         (State.SUCCEEDED, 1),
         (State.DEAD, 1),
     ]
-    assert len(await stage.hf.attempts(bad.id)) == 1
+    assert len(await stage.hf.jobs.attempts(bad.id)) == 1
 
 
 @postgres
@@ -168,7 +170,7 @@ async def test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_t
 ) -> None:
     """Nothing tells the server that the host is gone: its connections stay open."""
     await stage.fetch("CREATE TABLE public.payments (job text, attempt int)")
-    async with paying.hf.borrowed(stage.url, stage.hf._seam):
+    async with paying.hf._borrowed(stage.url, stage.hf._seam):
         job: Job = await getattr(paying, form).enqueue()
     held = wire.hold_at_commit(str(job.id).encode(), before=True)
     vanished = worker_behind(stage, wire, "paying:hf")

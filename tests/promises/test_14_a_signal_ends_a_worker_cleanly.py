@@ -21,6 +21,8 @@ from tests.support.crashing import is_alive
 from tests.support.processes import wait_until
 from tests.support.running import execute
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 SLOW_COMMIT = """
 CREATE TABLE public.commits (job text);
 CREATE FUNCTION public.wait_for_gate() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -53,7 +55,7 @@ async def test_a_worker_told_to_stop_finishes_what_it_can_and_releases_the_rest(
     assert (finished.state, finished.attempts) == (State.SUCCEEDED, 1)
     for job in (long, in_thread):
         assert_released(await stage.hf.get(job.id))
-        assert len(stage.ledger("cancelled", job.id)) == 1
+        assert len(stage.ledger("canceled", job.id)) == 1
     for job in (behind, late):
         found = await stage.hf.get(job.id)
         assert (found.state, found.attempts, found.fence) == (State.QUEUED, 0, 0)
@@ -75,7 +77,7 @@ async def test_a_second_signal_hurries(stage: Stage, number: signal.Signals) -> 
     worker.signal(number)
     await worker.logs("shutdown")
     assert worker.code is None
-    assert not stage.ledger("cancelled")
+    assert not stage.ledger("canceled")
     worker.signal(number)
     assert await worker.ended() == 0
     assert_released(await stage.hf.get(job.id))
@@ -179,13 +181,13 @@ async def test_a_worker_whose_loop_is_blocked_releases_its_jobs_and_ends_in_time
 ) -> None:
     """Nothing on the loop hears the signal, and no timeout says that the handler is late."""
     jobs = Stopping(stage.hf)
-    neighbour = await jobs.gated.options(priority=-1).enqueue("never")
+    neighbor = await jobs.gated.options(priority=-1).enqueue("never")
     blocking = await jobs.block.enqueue()
     worker = stage.worker(app="stopping:hf", grace_seconds=0)
     await stage.noted("start", blocking.id)
     worker.signal(signal.SIGTERM)
     assert await worker.ended(STOP_SECONDS_MAX) == BLOCKED_CODE
-    for job in (blocking, neighbour):
+    for job in (blocking, neighbor):
         assert_released(await stage.hf.get(job.id))
     told = await worker.logs("blocked")
     assert told["job_id"] == str(blocking.id)

@@ -28,7 +28,11 @@ def is_possible() -> bool:
     return subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not is_possible(), reason="there can be no container here")
+pytestmark = [
+    pytest.mark.skipif(not is_possible(), reason="there can be no container here"),
+    pytest.mark.heavy,
+    pytest.mark.long,
+]
 
 
 async def first_process(container: Process) -> int:

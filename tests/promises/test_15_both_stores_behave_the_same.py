@@ -26,6 +26,8 @@ from holdfast import (
 from tests.promises.stage import Stage
 from tests.support.services import fast
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
 FILTERS = (Filter(), Filter(tag="a"), Filter(tenant="t"), Filter(queue="other"))
 Record = dict[str, Any]
@@ -57,12 +59,12 @@ async def play(stage: Stage) -> Record:
     refusals = await refused(stage, cast)
     worker = stage.worker(concurrency=1)
     await stage.noted("start", cast["canceled while it ran"].id)
-    await stage.hf.cancel(cast["canceled while it ran"].id)
+    await stage.hf.jobs.cancel(cast["canceled while it ran"].id)
     await stage.ended(*[job for name, job in cast.items() if name != "far away"])
-    await stage.ended(await stage.hf.retry(cast["far away"].id))
-    cast["requeued"] = await stage.hf.requeue(cast["hopeless"].id)
+    await stage.ended(await stage.hf.jobs.retry(cast["far away"].id))
+    cast["requeued"] = await stage.hf.jobs.requeue(cast["hopeless"].id)
     await stage.ended(cast["requeued"])
-    cast["retried when ended"] = await stage.hf.retry(cast["plain"].id)
+    cast["retried when ended"] = await stage.hf.jobs.retry(cast["plain"].id)
     await stage.ended(cast["retried when ended"])
     worker.signal(signal.SIGTERM)
     await worker.ended()
@@ -106,7 +108,7 @@ async def enqueue_cast(stage: Stage) -> dict[str, Job]:
         "expired": await jobs.quick.options(priority=9, expires_in_seconds=0).enqueue(10),
         "canceled while it waited": await jobs.quick.enqueue(11),
     }
-    await stage.hf.cancel(cast["canceled while it waited"].id)
+    await stage.hf.jobs.cancel(cast["canceled while it waited"].id)
     return cast
 
 
@@ -121,10 +123,10 @@ async def refused(stage: Stage, cast: dict[str, Job]) -> list[str]:
         twin.enqueue(1),
         stage.hf.enqueue_many([stage.jobs.quick.call(1), twin.call(2)]),
         stage.hf.get(missing),
-        stage.hf.cancel(missing),
-        stage.hf.retry(missing),
-        stage.hf.requeue(cast["plain"].id),
-        stage.hf.cancel(cast["canceled while it waited"].id),
+        stage.hf.jobs.cancel(missing),
+        stage.hf.jobs.retry(missing),
+        stage.hf.jobs.requeue(cast["plain"].id),
+        stage.hf.jobs.cancel(cast["canceled while it waited"].id),
     ):
         with pytest.raises((IdempotencyConflict, DuplicateJob, JobNotFound, WrongState)) as caught:
             await refusal
@@ -137,7 +139,7 @@ async def recorded(stage: Stage, cast: dict[str, Job]) -> Record:
     jobs = {name: await hf.get(job.id) for name, job in cast.items()}
     names = {str(job.id): name for name, job in cast.items()}
     pages = [
-        [names[str(job.id)] for job in (await hf.page(filter)).jobs]
+        [names[str(job.id)] for job in (await hf.jobs.list(filter)).jobs]
         for filter in (*FILTERS, *[Filter(states=(state,)) for state in State])
     ]
     lines = {
@@ -149,7 +151,7 @@ async def recorded(stage: Stage, cast: dict[str, Job]) -> Record:
     return {
         **{name: normal(job, cast) for name, job in jobs.items()},
         **{
-            f"attempts of {name}": [normal(each, cast) for each in await hf.attempts(job.id)]
+            f"attempts of {name}": [normal(each, cast) for each in await hf.jobs.attempts(job.id)]
             for name, job in jobs.items()
         },
         "order of the first starts": list(
@@ -157,8 +159,8 @@ async def recorded(stage: Stage, cast: dict[str, Job]) -> Record:
         ),
         "ledger": lines,
         "pages": pages,
-        "counts": sorted(await hf.counts()),
-        "counts of a tenant": sorted(await hf.counts("t")),
+        "counts": sorted(await hf.jobs.counts()),
+        "counts of a tenant": sorted(await hf.jobs.counts("t")),
     }
 
 

@@ -3,11 +3,15 @@ go on, with nobody doing anything."""
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast import Job
 from tests.promises import depending
 from tests.promises.depending import FAILURES
 from tests.promises.stage import Stage, both_stores
 from tests.support.processes import wait_until
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 JOBS = 200
 
@@ -70,6 +74,6 @@ async def test_a_worker_that_dies_with_the_job_that_was_sent_ahead_stops_nothing
     stage.open_gate("up")
     stage.close_gate("hang")
     await wait_until(lambda: has_succeeded(stage, len(jobs)), lambda: f"all: {stage.logs()}")
-    assert "sent ahead" in heir.events("start")[0]["message"]
+    assert "a probe" in heir.events("start")[0]["message"]
     assert heir.events("breaker_closed")
     assert (await outcomes(stage))["failed"] == FAILURES

@@ -17,6 +17,8 @@ from tests.promises.stage import Stage
 from tests.support.clocks import Clock
 from tests.support.processes import Process, wait_until
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 # All far below the hour by which clocks are off, and far above what a busy machine can hold up.
 LONG_LEASE_SECONDS = 5.0
 RENEW_SECONDS = 0.5
@@ -232,4 +234,4 @@ async def test_on_sqlite_a_clock_that_is_set_forward_may_start_a_job_again_and_r
     assert fences == sorted(set(fences))
     assert (ended.state, ended.fence) == (State.SUCCEEDED, fences[-1] + 1)
     assert ended.result == f"attempt {ended.attempts}"
-    assert len(await stage.hf.attempts(job.id)) == ended.attempts - 1
+    assert len(await stage.hf.jobs.attempts(job.id)) == ended.attempts - 1

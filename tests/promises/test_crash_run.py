@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,7 +13,9 @@ import pytest
 
 from holdfast import Attempt, Job, State
 from tests.promises.stage import Entry, Stage, both_stores, random_seed
-from tests.support.processes import Process, pause, wait_until
+from tests.support.processes import Process, wait_until
+
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 KILLS = 20
 LEASE_SECONDS = 1.5
@@ -37,7 +40,7 @@ async def test_20_kills_of_workers_lose_no_job_and_finish_none_twice(stage: Stag
     starts, finishes = stage.by_job("start"), stage.by_job("finish")
     for job in jobs:
         ended = await stage.hf.get(job.id)
-        attempts = await stage.hf.attempts(job.id)
+        attempts = await stage.hf.jobs.attempts(job.id)
         assert ended.state is (State.DEAD if ended.name == "crash" else State.SUCCEEDED)
         check_ends(ended, attempts, finishes[str(job.id)])
         check_starts(ended, starts[str(job.id)])
@@ -61,7 +64,7 @@ async def kill_workers(stage: Stage, random: Random, jobs: list[Job]) -> dict[in
         workers += [start(stage) for _ in range(WORKERS - len(workers))]
         victim = workers.pop(0)
         await wait_until(partial(works, stage, victim), "at work")
-        await pause(random.random() / 10)
+        await asyncio.sleep(random.random() / 10)
         victim.kill()
         if victim.code == -9:
             killed_at[victim.pid] = time.time()

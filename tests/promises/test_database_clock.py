@@ -17,6 +17,8 @@ from tests.support.postgres import Server, start_all, system_binaries
 from tests.support.processes import Process, wait_until
 from tests.support.services import missing
 
+pytestmark = [pytest.mark.heavy, pytest.mark.long]
+
 LEASE_SECONDS = 6.0
 RENEW_SECONDS = 1.0
 MORE_JOBS = 50

@@ -15,19 +15,20 @@ import pytest
 
 BUDGET_SECONDS = 45.0
 BUDGETS_SECONDS: dict[str, float] = {
+    "cli/": 120.0,
+    "mutants/": 270.0,
+    "observability/": 90.0,
+    "operations/": 120.0,
+    "project/": 270.0,
     "promises/": 490.0,
-    "test_mutants": 270.0,
-    "test_simulation": 60.0,
-    "test_store_conformance": 120.0,
-    "test_supervisor": 60.0,
-    "test_doctor": 60.0,
-    "test_doctor_postgres": 60.0,
-    "test_children": 80.0,
-    "test_postgres_plans": 60.0,
-    "systems/webhooks/": 90.0,
+    "stores/": 300.0,
     "systems/compute/": 90.0,
     "systems/convert/": 60.0,
     "systems/documents/": 60.0,
+    "testing/": 70.0,
+    "transactions/": 120.0,
+    "webhooks/": 90.0,
+    "worker/": 300.0,
 }
 
 

@@ -20,7 +20,7 @@ from holdfast import Context, Holdfast, Job
 from holdfast.context import Surroundings
 from holdfast.domain.codec import Results
 from holdfast.domain.job import Claimed
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Claim, Store
 from tests.support import django_settings
 from tests.support.running import QUICK, execute

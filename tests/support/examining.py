@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from holdfast import Check, Examination, Finding, Holdfast, Severity
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from tests.support.command import run_command
 from tests.support.processes import wait_until
 from tests.support.running import execute

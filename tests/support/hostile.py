@@ -13,7 +13,7 @@ from holdfast import Retry, RetryAfter, Snooze
 ENDS: dict[str, type[BaseException]] = {
     "exit": SystemExit,
     "interrupt": KeyboardInterrupt,
-    "cancelled": asyncio.CancelledError,
+    "canceled": asyncio.CancelledError,
     "generator exit": GeneratorExit,
 }
 

@@ -1,4 +1,4 @@
-"""Real processes that can be signalled, and bounded waits for what they do.
+"""Real processes that can be signaled, and bounded waits for what they do.
 
 Nothing here waits for a fixed time: a wait ends with its condition, or fails when it did not come.
 """
@@ -12,6 +12,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -38,9 +39,23 @@ MODULES = [
 NURSERY = Nursery(PATH, MODULES)
 
 
-async def pause(seconds: float) -> None:
-    """Let other tasks and processes go on before looking again."""
-    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
+async def turn() -> None:
+    """Let everything that is ready in this turn of the loop run."""
+    turned = asyncio.Event()
+    asyncio.get_running_loop().call_soon(turned.set)
+    await turned.wait()
+
+
+async def poll(condition: Callable[[], object]) -> None:
+    """For handlers: look until the condition is true, however long that takes."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_SECONDS_MAX)
+
+
+def poll_blocking(condition: Callable[[], object]) -> None:
+    """The same without letting the event loop turn."""
+    while not condition():
+        threading.Event().wait(LOOK_SECONDS_MAX)  # time.sleep fails where the clock is faked
 
 
 async def wait_until(
@@ -61,7 +76,7 @@ async def wait_until(
         assert loop.time() < deadline, (
             f"after {seconds:g} s: not {what if isinstance(what, str) else what()}"
         )
-        await pause(look_seconds)
+        await asyncio.sleep(look_seconds)
         look_seconds = min(1.5 * look_seconds, LOOK_SECONDS_MAX)
 
 

@@ -40,6 +40,23 @@ class LostAnswers:
         return is_lost
 
 
+@dataclass
+class StallAt:
+    """Stall when clients have sent `marker` so many times, all connections or that `alone`."""
+
+    marker: bytes
+    times: int
+    alone: bool
+    begun: threading.Event = field(default_factory=threading.Event)
+
+    def begins(self, data: bytes) -> bool:
+        self.times -= data.count(self.marker)
+        if self.begun.is_set() or self.times > 0:
+            return False
+        self.begun.set()
+        return True
+
+
 class Proxy:
     """Forwards connections to a port of this machine, on an event loop and a thread of its own:
     what blocks the test does not block the network."""
@@ -53,6 +70,7 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
         self._commit_cut: CommitCut | None = None
         self._lost_answers = LostAnswers(b"", 0)
+        self._stall_at: StallAt | None = None
         self._serving: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -67,6 +85,11 @@ class Proxy:
     def stall(self) -> None:
         """Hold everything back, without ending a connection."""
         self._call(self._do(self._flowing.clear))
+
+    def stall_at(self, marker: bytes, *, times: int = 1, alone: bool = False) -> StallAt:
+        """Stall when clients have sent the marker so many times: everything, or that connection."""
+        self._stall_at = StallAt(marker, times, alone)
+        return self._stall_at
 
     def resume(self) -> None:
         self._call(self._do(self._flowing.set))
@@ -125,7 +148,7 @@ class Proxy:
         if self._serving is not None:
             self._serving.close()
         self._flowing.set()
-        # Tasks of a server that are cancelled are told as errors; those without a connection end.
+        # Tasks of a server that are canceled are told as errors; those without a connection end.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await self._cut()
             await asyncio.wait(others, timeout=0.1)
@@ -166,8 +189,12 @@ class Proxy:
     ) -> None:
         commits = _Commits()
         ways = [
-            asyncio.create_task(self._forward(reader, their_writer, commits.ask)),
-            asyncio.create_task(self._forward(their_reader, writer, commits.answer, self._loses)),
+            asyncio.create_task(
+                self._forward(reader, their_writer, commits.ask, _loses_nothing, self._hold_back)
+            ),
+            asyncio.create_task(
+                self._forward(their_reader, writer, commits.answer, self._loses, _holds_nothing)
+            ),
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -179,17 +206,27 @@ class Proxy:
     def _loses(self, data: bytes) -> bool:
         return self._lost_answers.loses(data)
 
+    async def _hold_back(self, data: bytes) -> None:
+        stall = self._stall_at
+        if stall is not None and stall.begins(data):
+            if stall.alone:
+                await asyncio.Event().wait()
+            self._flowing.clear()
+            await self._flowing.wait()
+
     async def _forward(
         self,
         source: asyncio.StreamReader,
         target: asyncio.StreamWriter,
         ends_at: Callable[[CommitCut, bytes], bool],
-        loses: Callable[[bytes], bool] = lambda data: False,
+        loses: Callable[[bytes], bool],
+        hold_back: Callable[[bytes], Coroutine[Any, Any, None]],
     ) -> None:
         while data := await source.read(CHUNK_BYTES):
             await self._flowing.wait()
             if loses(data):
                 return
+            await hold_back(data)
             cut = self._commit_cut
             if cut is not None and not cut.done.is_set() and ends_at(cut, data):
                 cut.done.set()
@@ -198,6 +235,14 @@ class Proxy:
                 await cut.goes_on.wait()
             target.write(data)
             await target.drain()
+
+
+def _loses_nothing(data: bytes) -> bool:
+    return False
+
+
+async def _holds_nothing(data: bytes) -> None:
+    pass
 
 
 class _Commits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 
 
 class HandSeam(Seam):

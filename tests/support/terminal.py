@@ -1,4 +1,4 @@
-"""A terminal of 80 columns with a command in it."""
+"""A terminal, of 80 columns unless told otherwise, with a command in it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class Terminal:
         folder: Path,
         environment: dict[str, str],
         kind: str = "xterm-256color",
+        columns: int = 80,
     ) -> None:
         self._ours, theirs = pty.openpty()
-        self.resize(24, 80)
+        self.resize(24, columns)
         self.modes_before = self.modes()
         dropped = ("NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE")
         kept = {key: value for key, value in environment.items() if key not in dropped}

@@ -1,4 +1,4 @@
-"""`holdfast breakers`: see what jobs depend on, and hold them or let them go by hand."""
+"""`holdfast breakers`: list, open, close and reset breakers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from holdfast.domain.texts import pasted
 
 @click.group(cls=ListingGroup)
 def breakers() -> None:
-    """See the breakers; open, close and reset them. Without a command: list them.
+    """List, open, close and reset breakers. Lists them if no command is given.
 
     \b
     Examples:
       holdfast breakers
-      holdfast breakers open gateway --because "they deploy until 3 pm"
+      holdfast breakers open gateway --because "deploying until 3 pm"
     """
 
 
 @breakers.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @target_options
 def list_command(app: str | None, database: str | None, as_json: bool) -> None:
-    """List the breakers of which something is known, open ones first.
+    """List breakers that are open or have recent failures, open ones first.
 
     \b
     Examples:
@@ -46,11 +46,11 @@ def list_command(app: str | None, database: str | None, as_json: bool) -> None:
 def open_command(
     app: str | None, database: str | None, key: str, by: str, because: str | None
 ) -> None:
-    """Hold all jobs of this key, and send none ahead, until it is closed by hand.
+    """Open a breaker: park all its jobs, and send no probe, until you close it.
 
     \b
     Example:
-      holdfast breakers open gateway --because "they deploy until 3 pm"
+      holdfast breakers open gateway --because "deploying until 3 pm"
     """
     run(_open(find_existing(app, database), key, by, because))
 
@@ -59,7 +59,7 @@ def open_command(
 @click.argument("key")
 @target_options
 def close(app: str | None, database: str | None, key: str) -> None:
-    """Let the jobs go that an open breaker holds, and begin to count failures anew.
+    """Close a breaker: unpark its jobs and reset its failure count.
 
     \b
     Example:
@@ -72,7 +72,7 @@ def close(app: str | None, database: str | None, key: str) -> None:
 @click.argument("key")
 @target_options
 def reset(app: str | None, database: str | None, key: str) -> None:
-    """Close a breaker if it is open, and forget all that is known of it.
+    """Close a breaker if it is open, and clear its history.
 
     \b
     Example:
@@ -85,34 +85,37 @@ async def _list_breakers(app: Holdfast, *, as_json: bool) -> None:
     from holdfast.cli import display
 
     async with app:
-        found = await app.breakers()
+        found = await app.breakers.list()
     if as_json:
         for breaker in found:
             click.echo(msgspec.json.encode(breaker))
     elif found:
         display.print_breakers(found)
     else:
-        click.echo("no breakers: nothing that jobs depend on has failed lately", err=True)
+        click.echo("no breakers: nothing has failed recently", err=True)
 
 
 async def _open(app: Holdfast, key: str, by: str, because: str | None) -> None:
     async with app:
-        known = await app.known_breakers()
-        await app.open_breaker(key, by=by, because=because)
+        known = await app.breakers.keys()
+        await app.breakers.open(key, by=by, because=because)
     if key not in known:
         close = "".join(f"; did you mean {each}?" for each in get_close_matches(key, known, n=1))
-        click.echo(f"breaker {key} was unknown until now{close}", err=True)
+        click.echo(f"breaker {key} is new{close}", err=True)
     closing = f"holdfast breakers close {pasted(key)}"
-    click.echo(f"breaker {key} is open and holds its jobs; to let them go: {closing}")
+    click.echo(f"breaker {key} is open and parks its jobs. Close it with: {closing}")
 
 
 async def _close(app: Holdfast, key: str) -> None:
     async with app:
-        await app.close_breaker(key)
-    click.echo(f"breaker {key} is closed; workers let the jobs go that it held")
+        await app.breakers.close(key)
+    click.echo(f"breaker {key} is closed; workers are releasing the jobs it had parked")
 
 
 async def _reset(app: Holdfast, key: str) -> None:
     async with app:
-        await app.reset_breaker(key)
-    click.echo(f"breaker {key} is closed and forgotten; workers let the jobs go that it held")
+        await app.breakers.reset(key)
+    click.echo(
+        f"breaker {key} is closed and its history cleared;"
+        " workers are releasing the jobs it had parked"
+    )

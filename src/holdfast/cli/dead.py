@@ -1,4 +1,4 @@
-"""`holdfast dead`: jobs that ended badly, and how they get another chance."""
+"""`holdfast dead`: inspect and requeue jobs that failed or died."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from uuid import UUID
 
 import click
 
-from holdfast.cli.listing import list_jobs, list_options, show_job
 from holdfast.cli.selection import (
-    DEAD_STATES,
-    UNSUCCESSFUL,
     again_option,
     choice_options,
     filter_options,
@@ -19,15 +16,16 @@ from holdfast.cli.selection import (
     make_filter,
 )
 from holdfast.cli.session import Group, run
+from holdfast.cli.show import list_jobs, list_options, show_job
 from holdfast.cli.target import find_existing, target_options
-from holdfast.domain.errors import WrongState
 from holdfast.domain.job import Job
 from holdfast.domain.limits import GROUPS_LOOK_MAX
+from holdfast.domain.states import DEAD_STATES, UNSUCCESSFUL
 
 
 @click.group(cls=Group)
 def dead() -> None:
-    """See jobs that ended as dead (attempts used up) or failed (permanently), and requeue them.
+    """Inspect and requeue jobs that are dead (out of attempts) or failed (permanent error).
 
     \b
     Example:
@@ -61,10 +59,10 @@ def list_command(
 
 @dead.command()
 @click.argument("wanted", metavar="ID", type=job_id)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @target_options
 def show(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> None:
-    """Show all about one job: why it ended, its arguments, its attempts, what it was requeued as.
+    """Show one job in full: why it ended, its arguments and attempts, what it was requeued as.
 
     \b
     Example:
@@ -81,12 +79,16 @@ def show(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> 
     type=click.IntRange(min=1),
     default=GROUPS_LOOK_MAX,
     show_default=True,
-    help="Look at so many of the newest jobs.",
+    help="How many of the newest jobs to examine.",
 )
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many groups."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Maximum number of groups.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @target_options
 def groups(
     app: str | None,
@@ -96,17 +98,17 @@ def groups(
     as_json: bool,
     **filters: Any,
 ) -> None:
-    """Group dead and failed jobs by what went wrong, largest group first.
+    """Group dead and failed jobs by error, largest group first.
 
-    Errors count as the same if name, code and the first line of the text are, whatever the ids,
-    numbers, quoted values and paths in it: those are shown as *.
+    Errors are the same if job name, error code and the first line of the message match. IDs,
+    numbers, quoted values and paths in the message are ignored and shown as *.
 
     \b
     Examples:
       holdfast dead groups --since 2h
       holdfast dead requeue --all --fingerprint 3f9c2ab01d77 --dry-run
     """
-    from holdfast.cli.grouping import show_groups
+    from holdfast.cli.groups import show_groups
 
     found = find_existing(app, database)
     chosen = make_filter(filters, DEAD_STATES)
@@ -121,14 +123,14 @@ def groups(
     "texts",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Give this argument another value: a number, true, false, null, or else a text.",
+    help="Change an argument: a number, true, false, null, or text.",
 )
 @click.option(
     "--set-json",
     "values",
     multiple=True,
     metavar="NAME=JSON",
-    help="Give this argument another value, written as JSON.",
+    help="Change an argument; the value is JSON.",
 )
 @click.option("--edit", is_flag=True, help="Edit the arguments in $EDITOR.")
 @target_options
@@ -141,10 +143,10 @@ def requeue(
     edit: bool,
     **choice: Any,
 ) -> int:
-    """Enqueue dead and failed jobs anew; the old ones stay as they are.
+    """Enqueue dead and failed jobs again as new jobs; the old ones stay as they are.
 
-    The new job begins at attempt 0, without idempotency key and expiry, and names the old one. What
-    has been requeued already is left out unless --again.
+    The new job starts at attempt 0, without idempotency key or expiry, and refers to the old one.
+    Jobs that were already requeued are skipped unless you pass --again.
 
     \b
     Examples:
@@ -152,28 +154,23 @@ def requeue(
       holdfast dead requeue 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e --set width=640 --app app:hf
       holdfast dead requeue --all --queue mail --code TIMEOUT --pace 50/s --yes
     """
-    from holdfast.cli.changing import Change, change, told_requeue
-    from holdfast.cli.editing import Edit
+    from holdfast.cli.change import Change, change, told_requeue
+    from holdfast.cli.edit import Edit
 
     found = find_existing(app, database)
     editing = Edit(texts, values, edit)
     if editing.wanted and len(choice["job_ids"]) != 1:
-        raise click.UsageError("--set, --set-json and --edit are for one job: give its id")
+        raise click.UsageError("--set, --set-json and --edit work on one job; give its ID")
 
     async def requeue_dead(job_id: UUID) -> Job:
-        job = await found.get(job_id)
-        if job.state not in UNSUCCESSFUL:
-            raise WrongState(
-                f"job {job_id} is {job.state}, not dead or failed; see: holdfast jobs retry"
-            )
-        arguments = editing.apply(found, job) if editing.wanted else None
-        return await found.requeue(job_id, arguments=arguments, again=again)
+        arguments = editing.apply(found, await found.get(job_id)) if editing.wanted else None
+        return await found.dead.requeue(job_id, arguments=arguments, again=again)
 
     how = Change(
         "requeue",
         "requeued",
         requeue_dead,
-        partial(found.requeue_many, again=again),
+        partial(found.dead.requeue_many, again=again),
         told_requeue,
         unless_requeued=not again,
     )

@@ -1,4 +1,4 @@
-"""`holdfast demo`: one of the five systems, from end to end."""
+"""`holdfast demo`: run one of the five systems end to end."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ SYSTEMS = ("webhooks", "passport", "convert", "compute", "documents")
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("holdfast-demo"),
     show_default=True,
-    help="Where the files go that the system makes.",
+    help="Directory for the files the system produces.",
 )
 @click.option(
     "--database",
     metavar="URL",
-    help="Run on this database instead of an SQLite file that is removed at the end.",
+    help="Run on this database instead of a temporary SQLite file.",
 )
 def demo(system: str, out: Path, database: str | None) -> int:
-    """Run one of the five systems from end to end, with a failure on the way.
+    """Run one of the five systems end to end, with a failure along the way.
 
-    It starts what it needs on free ports and stops it at the end. The exit code is 0 only if
-    everything came out as it should.
+    Starts what it needs on free ports and stops it afterward. Exits with 0 only if every check
+    passes.
 
     \b
     Examples:
       holdfast demo passport --out passport     qr.png, passport.json, receipt.json
-      holdfast demo all --out demo              all five, and one table
+      holdfast demo all --out demo              all five, with a summary
     """
     show = _load()
     show.forget_settings(os.environ)  # and those of all that it starts
@@ -63,5 +63,5 @@ def _load() -> Any:
         return import_module("holdfast_systems.demos.show")
     except ImportError as error:
         raise ConfigurationError(
-            f"a demonstration needs the systems' packages ({error}): pip install 'holdfast[all]'"
+            f"demos need extra packages ({error}); run: pip install 'holdfast[all]'"
         ) from error

@@ -1,4 +1,4 @@
-"""`holdfast dev`: a worker that starts again when a source file changes."""
+"""`holdfast dev`: a worker that restarts when a source file changes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from types import FrameType
 import click
 
 from holdfast.cli.session import Command, say
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 
 POLL_SECONDS = 0.5
+LOOK_SECONDS = 0.05
 STOP_SECONDS = 10.0
 FILES_MAX = 20_000
 SKIPPED = {"node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist"}
@@ -23,12 +24,16 @@ SKIPPED = {"node_modules", "site-packages", "__pycache__", "venv", "env", "build
 
 @click.command(cls=Command)
 @click.argument("app", metavar="MODULE:NAME")
-@click.option("--concurrency", type=click.IntRange(min=1), help="Jobs to run at the same time.")
-@click.option("--queues", metavar="A,B:10", help="Only these queues; B runs at most 10 at a time.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), help="Maximum number of jobs to run at once."
+)
+@click.option(
+    "--queues", metavar="A,B:10", help="Serve only these queues, B with at most 10 jobs at once."
+)
 def dev(app: str, concurrency: int | None, queues: str | None) -> None:
-    """Migrate, run a worker, and start it again when a .py file below this directory changes.
+    """Migrate, run a worker, and restart it when a .py file in this directory changes.
 
-    For development: a restart gives running jobs 2 seconds, then hands them back.
+    For development only: a restart gives running jobs 2 seconds, then releases them.
 
     \b
     Example:
@@ -44,11 +49,11 @@ def dev(app: str, concurrency: int | None, queues: str | None) -> None:
         signal.signal(number, _setter(stopping))
     while not stopping.is_set():
         before = modification_times(".")
-        child = _start(app, options)
+        child = _start(app, options, stopping)
         changed = _changed_file(before, child, stopping)
         _stop(child)
         if changed:
-            say(f"{changed} changed, starting again")
+            say(f"{changed} changed; restarting")
 
 
 def modification_times(folder: str) -> dict[str, int]:
@@ -73,15 +78,20 @@ def _setter(event: threading.Event) -> Callable[[int, FrameType | None], None]:
     return set_event
 
 
-def _start(app: str, options: list[str]) -> subprocess.Popen[bytes] | None:
+def _start(
+    app: str, options: list[str], stopping: threading.Event
+) -> subprocess.Popen[bytes] | None:
     """Migrate and start a worker, each in a new process that imports the module afresh."""
     command = [sys.executable, "-m", "holdfast.cli.main"]
     environment = {"HOLDFAST_GRACE_SECONDS": "2", **os.environ}
     # Its own process group: Ctrl-C reaches the worker through us, and once.
-    migrated = subprocess.run(
+    migrating = subprocess.Popen(
         [*command, "migrate", app], env=environment, stdout=subprocess.DEVNULL, process_group=0
     )
-    if migrated.returncode:
+    while migrating.poll() is None and not stopping.wait(LOOK_SECONDS):
+        pass
+    _stop(migrating)
+    if migrating.returncode:
         return None
     return subprocess.Popen(
         [*command, "worker", app, *options],
@@ -106,7 +116,7 @@ def _changed_file(
         if changed := sorted({path for path, _ in before.items() ^ now.items()}):
             return changed[0]
         if not told and (child is None or child.poll() is not None):
-            say("the worker is not running; it starts again when a file changes")
+            say("the worker has exited; it restarts when a file changes")
             told = True
     return None
 

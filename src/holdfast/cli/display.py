@@ -1,4 +1,4 @@
-"""Jobs for people (tables, colours in a terminal) and for scripts (JSON).
+"""Jobs for people (tables, colors in a terminal) and for scripts (JSON).
 
 What a job carries is text from elsewhere: whatever could move the cursor or forge a line is shown
 escaped.
@@ -20,17 +20,17 @@ from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.domain.breakers import BreakerSeen
+from holdfast.domain.breakers import BreakerStatus
 from holdfast.domain.endings import why_it_ended
 from holdfast.domain.groups import ErrorGroup, fingerprint_of
 from holdfast.domain.job import Attempt, Job
-from holdfast.domain.limits import HELD_COUNTED_MAX
-from holdfast.domain.queues import QueueSeen
+from holdfast.domain.limits import PARKED_COUNTED_MAX
+from holdfast.domain.queues import QueueStatus
 from holdfast.domain.states import State
 from holdfast.domain.times import distance, exact, relative
-from holdfast.domain.workers import ALL_QUEUES, WorkerSeen
+from holdfast.domain.workers import ALL_QUEUES, WorkerStatus
 from holdfast.observability.logs import one_line
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 
 PIPE_COLUMNS = 1000
 WIDE_COLUMNS = 100
@@ -47,7 +47,7 @@ STATE_STYLES = {
 
 
 def console() -> Console:
-    """Rich's console; in a pipe without colours, and wide enough to cut nothing off."""
+    """Rich's console; in a pipe without colors, and wide enough to cut nothing off."""
     terminal = sys.stdout.isatty()
     return Console(width=None if terminal else PIPE_COLUMNS, highlight=False, soft_wrap=False)
 
@@ -58,7 +58,7 @@ def print_json_lines(jobs: Sequence[Job]) -> None:
 
 
 def print_json_object(
-    job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None, held_by: BreakerSeen | None
+    job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None, parked_by: BreakerStatus | None
 ) -> None:
     whole = msgspec.to_builtins(job, enc_hook=str)
     why = why_it_ended(job)
@@ -66,14 +66,14 @@ def print_json_object(
         "why": why,
         "fingerprint": fingerprint_of(job) if why else None,
         "requeued_as": None if requeued_as is None else str(requeued_as),
-        "held_by": None if held_by is None else held_by.key,
+        "parked_by": None if parked_by is None else parked_by.key,
         "history": msgspec.to_builtins(attempts),
     }
     click.echo(json.dumps(whole, indent=2))
 
 
 def print_jobs(
-    jobs: Sequence[Job], *, dead: bool, held_by: Mapping[UUID, BreakerSeen] | None = None
+    jobs: Sequence[Job], *, dead: bool, parked_by: Mapping[UUID, BreakerStatus] | None = None
 ) -> None:
     out = console()
     now = Seam().now()
@@ -92,10 +92,10 @@ def print_jobs(
             "TRIES": _plain(f"{job.attempts}/{job.max_attempts}"),
             "ERROR": Text(one_line(job.error_code or ""), "red"),
         }
-        holder = held_by.get(job.id) if held_by else None
-        when = f"held: {holder.key}" if holder else relative(_when(job), now)
+        breaker = parked_by.get(job.id) if parked_by else None
+        when = f"parked: {breaker.key}" if breaker else relative(_when(job), now)
         rows.append([*(cells[header] for header in headers), _plain(when)])
-    flexible = ("NAME", "QUEUE", "ERROR", *(["WHEN"] if held_by else []))
+    flexible = ("NAME", "QUEUE", "ERROR", *(["WHEN"] if parked_by else []))
     out.print(_table(out, [*headers, "WHEN"], rows, flexible=flexible))
 
 
@@ -122,7 +122,7 @@ def print_groups(groups: Sequence[ErrorGroup]) -> None:
     out.print(_table(out, headers, rows, flexible=("NAME", "CODE", "ERROR", "QUEUE")))
 
 
-def print_workers(workers: Sequence[WorkerSeen]) -> None:
+def print_workers(workers: Sequence[WorkerStatus]) -> None:
     out = console()
     wide = out.width >= WIDE_COLUMNS
     headers = ["WORKER", *(["HOST", "PID"] if wide else []), "VERSION", "QUEUES", "LOAD", "UP"]
@@ -144,17 +144,17 @@ def print_workers(workers: Sequence[WorkerSeen]) -> None:
     out.print(_table(out, [*headers, "SEEN"], rows, flexible=("WORKER", "HOST", "QUEUES")))
 
 
-def served(worker: WorkerSeen) -> str:
+def served(worker: WorkerStatus) -> str:
     """The queues, as they are given to `holdfast worker --queues`."""
     queues = {ALL_QUEUES: None} if worker.queues is None else worker.queues
     told = ",".join(name if cap is None else f"{name}:{cap}" for name, cap in queues.items())
     return f"{told} (suspects)" if worker.suspects_only else told
 
 
-def print_queues(queues: Sequence[QueueSeen]) -> None:
+def print_queues(queues: Sequence[QueueStatus]) -> None:
     out = console()
     now = Seam().now()
-    headers = ["QUEUE", "READY", "SCHEDULED", "HELD", "RUNNING", "OLDEST", "PAUSED"]
+    headers = ["QUEUE", "READY", "SCHEDULED", "PARKED", "RUNNING", "OLDEST", "PAUSED"]
     rows = []
     for queue in queues:
         oldest = queue.oldest_ready_seconds
@@ -165,7 +165,7 @@ def print_queues(queues: Sequence[QueueSeen]) -> None:
                 _plain(queue.name),
                 _plain(f"{queue.ready:,}"),
                 _plain(f"{queue.scheduled:,}"),
-                Text(f"{queue.held:,}", "yellow" if queue.held else ""),
+                Text(f"{queue.parked:,}", "yellow" if queue.parked else ""),
                 Text(f"{queue.running:,}{cap}", "yellow" if full else ""),
                 _plain("" if oldest is None else distance(oldest)),
                 Text(_paused(queue, now), "red"),
@@ -174,7 +174,7 @@ def print_queues(queues: Sequence[QueueSeen]) -> None:
     out.print(_table(out, headers, rows, flexible=("QUEUE", "PAUSED")))
 
 
-def _paused(queue: QueueSeen, now: datetime) -> str:
+def _paused(queue: QueueStatus, now: datetime) -> str:
     if queue.paused_at is None:
         return ""
     by = f"by {queue.paused_by}, " if queue.paused_by else ""
@@ -182,20 +182,20 @@ def _paused(queue: QueueSeen, now: datetime) -> str:
     return one_line(f"{by}{relative(queue.paused_at, now)}{because}")
 
 
-def print_breakers(breakers: Sequence[BreakerSeen]) -> None:
+def print_breakers(breakers: Sequence[BreakerStatus]) -> None:
     out = console()
     now = Seam().now()
-    headers = ["KEY", "STATE", "SINCE", "HELD", "FAILURES", "NEXT PROBE", "BECAUSE"]
+    headers = ["KEY", "STATE", "SINCE", "PARKED", "FAILURES", "NEXT PROBE", "BECAUSE"]
     rows = []
     for breaker in breakers:
         opened, probe = breaker.opened_at, breaker.next_probe_at
-        more = "+" if breaker.held >= HELD_COUNTED_MAX else ""
+        more = "+" if breaker.parked >= PARKED_COUNTED_MAX else ""
         rows.append(
             [
                 _plain(breaker.key),
                 _breaker_state(breaker),
                 _plain("" if opened is None else relative(opened, now)),
-                _plain(f"{breaker.held:,}{more}"),
+                _plain(f"{breaker.parked:,}{more}"),
                 _plain(f"{breaker.failures:,}"),
                 _plain("" if probe is None else relative(probe, now)),
                 _plain(_because(breaker)),
@@ -204,13 +204,13 @@ def print_breakers(breakers: Sequence[BreakerSeen]) -> None:
     out.print(_table(out, headers, rows, flexible=("KEY", "BECAUSE")))
 
 
-def _breaker_state(breaker: BreakerSeen) -> Text:
+def _breaker_state(breaker: BreakerStatus) -> Text:
     if breaker.is_open:
         return Text("open", "bold red")
-    return Text("letting go", "yellow") if breaker.letting_go else Text("closed", "green")
+    return Text("unparking", "yellow") if breaker.unparking else Text("closed", "green")
 
 
-def _because(breaker: BreakerSeen) -> str:
+def _because(breaker: BreakerStatus) -> str:
     by = f"by {breaker.opened_by}" if breaker.opened_by else ""
     return ": ".join(filter(None, (by, breaker.opened_because)))
 
@@ -219,14 +219,18 @@ def print_job(
     job: Job,
     attempts: Sequence[Attempt],
     requeued_as: UUID | None,
-    held_by: BreakerSeen | None,
+    parked_by: BreakerStatus | None,
     out: Console | None = None,
 ) -> None:
     out = out or console()
     out.print(Text.assemble((one_line(job.name), "bold"), "  ", _state(job.state)))
     if why := why_it_ended(job):
         out.print(Text.assemble((f"{'why':<15}", "dim"), one_line(why)))
-    for label, value in [*_facts(job), ("requeued as", requeued_as), ("held by", _holder(held_by))]:
+    for label, value in [
+        *_facts(job),
+        ("requeued as", requeued_as),
+        ("parked by", _parked_by(parked_by)),
+    ]:
         if value not in (None, ""):
             out.print(Text.assemble((f"{label:<15}", "dim"), one_line(str(value))))
     _print_value(out, "arguments", job.arguments)
@@ -240,7 +244,7 @@ def print_job(
         _print_attempts(out, attempts)
 
 
-def _holder(breaker: BreakerSeen | None) -> str | None:
+def _parked_by(breaker: BreakerStatus | None) -> str | None:
     if breaker is None or breaker.opened_at is None:
         return None
     because = _because(breaker)
@@ -289,7 +293,7 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("finished", _exact(end)),
         ("took", took),
         ("worker", job.lease_owner),
-        ("lease until", _exact(job.lease_expires_at)),
+        ("lease expires", _exact(job.lease_expires_at)),
         ("requeued from", job.requeued_from),
         ("fingerprint", fingerprint_of(job) if why_it_ended(job) else None),
     ]
@@ -317,7 +321,7 @@ def _error(code: str | None, text: str | None) -> str:
 
 
 def _print_attempts(out: Console, attempts: Sequence[Attempt]) -> None:
-    out.print(Text("\nattempts that did not succeed", "bold"))
+    out.print(Text("\nunsuccessful attempts", "bold"))
     rows = []
     for attempt in attempts:
         error = _error(attempt.error_code, attempt.error_text).split("\n")[0]

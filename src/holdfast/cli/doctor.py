@@ -1,4 +1,4 @@
-"""`holdfast doctor`: how the database and what works on it are, and what to do."""
+"""`holdfast doctor`: check the health of the database and its workers."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ import msgspec
 
 from holdfast.cli.session import Command, Session, run
 from holdfast.cli.target import ENVIRONMENT_NAME, find_target
+from holdfast.domain.diagnosis.findings import Check, Examination, Finding, Severity
 from holdfast.domain.errors import ConfigurationError
-from holdfast.domain.health.findings import Check, Examination, Finding, Severity
 from holdfast.domain.secrets import masked, shown_url
 
 
 @click.command(cls=Command)
 @click.argument("app", metavar="[MODULE:NAME]", required=False)
-@click.option("--app", "named", metavar="MODULE:NAME", help="The same, as others are told it.")
-@click.option("--database", metavar="URL", help="The database. Default: $HOLDFAST_DATABASE_URL.")
+@click.option(
+    "--app",
+    "named",
+    metavar="MODULE:NAME",
+    help="Same as the argument, for consistency with other commands.",
+)
+@click.option("--database", metavar="URL", help="Database URL. Default: $HOLDFAST_DATABASE_URL.")
 @click.option(
     "--transaction-seconds",
     type=click.FloatRange(min=0),
     default=300.0,
     show_default=True,
-    help="Tell of transactions that have held back vacuum for longer.",
+    help="Report transactions that have held back vacuum for longer.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all findings.")
+@click.option("--json", "as_json", is_flag=True, help="Print all findings as one JSON object.")
 def doctor(
     app: str | None,
     named: str | None,
@@ -35,11 +40,10 @@ def doctor(
     transaction_seconds: float,
     as_json: bool,
 ) -> int:
-    """Examine the database and what works on it; change nothing.
+    """Check the health of the database and its workers; change nothing.
 
-    What is found comes with what to do, the worst first. With MODULE:NAME its settings are
-    known, and its jobs are looked at, too. Exit code 0: all is fine. 1: there are warnings.
-    2: something is critical, jobs stand still or may be lost.
+    Lists findings, worst first, each with what to do. With MODULE:NAME, also checks its settings
+    and jobs. Exit code 0: healthy. 1: warnings. 2: critical, jobs are stuck or may be lost.
 
     \b
     Examples:

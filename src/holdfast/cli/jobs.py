@@ -1,4 +1,4 @@
-"""`holdfast jobs`: see and steer jobs."""
+"""`holdfast jobs`: inspect, cancel and retry jobs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from uuid import UUID
 
 import click
 
-from holdfast.cli.listing import explain_job, list_jobs, list_options, show_job
 from holdfast.cli.selection import again_option, choice_options, filter_options, job_id, make_filter
 from holdfast.cli.session import Group, run
+from holdfast.cli.show import explain_job, list_jobs, list_options, show_job
 from holdfast.cli.target import find_existing, target_options
 from holdfast.domain.states import State
 
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """See and steer jobs.
+    """Inspect, cancel and retry jobs.
 
     \b
     Example:
@@ -52,10 +52,10 @@ def list_command(
 
 @jobs.command()
 @click.argument("wanted", metavar="ID", type=job_id)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @target_options
 def show(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> None:
-    """Show all about one job: times, arguments, result, error and failed attempts.
+    """Show one job in full: times, arguments, result, error and failed attempts.
 
     \b
     Example:
@@ -66,10 +66,10 @@ def show(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> 
 
 @jobs.command()
 @click.argument("wanted", metavar="ID", type=job_id)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @target_options
 def why(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> None:
-    """Say in a sentence why a job is not running.
+    """Explain in one sentence why a job is not running.
 
     \b
     Example:
@@ -90,14 +90,14 @@ def cancel(app: str | None, database: str | None, **choice: Any) -> int:
       holdfast jobs cancel --all --queue mail --tag newsletter
       holdfast jobs cancel --all --name resize --pace 50/s --yes
     """
-    from holdfast.cli.changing import Change, change
+    from holdfast.cli.change import Change, change
 
     found = find_existing(app, database)
     how = Change(
         "cancel",
         "canceled",
-        found.cancel,
-        found.cancel_many,
+        found.jobs.cancel,
+        found.jobs.cancel_many,
         lambda old_id, _: f"canceled {old_id}",
     )
     return run(change(found, how, choice, (State.QUEUED, State.RUNNING)))
@@ -108,10 +108,10 @@ def cancel(app: str | None, database: str | None, **choice: Any) -> int:
 @again_option
 @target_options
 def retry(app: str | None, database: str | None, again: bool, **choice: Any) -> int:
-    """Make waiting jobs due now; enqueue ended ones anew.
+    """Make waiting jobs due now; enqueue finished ones again.
 
-    Of a waiting job only the due time is reset: its attempts and its error stay. An ended job stays
-    as it is; the new one begins at attempt 0, without idempotency key and expiry.
+    A waiting job keeps its attempts and its error; only its due time changes. A finished job stays
+    as it is; the new one starts at attempt 0, without idempotency key or expiry.
 
     \b
     Examples:
@@ -119,18 +119,18 @@ def retry(app: str | None, database: str | None, again: bool, **choice: Any) -> 
       holdfast jobs retry --all --state queued --queue mail
       holdfast jobs retry --all --state canceled --since 2h --dry-run
     """
-    from holdfast.cli.changing import Change, change, told_requeue
+    from holdfast.cli.change import Change, change, told_requeue
 
     if choice["every"] and not choice["states"]:
         raise click.UsageError(
-            "say which with --state: queued jobs become due now, ended ones are enqueued anew"
+            "--all requires --state: queued jobs become due now, finished ones are enqueued again"
         )
     found = find_existing(app, database)
     how = Change(
         "retry",
         "retried",
-        partial(found.retry, again=again),
-        partial(found.retry_many, again=again),
+        partial(found.jobs.retry, again=again),
+        partial(found.jobs.retry_many, again=again),
         told_requeue,
         unless_requeued=not again,
     )

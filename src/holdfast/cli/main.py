@@ -26,6 +26,7 @@ from holdfast.cli.worker import worker
 from holdfast.cli.workers import workers
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import masked
+from holdfast.interrupts import INTERRUPTED_CODE, raise_at_interrupt
 
 EXIT_SECONDS_MAX = 2.0
 
@@ -33,12 +34,12 @@ EXIT_SECONDS_MAX = 2.0
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast", message="holdfast %(version)s")
 def holdfast() -> None:
-    """Durable jobs for Python, on the database that you already have.
+    """Durable jobs for Python, on the database you already have.
 
     \b
     Example:
-      holdfast dev app:hf               run the jobs of the object hf in app.py
-      holdfast jobs list --app app:hf   see what became of them
+      holdfast dev app:hf               run the jobs of hf in app.py
+      holdfast jobs list --app app:hf   list them
     """
 
 
@@ -71,7 +72,7 @@ def _end_interrupted() -> int:
     # All that is left is to end: another Ctrl-C would only cut that short.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     say("interrupted")
-    return sessions.INTERRUPTED_CODE
+    return INTERRUPTED_CODE
 
 
 def _explain(error: Exception) -> int:
@@ -88,13 +89,15 @@ def _explain(error: Exception) -> int:
         case HoldfastError():
             say(str(error))
         case _:
-            say(f"{type(error).__name__}: {error} (with --debug: where it happened)")
+            say(f"{type(error).__name__}: {error} (use --debug for a traceback)")
     return sessions.FAILED_CODE
 
 
 def main() -> None:
     try:
+        raise_at_interrupt()
         code = run(sys.argv[1:])
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all that is left is to end
     except KeyboardInterrupt:  # a second one, before the first was dealt with
         code = _end_interrupted()
     # Handlers that never end may have left threads behind that the interpreter would wait for.

@@ -1,4 +1,4 @@
-"""`holdfast migrate`: bring the database's schema to the version of this code."""
+"""`holdfast migrate`: migrate the database schema."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from holdfast.cli.target import find_target
 
 @click.command(cls=Command)
 @click.argument("app", metavar="[MODULE:NAME]", required=False)
-@click.option("--database", metavar="URL", help="The database. Default: $HOLDFAST_DATABASE_URL.")
-@click.option("--check", is_flag=True, help="Change nothing; exit code 1 if steps are missing.")
+@click.option("--database", metavar="URL", help="Database URL. Default: $HOLDFAST_DATABASE_URL.")
+@click.option(
+    "--check", is_flag=True, help="Change nothing; exit with 1 if migrations are pending."
+)
 def migrate(app: str | None, database: str | None, check: bool) -> int:
-    """Bring the schema of the database to the version of this code.
+    """Migrate the database schema to the version of this code.
 
-    Run it before a deploy: workers of the version before go on working on the new schema.
+    Run it before you deploy: workers of the previous version keep working on the new schema.
 
     \b
     Examples:
@@ -38,7 +40,7 @@ async def _migrate(app: Holdfast) -> int:
 
 async def _check(app: Holdfast) -> int:
     if app.url_shown.startswith("sqlite:"):
-        click.echo(f"{app.url_shown}: SQLite files are brought up to date when they are opened")
+        click.echo(f"{app.url_shown}: SQLite files are migrated when they are opened")
         return 0
     async with app:  # Refuses what this code can't run on, and says what to do.
         click.echo(f"{app.url_shown} is up to date")

@@ -24,7 +24,9 @@ def operator() -> str:
 
 def operator_options(command: F) -> F:
     """Give the command `--by` and `--because`."""
-    command = click.option("--because", metavar="TEXT", help="Why, for others to read.")(command)
-    return click.option("--by", default=operator, metavar="WHO", help="Default: you@this-host.")(
+    command = click.option("--because", metavar="TEXT", help="Reason, shown to other operators.")(
         command
     )
+    return click.option(
+        "--by", default=operator, metavar="WHO", help="Who did it. Default: you@host."
+    )(command)

@@ -1,4 +1,4 @@
-"""`holdfast queues`: see, pause, cap, drain and empty queues."""
+"""`holdfast queues`: list, pause, cap, drain and purge queues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.cli.session import ListingGroup, run, say
 from holdfast.cli.target import find_existing, target_options
 from holdfast.domain.job import Filter
 from holdfast.domain.limits import QUEUE_RUNNING_MAX
-from holdfast.domain.queues import QueueSeen
+from holdfast.domain.queues import QueueStatus
 from holdfast.domain.states import State
 from holdfast.domain.texts import pasted
 
@@ -24,7 +24,7 @@ NO_CAP = "none"
 
 @click.group(cls=ListingGroup)
 def queues() -> None:
-    """See the queues; pause, cap, drain and purge them. Without a command: list them.
+    """List, pause, cap, drain and purge queues. Lists them if no command is given.
 
     \b
     Examples:
@@ -34,10 +34,10 @@ def queues() -> None:
 
 
 @queues.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @target_options
 def list_command(app: str | None, database: str | None, as_json: bool) -> None:
-    """List the queues: what waits and runs, for how long, and who has paused them.
+    """List queues: jobs waiting and running, the oldest wait, and who paused them.
 
     \b
     Examples:
@@ -52,7 +52,7 @@ def list_command(app: str | None, database: str | None, as_json: bool) -> None:
 @operator_options
 @target_options
 def pause(app: str | None, database: str | None, name: str, by: str, because: str | None) -> None:
-    """Let no job of a queue start, on any worker. What runs goes on, and enqueues go on.
+    """Stop starting jobs from a queue, on all workers. Running jobs finish; enqueues still work.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def pause(app: str | None, database: str | None, name: str, by: str, because: st
 @click.argument("name")
 @target_options
 def resume(app: str | None, database: str | None, name: str) -> None:
-    """Let the jobs of a paused queue start again.
+    """Resume a paused queue.
 
     \b
     Example:
@@ -80,7 +80,7 @@ def resume(app: str | None, database: str | None, name: str) -> None:
 @operator_options
 @target_options
 def drain(app: str | None, database: str | None, name: str, by: str, because: str | None) -> None:
-    """Pause a queue, and wait until none of its jobs runs. It stays paused.
+    """Pause a queue and wait until its running jobs finish. It stays paused.
 
     \b
     Example:
@@ -94,7 +94,7 @@ def _running_max(value: str) -> int | None:
         return None
     if not value.isdecimal() or int(value) > QUEUE_RUNNING_MAX:
         raise click.BadParameter(
-            f"{value!r} is no cap; write a number from 0 to {QUEUE_RUNNING_MAX}, or {NO_CAP}"
+            f"{value!r} is not a valid cap; use a number from 0 to {QUEUE_RUNNING_MAX}, or {NO_CAP}"
         )
     return int(value)
 
@@ -104,7 +104,7 @@ def _running_max(value: str) -> int | None:
 @click.argument("running_max", metavar="N|none", type=_running_max)
 @target_options
 def cap(app: str | None, database: str | None, name: str, running_max: int | None) -> None:
-    """Let at most N jobs of a queue run at a time, on all workers together; `none` lifts that.
+    """Run at most N jobs of a queue at once, across all workers; `none` removes the cap.
 
     \b
     Examples:
@@ -116,37 +116,37 @@ def cap(app: str | None, database: str | None, name: str, running_max: int | Non
 
 @queues.command()
 @click.argument("name")
-@click.option("--running", is_flag=True, help="Also what runs; its handlers are stopped.")
-@click.option("--dry-run", is_flag=True, help="Only tell how many, and some of them.")
-@click.option("--pace", type=pace, metavar="N/s", help="At most so many, like 50/s.")
-@click.option("--yes", "sure", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="What --dry-run tells, as JSON.")
+@click.option("--running", is_flag=True, help="Also cancel running jobs and stop their handlers.")
+@click.option("--dry-run", is_flag=True, help="Show the count and a sample; change nothing.")
+@click.option("--pace", type=pace, metavar="N/s", help="Rate limit, for example 50/s.")
+@click.option("--yes", "sure", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--json", "as_json", is_flag=True, help="Print the --dry-run result as JSON.")
 @target_options
 def purge(app: str | None, database: str | None, name: str, running: bool, **choice: Any) -> int:
-    """Cancel all waiting jobs of a queue. They end as canceled and stay in the history.
+    """Cancel all waiting jobs in a queue. They stay in the history as canceled.
 
     \b
     Examples:
       holdfast queues purge images --dry-run
       holdfast queues purge images --pace 500/s --yes
     """
-    from holdfast.cli.changing import Change, change_all
+    from holdfast.cli.change import Change, change_all
 
     if choice["as_json"] and not choice["dry_run"]:
-        raise click.UsageError("--json is for --dry-run")
+        raise click.UsageError("--json requires --dry-run")
     found = find_existing(app, database)
     states = (State.QUEUED, State.RUNNING) if running else (State.QUEUED,)
 
     def purge_these(ids: Any, *, jobs_per_second: float | None) -> Any:
-        return found.purge(name, ids, running=running, jobs_per_second=jobs_per_second)
+        return found.queues.purge(name, ids, running=running, jobs_per_second=jobs_per_second)
 
     how = Change(
         "cancel",
         "canceled",
-        found.cancel,
+        found.jobs.cancel,
         purge_these,
         lambda old_id, _: f"canceled {old_id}",
-        of=f" of queue {name}",
+        of=f" in queue {name}",
     )
     return run(change_all(found, how, Filter(states=states, queue=name), choice))
 
@@ -155,7 +155,7 @@ async def _list_queues(app: Holdfast, *, as_json: bool) -> None:
     from holdfast.cli import display
 
     async with app:
-        found = await app.queues()
+        found = await app.queues.list()
     if as_json:
         for queue in found:
             click.echo(msgspec.json.encode(queue))
@@ -167,56 +167,56 @@ async def _list_queues(app: Holdfast, *, as_json: bool) -> None:
 
 async def _pause(app: Holdfast, name: str, by: str, because: str | None) -> None:
     async with app:
-        await app.pause(name, by=by, because=because)
+        await app.queues.pause(name, by=by, because=because)
         queue = await _find(app, name)
     click.echo(
-        f"queue {name} is paused: {queue.waiting:,} wait, {queue.running:,} run and go on;"
-        f" to go on: {_resuming(name)}"
+        f"queue {name} is paused: {queue.waiting:,} waiting, {queue.running:,} still running."
+        f" Resume with: {_resuming(name)}"
     )
 
 
 async def _resume(app: Holdfast, name: str) -> None:
     async with app:
-        await app.resume(name)
+        await app.queues.resume(name)
         queue = await _find(app, name)
-    click.echo(f"queue {name} goes on: {queue.waiting:,} wait, {queue.running:,} run")
+    click.echo(f"queue {name} resumed: {queue.waiting:,} waiting, {queue.running:,} running")
 
 
 async def _drain(app: Holdfast, name: str, by: str, because: str | None) -> None:
-    from holdfast.cli.changing import Bar, count_jobs
+    from holdfast.cli.change import Bar, count_jobs
 
-    queue, most = QueueSeen(name=name), 0
+    queue, most = QueueStatus(name=name), 0
     async with app:
         try:
             with Bar("drain", most) as bar:
-                async for queue in app.drain(name, by=by, because=because):
+                async for queue in app.queues.drain(name, by=by, because=because):
                     most = max(most, queue.running)
                     bar.show(most - queue.running, most)
         except asyncio.CancelledError:
             say(
-                f"queue {name} stays paused, and {count_jobs(queue.running)} of it may still run;"
-                f" to go on: {_resuming(name)}"
+                f"queue {name} stays paused; {count_jobs(queue.running)} may still be running."
+                f" Resume with: {_resuming(name)}"
             )
             raise
     click.echo(
-        f"queue {name} is drained: nothing runs, {queue.waiting:,} wait;"
-        f" to go on: {_resuming(name)}"
+        f"queue {name} is drained: {queue.waiting:,} waiting, none running."
+        f" Resume with: {_resuming(name)}"
     )
 
 
 async def _cap(app: Holdfast, name: str, running_max: int | None) -> None:
     async with app:
-        await app.cap(name, running_max)
+        await app.queues.cap(name, running_max)
         queue = await _find(app, name)
     if running_max is None:
-        click.echo(f"queue {name} has no cap: {queue.running:,} run")
+        click.echo(f"queue {name} has no cap: {queue.running:,} running")
     else:
-        click.echo(f"queue {name} runs at most {running_max:,} at a time: {queue.running:,} run")
+        click.echo(f"queue {name} is capped at {running_max:,}: {queue.running:,} running")
 
 
-async def _find(app: Holdfast, name: str) -> QueueSeen:
-    found = await app.queues()
-    return next((each for each in found if each.name == name), QueueSeen(name=name))
+async def _find(app: Holdfast, name: str) -> QueueStatus:
+    found = await app.queues.list()
+    return next((each for each in found if each.name == name), QueueStatus(name=name))
 
 
 def _resuming(name: str) -> str:

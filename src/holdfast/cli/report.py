@@ -1,4 +1,4 @@
-"""An examination, as people read it: 80 columns wide, the worst first."""
+"""An examination, as people read it: 80 columns wide at most, the worst first."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Final
 from rich.text import Text
 
 from holdfast.cli.display import console
-from holdfast.domain.health.findings import Examination, Finding, Severity
+from holdfast.domain.diagnosis.findings import Examination, Finding, Severity
 from holdfast.domain.secrets import masked
 from holdfast.observability.logs import one_line
 
-COLUMNS: Final = 80
-# Words, so that they tell the same without colours.
+COLUMNS_MAX: Final = 80
+COLUMNS_MIN: Final = 40
+# Words, so that they tell the same without colors.
 MARKS: Final = {
     Severity.CRITICAL: ("CRITICAL", "bold red"),
     Severity.WARNING: ("WARNING", "yellow"),
@@ -28,6 +29,7 @@ INDENT: Final = " " * MARGIN
 
 def print_report(found: Examination) -> None:
     out = console()
+    columns = max(COLUMNS_MIN, min(COLUMNS_MAX, out.width))
     counts = Counter(finding.severity for finding in found.findings)
     lines = [
         Text(one_line(found.database), "bold"),
@@ -38,31 +40,32 @@ def print_report(found: Examination) -> None:
         # What is fine stands line by line, all else apart.
         if finding.severity is not Severity.OK or before is not Severity.OK:
             lines.append(Text())
-        lines += _lines(finding)
+        lines += _lines(finding, columns)
         before = finding.severity
     for line in lines:
         out.print(line, soft_wrap=True)
 
 
-def _lines(finding: Finding) -> Iterator[Text]:
+def _lines(finding: Finding, columns: int) -> Iterator[Text]:
     word, style = MARKS[finding.severity]
-    first, *others = _wrapped(f"{finding.code}: {finding.sentence}")
+    first, *others = _wrapped(f"{finding.code}: {finding.sentence}", columns)
     yield Text.assemble((f"{word:<{MARGIN}}", style), first)
     for line in others:
         yield Text(f"{INDENT}{line}")
     if finding.advice:
-        for line in _wrapped(f"-> {finding.advice}" + (":" if finding.command else "")):
+        ending = ":" if finding.command else ""
+        for line in _wrapped(f"-> {finding.advice}{ending}", columns):
             yield Text(f"{INDENT}{line}")
     if finding.command:
         # In one piece, however long: it is to be pasted.
         yield Text(f"{INDENT}   {one_line(finding.command)}", "bold")
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrapped(text: str, columns: int) -> list[str]:
     hanging = "   " if text.startswith("->") else ""
     return textwrap.wrap(
         one_line(masked(text)),
-        COLUMNS - MARGIN,
+        columns - MARGIN,
         subsequent_indent=hanging,
         break_on_hyphens=False,
     )

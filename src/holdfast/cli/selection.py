@@ -15,12 +15,10 @@ from holdfast.domain.job import Filter, Page
 from holdfast.domain.limits import PAGE_ROWS_MAX
 from holdfast.domain.states import State
 from holdfast.domain.times import EARLIEST
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEAD_STATES = (State.DEAD, State.FAILED)
-UNSUCCESSFUL = (*DEAD_STATES, State.CANCELED)
 FILTERS = ("queue", "name", "tenant", "tag", "error_code", "fingerprint", "since", "until")
 SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
@@ -31,7 +29,9 @@ def job_id(value: str) -> UUID:
         return UUID(value)
     except ValueError:
         example = "01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e"
-        raise click.BadParameter(f"{value!r} is no job id; one looks like {example}") from None
+        raise click.BadParameter(
+            f"{value!r} is not a job ID; expected one like {example}"
+        ) from None
 
 
 def moment(value: str) -> datetime:
@@ -45,7 +45,7 @@ def moment(value: str) -> datetime:
         time = datetime.fromisoformat(value)
     except ValueError:
         raise click.BadParameter(
-            f"{value!r} is no time; write 2026-11-16T03:00Z, or how long ago: 90s, 15min, 2h, 3d"
+            f"{value!r} is not a time; use 2026-11-16T03:00Z, or an age: 90s, 15min, 2h, 3d"
         ) from None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
@@ -54,7 +54,7 @@ def pace(value: str) -> float:
     """Read jobs a second from `50/s`, `600/min` or `50`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/(s|min|h))?", value)
     if match is None or float(match[1]) == 0:
-        raise click.BadParameter(f"{value!r} is no pace; write 50/s, 600/min or 1000/h")
+        raise click.BadParameter(f"{value!r} is not a rate; use 50/s, 600/min or 1000/h")
     return float(match[1]) / SECONDS[match[2] or "s"]
 
 
@@ -69,25 +69,27 @@ def filter_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
                     "states",
                     multiple=True,
                     type=click.Choice([state.value for state in states]),
-                    help="Only jobs in this state; can be given several times.",
+                    help="Only jobs in this state; repeatable.",
                 ),
-                click.option("--queue", help="Only jobs of this queue."),
-                click.option("--name", help="Only jobs of this name."),
-                click.option("--tenant", help="Only jobs of this tenant."),
+                click.option("--queue", help="Only jobs in this queue."),
+                click.option("--name", help="Only jobs with this name."),
+                click.option("--tenant", help="Only jobs for this tenant."),
                 click.option("--tag", help="Only jobs with this tag."),
                 click.option("--code", "error_code", help="Only jobs with this error code."),
-                click.option("--fingerprint", help="Only this group of `holdfast dead groups`."),
+                click.option(
+                    "--fingerprint", help="Only jobs in this group of `holdfast dead groups`."
+                ),
                 click.option(
                     "--since",
                     type=moment,
                     metavar="TIME",
-                    help="Ended since then (2h: two hours ago); if not ended, created.",
+                    help="Finished since then (2h: two hours ago); if unfinished, created.",
                 ),
                 click.option(
                     "--until",
                     type=moment,
                     metavar="TIME",
-                    help="Ended before then; if not ended, created.",
+                    help="Finished before then; if unfinished, created.",
                 ),
             )
         ):
@@ -101,17 +103,21 @@ def choice_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
     """Give the command ids, or filters with --all."""
 
     def decorate(command: F) -> F:
-        command = click.option("--json", "as_json", is_flag=True, help="The jobs as JSON lines.")(
-            command
-        )
+        command = click.option(
+            "--json", "as_json", is_flag=True, help="Print the jobs as JSON lines."
+        )(command)
         for option in (
-            click.option("--yes", "sure", is_flag=True, help="Do not ask."),
-            click.option("--pace", type=pace, metavar="N/s", help="At most so many, like 50/s."),
-            click.option("--dry-run", is_flag=True, help="Only tell how many, and some of them."),
+            click.option("--yes", "sure", is_flag=True, help="Do not ask for confirmation."),
+            click.option("--pace", type=pace, metavar="N/s", help="Rate limit, for example 50/s."),
+            click.option(
+                "--dry-run", is_flag=True, help="Show the count and a sample; change nothing."
+            ),
         ):
             command = option(command)
         command = filter_options(states)(command)
-        command = click.option("--all", "every", is_flag=True, help="All jobs that match.")(command)
+        command = click.option(
+            "--all", "every", is_flag=True, help="All jobs that match the filters."
+        )(command)
         return click.argument("job_ids", metavar="[ID]...", nargs=-1, type=job_id)(command)
 
     return decorate
@@ -119,9 +125,9 @@ def choice_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
 
 def again_option(command: F) -> F:
     """Give the command --again."""
-    return click.option(
-        "--again", is_flag=True, help="Also what has been requeued already, once more."
-    )(command)
+    return click.option("--again", is_flag=True, help="Include jobs that were already requeued.")(
+        command
+    )
 
 
 def make_filter(filters: dict[str, Any], states: Sequence[State] = ()) -> Filter:
@@ -137,7 +143,7 @@ async def pages(
     """Read page by page to the end, or `limit` jobs in all."""
     while limit is None or limit > 0:
         rows = PAGE_ROWS_MAX if limit is None else min(limit, PAGE_ROWS_MAX)
-        page = await app.page(filter, rows, after)
+        page = await app.jobs.list(filter, rows, after)
         yield page
         after = page.after
         if limit is not None:

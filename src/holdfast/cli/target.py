@@ -29,22 +29,23 @@ LIBRARIES = (
 def target_options(command: F) -> F:
     """Give the command `--app` and `--database`."""
     command = click.option(
-        "--database", metavar="URL", help=f"Or the database itself. Default: ${ENVIRONMENT_NAME}."
+        "--database", metavar="URL", help=f"Or a database URL. Default: ${ENVIRONMENT_NAME}."
     )(command)
     return click.option(
-        "--app", metavar="MODULE:NAME", help="The Holdfast object, like app:hf for hf in app.py."
+        "--app", metavar="MODULE:NAME", help="Holdfast object, for example app:hf for hf in app.py."
     )(command)
 
 
 def find_target(app: str | None, database: str | None) -> Holdfast:
     """Take the object of --app, or make one for --database or for the environment's URL."""
     if app and database:
-        raise click.UsageError("give an object of yours (MODULE:NAME) or --database, not both")
+        raise click.UsageError("give MODULE:NAME or --database, not both")
     if app:
         return load_app(app)
     if not database and not os.environ.get(ENVIRONMENT_NAME):
         raise click.UsageError(
-            f"which database? Give --app MODULE:NAME, --database URL or ${ENVIRONMENT_NAME}"
+            "no database given; pass --app MODULE:NAME or --database URL,"
+            f" or set ${ENVIRONMENT_NAME}"
         )
     return Holdfast(database)
 
@@ -55,7 +56,7 @@ def find_existing(app: str | None, database: str | None) -> Holdfast:
     scheme, separator, path = found.url_shown.partition(":///")
     path = path.partition("?")[0]
     if scheme == "sqlite" and separator and not Path(path).exists():
-        raise click.ClickException(f"there is no database file {path}")
+        raise click.ClickException(f"database file {path} does not exist")
     return found
 
 
@@ -63,10 +64,12 @@ def load_app(written: str) -> Holdfast:
     """Import `module:name` with the current directory on the path."""
     module_name, colon, name = written.partition(":")
     if not (module_name and colon and name):
-        raise click.UsageError(f"write MODULE:NAME, like app:hf for hf in app.py, not {written!r}")
+        raise click.UsageError(
+            f"expected MODULE:NAME, for example app:hf for hf in app.py, got {written!r}"
+        )
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        raise click.UsageError(f"give the module, not its file: {dotted}:{name}")
+        raise click.UsageError(f"name the module, not its file: {dotted}:{name}")
     found = getattr(module := _import(module_name), name, None)
     if isinstance(found, Holdfast):
         return found
@@ -74,12 +77,12 @@ def load_app(written: str) -> Holdfast:
         kind = type(found).__name__
         raise click.ClickException(f"{written} is a {kind}, not a Holdfast object")
     apps = [key for key, value in vars(module).items() if isinstance(value, Holdfast)]
-    raise click.ClickException(f"the module {module_name} has no {name!r}{_closest(name, apps)}")
+    raise click.ClickException(f"module {module_name} has no {name!r}{_closest(name, apps)}")
 
 
 def _closest(name: str, apps: list[str]) -> str:
     close = difflib.get_close_matches(name, apps, n=1) or apps[:1]
-    return f"; did you mean {close[0]!r}?" if close else ", and no Holdfast object at all"
+    return f"; did you mean {close[0]!r}?" if close else " and no Holdfast object"
 
 
 def _import(module_name: str) -> ModuleType:
@@ -90,7 +93,7 @@ def _import(module_name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise click.ClickException(
-                f"there is no module {error.name!r} in {os.getcwd()} or on the Python path"
+                f"no module named {error.name!r} in {os.getcwd()} or on the Python path"
             ) from error
         raise _import_failed(module_name, error) from error
     except (Exception, SystemExit) as error:
@@ -114,7 +117,7 @@ def _place(error: BaseException) -> str:
     ]
     own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
     at = (own or frames)[-1] if frames else None
-    return f"{_relative(at.filename)}:{at.lineno}" if at else "an unknown place"
+    return f"{_relative(at.filename)}:{at.lineno}" if at else "an unknown location"
 
 
 def _relative(path: str) -> str:

@@ -26,9 +26,9 @@ from holdfast.cli.target import load_app
 from holdfast.domain.errors import WorkerHung
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.observability import logs
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from holdfast.worker.deadline import BLOCKED_CODE
-from holdfast.worker.processes import Birth, Launch
+from holdfast.worker.processes.launch import Birth, Launch
 
 LEVELS = ("debug", "info", "warning", "error")
 LOOK_AT_PARENT_SECONDS = 1.0
@@ -36,15 +36,27 @@ LOOK_AT_PARENT_SECONDS = 1.0
 
 @click.command(cls=Command)
 @click.argument("app", metavar="MODULE:NAME")
-@click.option("--concurrency", type=click.IntRange(min=1), help="Jobs to run at the same time.")
-@click.option("--processes", type=click.IntRange(min=1), help="Workers to run and keep alive.")
-@click.option("--queues", metavar="A,B:10", help="Only these queues; B runs at most 10 at a time.")
 @click.option(
-    "--until-empty", is_flag=True, help="End when nothing runs, anywhere, or is due within a lease."
+    "--concurrency", type=click.IntRange(min=1), help="Maximum number of jobs to run at once."
 )
-@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve metrics there.")
 @click.option(
-    "--metrics-host", metavar="HOST", help="Default: the setting metrics_host (127.0.0.1)."
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Number of worker processes to run and keep alive.",
+)
+@click.option(
+    "--queues", metavar="A,B:10", help="Serve only these queues, B with at most 10 jobs at once."
+)
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help="Exit when no job is running anywhere or due within a lease.",
+)
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve metrics on this port.")
+@click.option(
+    "--metrics-host",
+    metavar="HOST",
+    help="Address for metrics. Default: the setting metrics_host (127.0.0.1).",
 )
 @click.option(
     "--log-format",
@@ -65,8 +77,8 @@ def worker(
 ) -> None:
     """Run the jobs of a Holdfast object until SIGTERM or Ctrl-C.
 
-    The first signal lets the running jobs finish within the grace time and hands back what can't.
-    With --processes, a worker that dies is started again.
+    The first signal gives running jobs the grace period to finish, then releases the rest; a second
+    one releases them at once. With --processes, a worker that dies is restarted.
 
     \b
     Examples:
@@ -88,8 +100,8 @@ def worker(
     launch = _launch(app, born, log_format, log_level)
     if processes is None:
         _run(_work(found, launch, born, choices), born)
-    elif not run(found.run_processes(launch, processes, **choices)):
-        raise click.ClickException("a worker process did not end well; the log says which")
+    elif not run(found._run_processes(launch, processes, **choices)):
+        raise click.ClickException("a worker process failed; see the log")
 
 
 def _expose(app: Holdfast, port: int | None, host: str | None) -> None:
@@ -137,12 +149,14 @@ def _launch(app: str, born: Birth | None, log_format: str | None, log_level: str
 
 
 async def _work(app: Holdfast, launch: Launch, born: Birth | None, choices: dict[str, Any]) -> None:
-    async with app:
-        if born is not None:
-            seconds = app.settings.grace_seconds + STOP_SECONDS_MAX
-            stop = partial(_stop_when_orphaned, born.parent, seconds)
-            Seam().threads("holdfast-orphan", 1).submit(stop)
-        await app.run_launched(launch, born, **choices)
+    if born is not None:
+        seconds = app.settings.grace_seconds + STOP_SECONDS_MAX
+        stop = partial(_stop_when_orphaned, born.parent, seconds)
+        Seam().threads("holdfast-orphan", 1).submit(stop)
+    try:
+        await app._run_launched(launch, born, **choices)
+    finally:
+        await app.close()
 
 
 def _stop_when_orphaned(parent: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast workers`: who is there."""
+"""`holdfast workers`: list workers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import msgspec
 from holdfast.app import Holdfast
 from holdfast.cli.session import Command, run
 from holdfast.cli.target import find_existing, target_options
+from holdfast.domain.errors import NotInThisStore
 
 
 @click.command(cls=Command)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @target_options
 def workers(app: str | None, database: str | None, as_json: bool) -> None:
-    """List the workers: what they serve, how much they run, when they were seen last.
+    """List workers: the queues they serve, their load, and when they were last seen.
 
     \b
     Example:
@@ -27,7 +28,11 @@ async def _list_workers(app: Holdfast, *, as_json: bool) -> None:
     from holdfast.cli import display
 
     async with app:
-        found = await app.workers()
+        try:
+            found = await app.workers.list()
+        except NotInThisStore as error:
+            click.echo(str(error), err=True)
+            return
     if as_json:
         for worker in found:
             click.echo(msgspec.json.encode(worker))

@@ -3,6 +3,8 @@
 A breaker opens when what it guards has failed too often within its window. Then the jobs of its key
 stay queued and lose no attempt; one of them is sent ahead at intervals, and when that succeeds the
 breaker closes and the others follow.
+
+Successes count as well: an input that fails while other jobs succeed is no outage.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _SECONDS_MIN: Final = 0.001
 @dataclass(frozen=True, slots=True)
 class Breaker:
     """What a job depends on, and when that is taken to be down: after so many `failures` within
-    `window_seconds`. Then one job is sent ahead every `probe_seconds`.
+    `window_seconds`, or four times as many in a row if other jobs succeed in between. Then one job
+    is sent ahead every `probe_seconds`.
 
     `key` names it, for all jobs that depend on the same thing. It may be a function of the
     handler's arguments, which answers a key, or None for a job that depends on nothing.
@@ -51,7 +54,7 @@ class Breaker:
             _names_errors(each) for each in self.errors
         ):
             raise ConfigurationError(
-                "errors of a breaker must be a list of exception types and error codes, not"
+                "a breaker's errors must be a list of exception types and error codes, not"
                 f" {self.errors!r}"
             )
         object.__setattr__(self, "errors", tuple(self.errors))
@@ -81,7 +84,7 @@ def _check_range(
     name: str, value: object, least: float, most: float, kind: Any = int | float
 ) -> None:
     if not isinstance(value, kind) or not least <= value <= most:
-        raise ConfigurationError(f"{name} of a breaker must be {least} to {most}, not {value!r}")
+        raise ConfigurationError(f"a breaker's {name} must be {least} to {most}, not {value!r}")
 
 
 def _names_errors(entry: object) -> bool:
@@ -89,31 +92,37 @@ def _names_errors(entry: object) -> bool:
 
 
 class Strike(NamedTuple):
-    """A failure that counts against a breaker: the `failures_max`-th within the window opens it."""
+    """A failure that counts against a breaker, and what the worker knows of its successes.
+
+    The `failures_max`-th in a row within the window opens it; if a job has succeeded since the
+    first failure in the window, BREAKER_DOUBT_FACTOR times as many do.
+    """
 
     key: str
     failures_max: int
     window_seconds: float
     probe_seconds: float
     because: str
+    failed_seconds_ago: float = 0.0
+    worked_seconds_ago: float | None = None  # None: not that this worker knows
 
 
-class Holding(NamedTuple):
-    """What a step of holding jobs and letting them go came to.
+class Parking(NamedTuple):
+    """What a step of parking and unparking jobs came to.
 
-    `moved` jobs were held or let go. `probe_in_seconds` is when the next job is to be sent ahead;
-    None if no breaker waits for that.
+    `moved` jobs were parked or unparked. `probe_in_seconds` is when the next probe is due; None if
+    no breaker waits for one.
     """
 
     moved: int
     probe_in_seconds: float | None
 
 
-class BreakerSeen(msgspec.Struct, frozen=True, kw_only=True):
+class BreakerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A breaker of which something is known. `failures` are those within its window; `opened_by`
     names who opened it by hand, and `opened_because` says why it is, or was last, open.
 
-    One that is `letting_go` is closed, and the jobs that it held are on their way.
+    One that is `unparking` is closed, and workers are releasing the jobs it had parked.
     """
 
     key: str
@@ -122,9 +131,9 @@ class BreakerSeen(msgspec.Struct, frozen=True, kw_only=True):
     opened_by: str | None
     opened_because: str | None
     next_probe_at: datetime | None
-    letting_go: bool
+    unparking: bool
     times_opened: int
-    held: int  # at most HELD_COUNTED_MAX
+    parked: int  # at most PARKED_COUNTED_MAX
 
     @property
     def is_open(self) -> bool:

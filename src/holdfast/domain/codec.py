@@ -98,7 +98,7 @@ def body_hash(name: str, arguments: bytes) -> bytes:
     try:
         canonical = _CANONICAL.encode(_DECODER.decode(arguments))
     except (ValueError, RecursionError) as error:
-        raise BadArguments(f"{name}: the arguments are not readable JSON: {error}") from error
+        raise BadArguments(f"{name}: the arguments are not valid JSON: {error}") from error
     return hashlib.sha256(name.encode() + b"\0" + canonical).digest()
 
 
@@ -115,9 +115,7 @@ def _encode_plain(value: object, nodes_max: int) -> bytes | None:
 
 
 def _too_large(noun: str, bytes_max: int) -> UnstorableValue:
-    reason = (
-        f"it takes more than {bytes_max} bytes as JSON; store it elsewhere and keep a reference"
-    )
+    reason = f"it is larger than {bytes_max} bytes as JSON; store it elsewhere and keep a reference"
     return UnstorableValue(noun, reason)
 
 

@@ -13,23 +13,27 @@ def why_it_ended(job: Job) -> str | None:
     match job.state:
         case State.FAILED:
             return (
-                f"{code} is permanent, so it was not tried again"
+                f"{code} is permanent, so it was not retried"
                 f" (attempt {job.attempts} of {job.max_attempts})"
             )
         case State.DEAD if job.attempts < job.max_attempts:
-            return f"{code} may be tried only {_times(job.attempts)}, and that is used up"
+            return f"{code} is limited to {_attempts(job.attempts)}, all used"
         case State.DEAD:
             crashes = f", {_times(job.crashes)} by a crash" if job.crashes else ""
             if job.max_attempts == 1:
                 return f"its only attempt ended with {code}{crashes}"
-            return f"all {job.max_attempts} attempts are used up{crashes}; the last one: {code}"
+            return f"all {job.max_attempts} attempts are used up{crashes}; the last error: {code}"
         case State.CANCELED if code == "EXPIRED" and job.expires_at is not None:
-            return f"it was of use until {exact(job.expires_at)}, and had not started by then"
+            return f"it expired at {exact(job.expires_at)} before it ran"
         case State.CANCELED if job.started_at is None:
-            return "somebody canceled it before it had started"
+            return "it was canceled before it started"
         case State.CANCELED:
-            return "somebody canceled it; what it had done until then is not recorded"
+            return "it was canceled; what it had done by then is not recorded"
     return None
+
+
+def _attempts(count: int) -> str:
+    return "1 attempt" if count == 1 else f"{count} attempts"
 
 
 def _times(count: int) -> str:

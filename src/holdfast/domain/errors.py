@@ -62,14 +62,14 @@ class PayloadTooLarge(BadArguments):
 
 class DuplicateJob(HoldfastError):
     def __init__(self, job_id: UUID) -> None:
-        super().__init__(f"a job with the id {job_id} exists already; nothing was enqueued")
+        super().__init__(f"job {job_id} already exists; nothing was enqueued")
         self.job_id = job_id
 
 
 class IdempotencyConflict(HoldfastError):
     def __init__(self, key: str, job_id: UUID) -> None:
         super().__init__(
-            f"the idempotency key {key!r} belongs to job {job_id}, which has a different body;"
+            f"idempotency key {key!r} belongs to job {job_id}, which has a different body;"
             " nothing was enqueued"
         )
         self.key = key
@@ -78,7 +78,7 @@ class IdempotencyConflict(HoldfastError):
 
 class JobNotFound(HoldfastError):
     def __init__(self, job_id: UUID) -> None:
-        super().__init__(f"there is no job {job_id}")
+        super().__init__(f"job {job_id} does not exist")
         self.job_id = job_id
 
 
@@ -88,7 +88,7 @@ class WrongState(HoldfastError):
 
 class AlreadyRequeued(WrongState):
     def __init__(self, job_id: UUID, new_id: UUID) -> None:
-        super().__init__(f"job {job_id} was requeued already, as {new_id}; nothing was changed")
+        super().__init__(f"job {job_id} was already requeued as {new_id}; nothing was changed")
         self.job_id = job_id
         self.new_id = new_id
 
@@ -107,7 +107,7 @@ class ResultTimeout(HoldfastError, TimeoutError):
 class LeaseLost(HoldfastError):
     def __init__(self, job_id: UUID, fence: int) -> None:
         super().__init__(
-            f"the lease of job {job_id} with fence {fence} is no longer held; nothing was written"
+            f"job {job_id} is no longer leased with fence {fence}; nothing was written"
         )
         self.job_id = job_id
         self.fence = fence
@@ -116,12 +116,13 @@ class LeaseLost(HoldfastError):
 class WorkerHung(HoldfastError):
     def __init__(self, handlers: int, *, suspects_wait: bool = False) -> None:
         trouble = (
-            f"jobs that have to run alone can't run beside {handlers} handlers that don't stop"
+            f"quarantined jobs can't run beside {handlers} handlers that don't stop"
             if suspects_wait
             else f"all {handlers} slots are taken by handlers that don't stop"
         )
         super().__init__(
-            f"{trouble}, though their jobs were settled; the worker ends, to be started anew"
+            f"{trouble}, though their jobs are settled;"
+            " the worker is exiting so that it can be restarted"
         )
 
 
@@ -130,7 +131,9 @@ class StoreError(HoldfastError):
 
 
 class StoreUnavailable(StoreError):
-    pass
+    def __init__(self, text: str = "", *, connections_used_up: bool = False) -> None:
+        super().__init__(text)
+        self.connections_used_up = connections_used_up
 
 
 class StoreRefused(StoreError):
@@ -167,7 +170,7 @@ class RetryAfter(Transient):
 
     def __init__(self, seconds: float, text: str = "", *, code: str | None = None) -> None:
         self.seconds = _number_of(seconds)
-        super().__init__(text or f"asked to retry after {self.seconds:g} s", code=code)
+        super().__init__(text or f"retry after {self.seconds:g} s", code=code)
 
 
 class JobTimeout(Transient):

@@ -19,7 +19,7 @@ _VARIES: Final = re.compile(
     | \u201c [^\u201d]* \u201d | \xab [^\xbb]* \xbb
     | \b [a-zA-Z][\w+.-]* :// \S+
     # A path: a word, or none, and slashes with what follows each.
-    | (?<![\w.~:/\\-]) [\w.~:-]* (?: [/\\]+ (?: [\w~@%+=-] | [.:](?=[\w.~/\\]) )+ )+ [/\\]*
+    | (?<![\w.~:/\\-]) [\w.~:-]* (?: [/\\]+ (?: [\w~@%+=-] | [.:](?=[\w.~@%+=/\\-]) )+ )+ [/\\]*
     # A word with a digit in it, with what belongs to numbers, times, ids and addresses.
     | (?<![\w.:+-]) [+-]? (?: [A-Za-z_] | [.:+-](?=\w) )* \d (?: \w | [.:+-](?=\w) | ,(?=\d) )* %?
     | \b [0-9a-fA-F]{8,} \b

@@ -91,12 +91,17 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     breaker: str | None = None
     trace: str | None = None
     capped: bool = False  # its queue runs no more than so many, over all workers
-    probe: bool = False  # sent ahead while its breaker is open
-    suspect: bool = False  # runs alone, and is not held by its breaker
+    probes: int = 0  # how often it was sent ahead, this time included; 0 if it is not now
+    suspect: bool = False  # runs alone, and is not parked by its breaker
 
     @property
     def lease(self) -> Lease:
         return Lease(self.id, self.fence)
+
+    @property
+    def probe(self) -> bool:
+        """Is it a probe: its breaker is open?"""
+        return self.probes > 0
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):

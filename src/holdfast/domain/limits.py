@@ -28,6 +28,8 @@ ERROR_TEXT_CHARS_MAX: Final = 8000
 
 SNOOZES_MAX: Final = 1000  # snoozes of one job; the next one counts as a failed attempt
 RELEASES_MAX: Final = 100  # attempts given back to one job; the next release keeps its attempt
+HAND_BACK_SECONDS_MIN: Final = 1  # until a job is due again whose arguments a worker doesn't know
+HAND_BACK_SECONDS_MAX: Final = 60  # that doubles with each release, up to this
 
 ENQUEUE_BATCH_MAX: Final = 10_000  # jobs in one call of enqueue_many
 ENQUEUE_BYTES_MAX: Final = 4 * 1024 * 1024  # arguments in one statement
@@ -62,18 +64,25 @@ WORKER_LOST_LEASES: Final = 2  # a worker that is not seen for so many of its le
 WORKER_KEPT_LEASES: Final = 40  # and after so many it is forgotten
 WORKERS_LISTED_MAX: Final = 1000
 QUEUE_RUNNING_MAX: Final = 1_000_000  # the highest cap of a queue
-HELD_COUNTED_MAX: Final = 10_000  # jobs that one breaker holds, where they are counted
-HOLD_ROWS_MAX: Final = 1000  # jobs that are held or let go in one step
+PARKED_COUNTED_MAX: Final = 10_000  # jobs that one breaker holds, where they are counted
+PARK_ROWS_MAX: Final = 1000  # jobs that are held or let go in one step
 PROBES_MAX: Final = 100  # jobs that one claim sends ahead
+PROBE_LOOK_MAX: Final = 10_000  # parked jobs of a breaker that one search for a probe reads
+PROBES_FREE_MAX: Final = 5  # failed probes of one job; from then on each costs it an attempt
 BREAKERS_LISTED_MAX: Final = 1000
 BREAKER_FAILURES_MAX: Final = 1000  # that a breaker may be told to wait for
+BREAKER_DOUBT_FACTOR: Final = 4  # times as many failures open a breaker if others succeed meanwhile
+BREAKERS_REMEMBERED_MAX: Final = 10_000  # of which a worker knows when it last found them at work
 BREAKER_KEPT_SECONDS: Final = 86400  # after which a breaker that stays closed is forgotten
 LATENCY_JOBS_MAX: Final = 500  # the newest ended jobs that an overview measures
+RATE_JOBS_MAX: Final = 2000  # the newest of which it counts those of the last minute
 OVERVIEW_FAILURES_MAX: Final = 50  # the newest failures that it lists
 AHEAD_COUNTED_MAX: Final = 1000  # jobs ahead of another in its queue; more make no difference
 DUE_COUNTED_MAX: Final = 200  # due jobs of a queue and priority that an examination looks at
 DUE_LANES_MAX: Final = 500  # queues and priorities that it looks at
 STUCK_COUNTED_MAX: Final = 1000  # leases that ran out, where an examination counts them
+ENDED_LOOK_MAX: Final = 10_000  # the newest ended jobs that an examination counts
+FAILURES_LOOK_MAX: Final = 2000  # the newest failures that it groups
 LEFTOVERS_COUNTED_MAX: Final = 1000  # jobs that upkeep left, where an examination counts them
 STOP_SECONDS_MAX: Final = 10  # what a worker takes to stop when its grace time is over
 

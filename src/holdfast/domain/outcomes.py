@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from holdfast.domain.breakers import Breaker
 from holdfast.domain.job import Claimed, Settlement
-from holdfast.domain.limits import DELAY_SECONDS_MAX, RELEASES_MAX, SNOOZES_MAX
+from holdfast.domain.limits import (
+    DELAY_SECONDS_MAX,
+    HAND_BACK_SECONDS_MAX,
+    HAND_BACK_SECONDS_MIN,
+    PROBES_FREE_MAX,
+    RELEASES_MAX,
+    SNOOZES_MAX,
+)
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
+
+HANDED_BACK: Final = "HANDED_BACK"
 
 
 class Succeeded(msgspec.Struct, frozen=True, gc=False):
@@ -46,11 +57,17 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     """The worker is stopping, or can't run the job: the next worker starts it afresh."""
 
 
+class HandedBack(msgspec.Struct, frozen=True, gc=False):
+    """The handler of this worker takes other arguments; that of a newer or older one may fit."""
+
+    text: str
+
+
 class Expired(msgspec.Struct, frozen=True, gc=False):
     """The job was claimed after the time until which it was of use; it did not start."""
 
 
-Outcome = Succeeded | Failed | Crashed | Snoozed | Released | Expired
+Outcome = Succeeded | Failed | Crashed | Snoozed | Released | HandedBack | Expired
 
 
 def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settlement:
@@ -66,6 +83,8 @@ def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settl
             return _decide_snoozed(job, outcome, retry, chance)
         case Released():
             return _release(job)
+        case HandedBack():
+            return _hand_back(job, outcome, retry, chance)
         case Expired():
             return Settlement(
                 job_id=job.id,
@@ -100,12 +119,14 @@ def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) ->
     )
 
 
-def decide_held(
+def decide_parked(
     job: Claimed, failed: Failed, retry: Retry, chance: float, breaker: Breaker
 ) -> Settlement:
-    """Say how a failure is settled whose breaker was open already: the job waits for that, with its
-    attempt, unless that happened too often already. It comes back no sooner than it was told to."""
-    if job.snoozes >= SNOOZES_MAX:
+    """Say how a failure is settled whose breaker was open already: the job is parked, with its
+    attempt, unless that happened too often already. It comes back no sooner than it was told to.
+
+    A job whose own probes keep failing pays for the later ones: it may be the cause itself."""
+    if job.snoozes >= SNOOZES_MAX or job.probes > PROBES_FREE_MAX:
         return _decide_failed(job, failed, retry, chance)
     # Nothing holds a suspect: it would be back at once, again and again.
     least = breaker.probe_seconds if job.suspect else 0.0
@@ -130,7 +151,7 @@ def fail_unjudged(job: Claimed, error_name: str) -> Settlement:
         fence=job.fence,
         state=State.FAILED,
         error_code="UNJUDGED",
-        error_text=f"the worker could not judge how the attempt ended: {error_name}",
+        error_text=f"the worker could not classify the end of the attempt: {error_name}",
         outcome="failed",
     )
 
@@ -191,5 +212,23 @@ def _release(job: Claimed) -> Settlement:
         state=State.DEAD if last else State.QUEUED,
         error_code="RELEASED_TOO_OFTEN",
         error_text=f"released more than {RELEASES_MAX} times",
+        outcome="released",
+    )
+
+
+def _hand_back(job: Claimed, handed_back: HandedBack, retry: Retry, chance: float) -> Settlement:
+    """Leave the job with its attempt to a worker of another version, unless none came for long."""
+    if job.releases >= RELEASES_MAX:
+        text = f"no worker could run it in {RELEASES_MAX} releases: {handed_back.text}"
+        return _decide_failed(job, Failed("BAD_ARGUMENTS", text, permanent=True), retry, chance)
+    return Settlement(
+        job_id=job.id,
+        fence=job.fence,
+        state=State.QUEUED,
+        delay_seconds=min(HAND_BACK_SECONDS_MIN * 2**job.releases, HAND_BACK_SECONDS_MAX),
+        error_code=HANDED_BACK,
+        error_text=handed_back.text,
+        attempt_back=True,
+        released=True,
         outcome="released",
     )

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.domain.breakers import BreakerSeen
+from holdfast.domain.breakers import BreakerStatus
 from holdfast.domain.job import Count, Job
-from holdfast.domain.queues import QueueSeen
-from holdfast.domain.states import State
-from holdfast.domain.workers import WorkerSeen
+from holdfast.domain.queues import QueueStatus
+from holdfast.domain.states import DEAD_STATES, State
+from holdfast.domain.workers import WorkerStatus
 
 RATE_SECONDS = 60.0
+_DONE = (State.SUCCEEDED,)
 
 
 class Ended(NamedTuple):
@@ -27,11 +28,12 @@ class Ended(NamedTuple):
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store tells of the jobs that have ended: how many it keeps by queue and state, and the
-    newest of those that ran."""
+    """What a store tells of the jobs that have ended: how many it keeps by queue and state, how
+    many of the newest did so within RATE_SECONDS, and the newest of those that ran."""
 
     now: datetime
     ended: Sequence[Count]
+    ended_last_minute: Sequence[Count] = ()
     newest: Sequence[Ended]
 
 
@@ -51,16 +53,19 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at about one moment. `latency` is that of the newest jobs that have ended."""
+    """Everything at about one moment. `latency` is that of the newest jobs that have ended;
+    `untold` says what the store can't tell, if there is such a thing."""
 
     now: datetime
-    queues: Sequence[QueueSeen]
-    workers: Sequence[WorkerSeen]
-    breakers: Sequence[BreakerSeen]
+    queues: Sequence[QueueStatus]
+    workers: Sequence[WorkerStatus]
+    breakers: Sequence[BreakerStatus]
     ended: Sequence[Count]
+    ended_last_minute: Sequence[Count] = ()
     latency: Latency | None
     latency_by_queue: dict[str, Latency]
     failures: Sequence[Job]
+    untold: str | None = None
 
 
 def latency(ended: Sequence[Ended]) -> Latency | None:
@@ -85,23 +90,27 @@ def _spread(values: list[float]) -> Spread:
     return Spread(*(ordered[int(share * (len(ordered) - 1))] for share in (0.5, 0.95)))
 
 
-def with_quiet(queues: Sequence[QueueSeen], ended: Iterable[Count]) -> list[QueueSeen]:
+def with_quiet(queues: Sequence[QueueStatus], ended: Iterable[Count]) -> list[QueueStatus]:
     """Add the queues of which only ended jobs are left."""
     live = {queue.name for queue in queues}
     quiet = {each.queue for each in ended} - live
-    return sorted([*queues, *(QueueSeen(name=name) for name in quiet)], key=lambda each: each.name)
+    return sorted(
+        [*queues, *(QueueStatus(name=name) for name in quiet)], key=lambda each: each.name
+    )
 
 
 class Rate(NamedTuple):
-    """Jobs that ended in a second: all of them, and those that failed for good."""
+    """Jobs in a second: those that succeeded, and those that failed or died. What was canceled is
+    neither."""
 
-    done: float = 0.0
-    failed: float = 0.0
+    done: float
+    failed: float
 
 
 class Meter:
     """Turns counts that are read again and again into rates over the last minute.
 
+    Of the time before the first reading, it knows what that reading tells of the last minute.
     Counts fall when history is forgotten: what ended between such two readings is not known, and
     left out.
     """
@@ -109,10 +118,15 @@ class Meter:
     def __init__(self) -> None:
         self._last: tuple[datetime, dict[tuple[str, State], int]] | None = None
         self._steps: deque[tuple[float, dict[tuple[str, State], int]]] = deque()
+        self._before: dict[tuple[str, State], int] = {}  # in the minute before the first reading
 
-    def read(self, now: datetime, ended: Iterable[Count]) -> None:
-        counts = {(each.queue, each.state): each.jobs for each in ended}
-        if self._last is not None:
+    def read(
+        self, now: datetime, ended: Iterable[Count], last_minute: Iterable[Count] = ()
+    ) -> None:
+        counts = _by_queue_and_state(ended)
+        if self._last is None:
+            self._before = _by_queue_and_state(last_minute)
+        else:
             since, before = self._last
             seconds = (now - since).total_seconds()
             if seconds <= 0:
@@ -121,20 +135,31 @@ class Meter:
             self._steps.append((seconds, grown))
             while sum(each for each, _ in self._steps) > RATE_SECONDS and len(self._steps) > 1:
                 self._steps.popleft()
+                self._before = {}
         self._last = now, counts
 
-    def rate(self, queue: str | None = None) -> Rate:
-        """The rate of a queue, or of all."""
-        seconds = sum(each for each, _ in self._steps)
-        if not seconds:
-            return Rate()
-        done = sum(_total(grown, queue, tuple(State)) for _, grown in self._steps)
-        failed = sum(_total(grown, queue, (State.FAILED, State.DEAD)) for _, grown in self._steps)
-        return Rate(done / seconds, failed / seconds)
+    def rate(self, queue: str | None = None) -> Rate | None:
+        """The rate of a queue, or of all; None as long as it is not known."""
+        read_seconds = sum(seconds for seconds, _ in self._steps)
+        left_seconds = max(0.0, RATE_SECONDS - read_seconds) if self._before else 0.0
+        whole_seconds = read_seconds + left_seconds
+        if not whole_seconds:
+            return None
+
+        def per_second(states: Sequence[State]) -> float:
+            grown = sum(_total(grown, queue, states) for _, grown in self._steps)
+            before = _total(self._before, queue, states) * left_seconds / RATE_SECONDS
+            return (grown + before) / whole_seconds
+
+        return Rate(per_second(_DONE), per_second(DEAD_STATES))
 
     def line(self) -> list[float]:
-        """The rate of all in each step, oldest first."""
-        return [_total(grown, None, tuple(State)) / seconds for seconds, grown in self._steps]
+        """What was done in a second in each step, oldest first."""
+        return [_total(grown, None, _DONE) / seconds for seconds, grown in self._steps]
+
+
+def _by_queue_and_state(counts: Iterable[Count]) -> dict[tuple[str, State], int]:
+    return {(each.queue, each.state): each.jobs for each in counts}
 
 
 def _total(grown: dict[tuple[str, State], int], queue: str | None, states: Sequence[State]) -> int:

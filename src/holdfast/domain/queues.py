@@ -7,17 +7,17 @@ from datetime import datetime
 import msgspec
 
 
-class QueueSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue that has live jobs, or of which an operator has said something.
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue that has live jobs, or that an operator paused or capped.
 
-    `ready` are the jobs that are due and wait, `held` those that a breaker holds. A queue with a
-    `running_max` runs at most so many jobs at a time, on all workers together.
+    `ready` jobs are due and waiting; `parked` ones wait for an open breaker. `running_max` is the
+    queue's cap: how many of its jobs may run at once, across all workers.
     """
 
     name: str
     ready: int = 0
     scheduled: int = 0
-    held: int = 0
+    parked: int = 0
     running: int = 0
     oldest_ready_seconds: float | None = None
     paused_at: datetime | None = None
@@ -31,4 +31,4 @@ class QueueSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> int:
-        return self.ready + self.scheduled + self.held
+        return self.ready + self.scheduled + self.parked

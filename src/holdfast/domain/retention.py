@@ -61,11 +61,10 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     rules = [_parse_rule(part.strip()) for part in text.split(",") if part.strip()]
     if len(rules) > HISTORY_RULES_MAX:
         raise ConfigurationError(
-            f"{len(rules)} rules for the history are more than the"
-            f" {HISTORY_RULES_MAX} that are allowed"
+            f"{len(rules)} history rules exceed the maximum of {HISTORY_RULES_MAX}"
         )
     if len({rule[:2] for rule in rules}) < len(rules):
-        raise ConfigurationError(f"two rules of {text!r} are for the same queue and state")
+        raise ConfigurationError(f"two rules of {text!r} have the same queue and state")
     return tuple(sorted(rules, key=lambda rule: (rule.queue == ANY, rule.state == ANY)))
 
 
@@ -81,5 +80,5 @@ def _parse_rule(text: str) -> Rule:
         )
     seconds = float(match[1]) * _UNITS[match[2]]
     if seconds > HISTORY_SECONDS_MAX:
-        raise ConfigurationError(f"{text!r} keeps history for longer than ten years")
+        raise ConfigurationError(f"{text!r} keeps history longer than ten years")
     return Rule(queue, state, seconds)

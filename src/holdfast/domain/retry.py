@@ -38,7 +38,9 @@ class Retry:
             raise ConfigurationError(f"factor must be a number from 1 up, not {self.factor}")
         seconds = (self.base_seconds, self.cap_seconds, self.jitter_seconds, *self.delays)
         if any(not 0 <= value <= DELAY_SECONDS_MAX for value in seconds):
-            raise ConfigurationError(f"delays must be 0 to {DELAY_SECONDS_MAX} seconds: {seconds}")
+            raise ConfigurationError(
+                f"delays must be 0 to {DELAY_SECONDS_MAX} seconds, not {seconds}"
+            )
 
     @classmethod
     def exponential(
@@ -75,7 +77,9 @@ class Retry:
     ) -> Retry:
         """Wait exactly these seconds; with more attempts than delays the last one repeats."""
         if not delays:
-            raise ConfigurationError("Retry.schedule needs at least one delay; see Retry.none")
+            raise ConfigurationError(
+                "Retry.schedule needs at least one delay; use Retry.none for no retries"
+            )
         return cls(
             max_attempts=len(delays) + 1 if max_attempts is None else max_attempts,
             delays=tuple(delays),

@@ -22,11 +22,19 @@ from holdfast.domain.errors import BadArguments, ConfigurationError
 Handler = Callable[..., Any]
 
 _PLACE: Final = " - at `$."
+_NAMES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _REFUSED_KINDS: Final[Mapping[Any, str]] = {
     inspect.Parameter.VAR_POSITIONAL: "takes *{}; a job takes named parameters only",
     inspect.Parameter.VAR_KEYWORD: "takes **{}; a job takes named parameters only",
     inspect.Parameter.POSITIONAL_ONLY: "takes {} by position only; arguments are stored by name",
 }
+
+
+class OtherArguments(BadArguments):
+    """Names that the handler doesn't take, or lacks: another version of the code enqueued them.
+
+    Types don't tell that: other programs write jobs, too.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +92,33 @@ class Signature:
 
         Unknown names are refused: a parameter that was renamed must not be dropped silently.
         """
-        values = msgspec.structs.asdict(self._decode(data))
+        try:
+            values = msgspec.structs.asdict(self._decode(data))
+        except BadArguments:
+            self.check_names(data)
+            raise
         if len(self.required) == len(values):
             return values
         return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+
+    def check_names(self, data: bytes) -> None:
+        """Raise OtherArguments if the stored arguments are not those that the handler takes."""
+        try:
+            stored = _NAMES.decode(data)
+        except Exception:
+            return  # not what any version has stored: `load` says why
+        unknown = [repr(name) for name in stored if name not in self.parameters]
+        missing = [repr(name) for name in self.required if name not in stored]
+        reasons = [
+            *([f"has no argument {', '.join(unknown)}"] if unknown else []),
+            *([f"needs argument {', '.join(missing)}"] if missing else []),
+        ]
+        if reasons:
+            raise OtherArguments(f"{self} {' and '.join(reasons)}")
+
+    def __str__(self) -> str:
+        shown = [f"{name}=..." if name in self.defaults else name for name in self.parameters]
+        return f"{self.name}({', '.join(shown)})"
 
     def _decode(self, data: bytes) -> Any:
         try:
@@ -132,8 +163,8 @@ def _explain(error: Exception) -> str:
 def _check_callable(job: str, function: Handler) -> None:
     if _is_unbound_method(function):
         raise ConfigurationError(
-            f"{job}: a method can't be a job, because no worker has its object; make it a function,"
-            " or a static method"
+            f"{job}: a method can't be a job, because workers don't have its object; use a"
+            " function or a static method"
         )
     if isinstance(function, type):
         raise ConfigurationError(f"{job}: a handler is a function, not {function!r}")

@@ -45,6 +45,8 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
 }
 
 ENDED: Final = frozenset(state for state, following in TRANSITIONS.items() if not following)
+DEAD_STATES: Final = (State.DEAD, State.FAILED)  # what `holdfast dead` is about
+UNSUCCESSFUL: Final = (*DEAD_STATES, State.CANCELED)
 LIVE: Final = frozenset(State) - ENDED
 
 

@@ -27,8 +27,8 @@ _PRINTABLE_BITS_MAX: Final = 2048
 
 def too_large(size: str, bytes_max: int) -> str:
     return (
-        f"the arguments take {size} bytes, and at most {bytes_max} are allowed:"
-        " store the data elsewhere and pass a reference to it"
+        f"the arguments take {size} bytes; the maximum is {bytes_max}:"
+        " store the data elsewhere and pass a reference"
     )
 
 
@@ -129,7 +129,7 @@ class Walk:
             return self._problem(path, f"{_kind(value)} can't be stored in JSON", shown(value))
         if depth >= JSON_DEPTH_MAX:
             return self._problem(
-                path, f"nested deeper than {JSON_DEPTH_MAX} levels, or in itself", "..."
+                path, f"nested deeper than {JSON_DEPTH_MAX} levels, or contains itself", "..."
             )
         return self._container(members, path, depth + 1)
 
@@ -162,7 +162,7 @@ class Walk:
         if self._for_result and isinstance(key, _KEYS):
             text = self.storable(key, _member_path(path, key))
             return text if isinstance(text, str) else _ENCODER.encode(text).decode()
-        problem = f"the key {shown(key)} is {_kind(key)}, and JSON has keys of type str only"
+        problem = f"the key {shown(key)} is {_kind(key)}; JSON keys must be str"
         return self._problem(path, problem, shown(key, str))
 
     def _text(self, text: str, path: str, noun: str) -> str:

@@ -27,7 +27,7 @@ _UNNAMEABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _TYPE_NAME: Final = type.__dict__["__name__"].__get__
 
 _NAME_LIMITS: Final = {"idempotency_key": KEY_CHARS_MAX, "tag": TAG_CHARS_MAX}
-_NAMES_OF_CODE: Final = frozenset({"job name", "queue"})
+_NAMES_OF_CODE: Final = frozenset({"job name", "preset", "queue"})
 
 
 def storable_text(text: object, chars_max: int) -> str:
@@ -81,11 +81,11 @@ def check_name(kind: str, value: str) -> None:
     elif not value:
         problem = "must not be empty"
     elif len(value) > chars_max:
-        problem = f"has {len(value)} characters, and at most {chars_max} are allowed"
+        problem = f"has {len(value)} characters; the maximum is {chars_max}"
     elif match := _UNNAMEABLE.search(value):
         problem = f"{value!r} contains the character {match.group()!r}, which is not allowed"
     elif kind == "idempotency_key" and (size := len(value.encode())) > KEY_BYTES_MAX:
-        problem = f"has {size} bytes in UTF-8, and at most {KEY_BYTES_MAX} are allowed"
+        problem = f"has {size} bytes in UTF-8; the maximum is {KEY_BYTES_MAX}"
     else:
         return
     error = ConfigurationError if kind in _NAMES_OF_CODE else BadArguments

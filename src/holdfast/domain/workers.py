@@ -40,7 +40,7 @@ class Load(msgspec.Struct, frozen=True):
     full_queues: tuple[str, ...] = ()
 
 
-class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A worker, as the database saw it last. Times are the database's.
 
     One that is `lost` has not been seen for some leases, and others have taken back what it had:

@@ -8,10 +8,10 @@ from importlib import import_module
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.domain.breakers import BreakerSeen
-from holdfast.domain.errors import ConfigurationError, HoldfastError, NotInThisStore
-from holdfast.domain.queues import QueueSeen
-from holdfast.domain.workers import WorkerSeen
+from holdfast.domain.breakers import BreakerStatus
+from holdfast.domain.errors import ConfigurationError, HoldfastError
+from holdfast.domain.queues import QueueStatus
+from holdfast.domain.workers import WorkerStatus
 from holdfast.observability import metrics
 from holdfast.observability.metrics import Labels, Metric, Snapshot
 
@@ -26,14 +26,14 @@ QUEUES_SHOWN_MAX: Final = 500
 Values = dict[Labels, float]
 
 
-class DatabaseSeen(NamedTuple):
-    """What the database told. One that is not `up` did not answer in time; None: this kind of
-    database can't be asked."""
+class DatabaseStatus(NamedTuple):
+    """What the database told, `workers` if it knows them. One that is not `up` did not answer in
+    time."""
 
-    up: bool | None = True
-    queues: Sequence[QueueSeen] = ()
-    breakers: Sequence[BreakerSeen] = ()
-    workers: Sequence[WorkerSeen] = ()
+    up: bool = True
+    queues: Sequence[QueueStatus] = ()
+    breakers: Sequence[BreakerStatus] = ()
+    workers: Sequence[WorkerStatus] | None = ()
 
 
 class Look:
@@ -41,29 +41,27 @@ class Look:
 
     def __init__(
         self,
-        read: Callable[[], Awaitable[DatabaseSeen]],
+        read: Callable[[], Awaitable[DatabaseStatus]],
         clock: Callable[[], float],
         seconds_max: float = LOOK_SECONDS_MAX,
     ) -> None:
         self._read = read
         self._seconds_max = seconds_max
         self._clock = clock
-        self._seen: tuple[float, DatabaseSeen] | None = None
+        self._seen: tuple[float, DatabaseStatus] | None = None
 
-    async def take(self) -> DatabaseSeen:
+    async def take(self) -> DatabaseStatus:
         if self._seen is None or self._clock() >= self._seen[0] + LOOK_SECONDS:
             seen = await self._ask()
             self._seen = (self._clock(), seen)
         return self._seen[1]
 
-    async def _ask(self) -> DatabaseSeen:
+    async def _ask(self) -> DatabaseStatus:
         try:
             async with asyncio.timeout(self._seconds_max):
                 return await self._read()
-        except NotInThisStore:
-            return DatabaseSeen(up=None)
         except (HoldfastError, TimeoutError):
-            return DatabaseSeen(up=False)
+            return DatabaseStatus(up=False)
 
 
 def load_client() -> Any:
@@ -80,7 +78,7 @@ def content_type() -> str:
     return str(load_client().CONTENT_TYPE_LATEST)
 
 
-def expose(counted: Snapshot, seen: DatabaseSeen) -> str:
+def expose(counted: Snapshot, seen: DatabaseStatus) -> str:
     """Write all metrics in Prometheus' text format."""
     client = load_client()
     registry = client.CollectorRegistry(auto_describe=False)
@@ -126,9 +124,8 @@ def _measured(counted: Snapshot) -> Iterator[Family]:
             yield _gauge(metric, {(): counted.gauges[metric.name]})
 
 
-def _seen(seen: DatabaseSeen) -> Iterator[Family]:
-    if seen.up is not None:
-        yield _gauge(metrics.DATABASE_UP, {(): int(seen.up)})
+def _seen(seen: DatabaseStatus) -> Iterator[Family]:
+    yield _gauge(metrics.DATABASE_UP, {(): int(seen.up)})
     if not seen.up:
         return  # what was seen before may no longer be so
     queues = seen.queues[:QUEUES_SHOWN_MAX]
@@ -140,16 +137,18 @@ def _seen(seen: DatabaseSeen) -> Iterator[Family]:
     open_keys = [breaker.key for breaker in seen.breakers if breaker.is_open]
     yield _gauge(metrics.BREAKERS_OPEN, {(): len(open_keys)})
     yield _gauge(metrics.BREAKER_OPEN, {(key,): 1 for key in open_keys[:BREAKERS_SHOWN_MAX]})
+    if seen.workers is None:
+        return
     workers = [worker for worker in seen.workers if not worker.suspects_only]
     lost = sum(worker.lost for worker in workers)
     yield _gauge(metrics.WORKERS, {("live",): len(workers) - lost, ("lost",): lost})
 
 
-def _depths(queues: Iterable[QueueSeen]) -> Values:
+def _depths(queues: Iterable[QueueStatus]) -> Values:
     return {
         (queue.name, state): getattr(queue, state)
         for queue in queues
-        for state in ("ready", "scheduled", "held", "running")
+        for state in ("ready", "scheduled", "parked", "running")
     }
 
 

@@ -105,7 +105,7 @@ def configure(format: Format = "auto", level: int | str = logging.INFO) -> None:
         root.removeHandler(handler)
     handler = _StderrHandler(sys.stderr)
     readable = format == "text" or (format == "auto" and sys.stderr.isatty())
-    handler.setFormatter(_TextFormatter(_coloured(sys.stderr)) if readable else _JsonFormatter())
+    handler.setFormatter(_TextFormatter(_colored(sys.stderr)) if readable else _JsonFormatter())
     root.addHandler(handler)
     root.setLevel(level.upper() if isinstance(level, str) else level)
 
@@ -155,14 +155,14 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _TextFormatter(logging.Formatter):
-    def __init__(self, coloured: bool) -> None:
+    def __init__(self, colored: bool) -> None:
         super().__init__()
-        self._coloured = coloured
+        self._colored = colored
 
     def format(self, record: logging.LogRecord) -> str:
         told = _taken_apart(record)
         when = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        level = self._painted(f"{record.levelname:<7}", _COLOURS.get(record.levelname, ""))
+        level = self._painted(f"{record.levelname:<7}", _COLORS.get(record.levelname, ""))
         name = told.name if isinstance(record.msg, Event) else record.name
         words = [
             self._painted(when, _DIM),
@@ -171,24 +171,22 @@ class _TextFormatter(logging.Formatter):
             _shown(told.message, MESSAGE_CHARS_MAX),
         ]
         for key, value in _for_people(told.fields).items():
-            colour = _RED if key == "error_code" else ""
-            words.append(
-                self._painted(f"{key}=", _DIM) + self._painted(_shown_value(value), colour)
-            )
+            color = _RED if key == "error_code" else ""
+            words.append(self._painted(f"{key}=", _DIM) + self._painted(_shown_value(value), color))
         lines = [" ".join(word for word in words if word)]
         # The bar keeps a line of a traceback from being taken for a log line of its own.
         lines += [f"  | {one_line(row, VALUE_CHARS_MAX)}" for row in _traceback(record)]
         return "\n".join(lines)
 
-    def _painted(self, text: str, colour: str) -> str:
-        return f"{colour}{text}\x1b[0m" if self._coloured and colour else text
+    def _painted(self, text: str, color: str) -> str:
+        return f"{color}{text}\x1b[0m" if self._colored and color else text
 
 
 _BOLD = "\x1b[1m"
 _DIM = "\x1b[2m"
 _RED = "\x1b[31m"
 _FOR_MACHINES = {"job_id", "state", "max_attempts", "fence", "worker_id"}
-_COLOURS = {
+_COLORS = {
     "DEBUG": _DIM,
     "INFO": "\x1b[32m",
     "WARNING": "\x1b[33m",
@@ -197,7 +195,7 @@ _COLOURS = {
 }
 
 
-def _coloured(stream: TextIO) -> bool:
+def _colored(stream: TextIO) -> bool:
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return stream.isatty() and not plain
 

@@ -153,7 +153,7 @@ SEEN: Final = (
 METRICS: Final = (*COUNTED, *MEASURED, *SEEN)
 
 # What did not run to an end of its own says nothing of how long the handler takes.
-_UNTIMED: Final = frozenset({"released", "canceled"})
+_UNTIMED: Final = frozenset({"released", "handed_back", "canceled"})
 _ATTEMPTS: Final = {number: str(number) for number in range(1, ATTEMPTS_SHOWN_MAX)}
 
 _BY_NAME: Final = {metric.name: metric for metric in COUNTED}

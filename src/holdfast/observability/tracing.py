@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EARLIER_MAX: Final = 10_000  # attempts that a worker remembers for the links of later ones
 
 _SYSTEM: Final = "holdfast"
-_AGAIN: Final = frozenset({"retried", "snoozed", "released"})
+_AGAIN: Final = frozenset({"retried", "snoozed", "released", "handed_back"})
 _known: tuple[object, Tracer] | None = None
 
 

@@ -1,4 +1,4 @@
-"""Numbered, forward-only steps of a schema: sql/<dialect>/migrations/NNNN_name.sql."""
+"""Numbered, forward-only steps of a schema: NNNN_name.sql in a folder `migrations`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,21 @@ class Step(NamedTuple):
 
 
 @cache
-def steps(dialect: str, package: str = "holdfast.stores") -> Sequence[Step]:
-    """Read all steps of a dialect, oldest first."""
-    folder = files(package).joinpath("sql").joinpath(dialect).joinpath("migrations")
+def steps(dialect: str) -> Sequence[Step]:
+    """Read all steps of the engine's own schema, oldest first."""
+    return _read_all(f"holdfast.stores.{dialect}", "sql", "migrations")
+
+
+@cache
+def application_steps(dialect: str, package: str) -> Sequence[Step]:
+    """Read all steps of an application's tables, oldest first."""
+    return _read_all(package, "sql", dialect, "migrations")
+
+
+def _read_all(package: str, *path: str) -> Sequence[Step]:
+    folder = files(package)
+    for part in path:
+        folder = folder.joinpath(part)
     entries = folder.iterdir() if folder.is_dir() else ()
     found = sorted(_read(file, package) for file in entries if file.name.endswith(".sql"))
     for one, next_one in pairwise(found):

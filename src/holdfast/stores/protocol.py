@@ -1,22 +1,25 @@
-"""What the engine asks of a store, in the words of the domain.
+"""What the engine asks of a store, in the words of the domain: a core that every store has, and
+capabilities that a store has or leaves out. Whoever needs one asks with `capability` or `require`,
+once, not for each job.
 
 Every write after a claim names the lease's fence and changes nothing if the fence is no longer the
 job's. Every claim, settlement, reclaim and cancel raises the fence. The store's clock judges what
 is due and which lease has run out; callers only ever say "in so many seconds".
 
 A store raises `StoreUnavailable` when trying again may help and `StoreRefused` when it won't.
-`holdfast.testing.conformance` is the suite that every store passes.
+`holdfast.testing.conformance` is the suite that every store passes, for what it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
-from holdfast.domain.breakers import BreakerSeen, Holding, Strike
-from holdfast.domain.health.vitals import Patience, Vitals
+from holdfast.domain.breakers import BreakerStatus, Parking, Strike
+from holdfast.domain.diagnosis.vitals import Patience, Vitals
+from holdfast.domain.errors import NotInThisStore
 from holdfast.domain.job import (
     Attempt,
     Claimed,
@@ -33,11 +36,13 @@ from holdfast.domain.job import (
     Standing,
 )
 from holdfast.domain.overview import Pulse
-from holdfast.domain.queues import QueueSeen
+from holdfast.domain.queues import QueueStatus
 from holdfast.domain.why import Circumstances
-from holdfast.domain.workers import Load, NewWorker, WorkerSeen
-from holdfast.stores.foreign import Driver
+from holdfast.domain.workers import Load, NewWorker, WorkerStatus
+from holdfast.transactions.drivers import Driver
 from holdfast.wakeups.protocol import Heard, Listener
+
+C = TypeVar("C")
 
 
 class Claim(NamedTuple):
@@ -88,6 +93,12 @@ class Pooled(Protocol):
 
 
 class Store(Protocol):
+    """The core that every store has.
+
+    What belongs to a capability (suspects, paused queues, breakers, expiry, ...) is meant only
+    where the store has it.
+    """
+
     async def open(self) -> None:
         """Connect and check the schema; refuse with SchemaMismatch what this code can't run on."""
 
@@ -103,17 +114,10 @@ class Store(Protocol):
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
         """Record all of them or none, one receipt for each, in order; wake the workers."""
 
-    async def claim(self, claim: Claim) -> Sequence[Claimed]:
+    async def claim(self, request: Claim) -> Sequence[Claimed]:
         """Lease due jobs that are no suspects: priority first (lower is better), then due time,
         then id. Not of a queue that is paused, nor more of one than it may run at a time, nor
         those whose breaker is open."""
-
-    async def claim_suspect(self, claim: Claim) -> Claimed | None:
-        """Lease the first due suspect of a queue that is not paused, to be run alone in its
-        process. Suspects are not held by breakers."""
-
-    async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
-        """How many due suspects wait; SUSPECTS_COUNTED_MAX stand for any number above."""
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
         """Lease this job if it is queued and due, no suspect, its queue is neither paused nor full,
@@ -127,24 +131,8 @@ class Store(Protocol):
         These jobs never started, so each gets its attempt back, and it counts as no release. Skip
         locked rows, wake the workers, answer how many there were; `limit` means maybe more."""
 
-    async def progress(self, lease: Lease, progress: bytes) -> bool:
-        """Write the progress; False if the lease is no longer held."""
-
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Lost]:
         """Write all that are still held, in one transaction; answer those that are not."""
-
-    def lend(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
-        """A connection of the store's, which `holdfast.stores.foreign` knows, for a transaction of
-        the borrower's; `read_only` for one that blocks nobody."""
-
-    def enrol(self, driver: Driver) -> Enrolled:
-        """Work on this connection; the store itself need not be open."""
-
-    def holding(self) -> AbstractContextManager[None]:
-        """Mark this task or thread as one that may hold the store's only write lock."""
-
-    async def standing(self, job_id: UUID) -> Standing | None:
-        """Where the job stands, after waiting for a transaction that is about to settle it."""
 
     async def reclaim(
         self, limit: int, dead_worker: str | None = None, reason: str = ""
@@ -163,15 +151,6 @@ class Store(Protocol):
         it was the last one. It becomes a suspect when the next crash may end it, or when it has
         crashed CRASHES_IN_COMPANY_MAX times."""
 
-    async def tidy(self, limit: int) -> int:
-        """Do one bounded step of upkeep: forget history, attempts and idempotency keys that were
-        kept long enough, and workers that were lost long ago, move ended jobs that still stand
-        among the live ones, make room for new history. Answer how many rows there were to do; less
-        than `limit` means all was done.
-
-        An ended job that the database does not let move is passed over; StoreRefused says that
-        such jobs are all that is left."""
-
     async def cancel(
         self, job_ids: Sequence[UUID], *, waiting_only: bool = False
     ) -> Sequence[Canceled]:
@@ -189,14 +168,7 @@ class Store(Protocol):
         `arguments` replace the old ones. With `once`, False also if it was requeued before:
         whoever asks at the same moment, one of them gets True."""
 
-    async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
-        """Those of these jobs that were requeued, each with the job that was last made of it. Known
-        for as long as the old job is kept."""
-
     async def get(self, job_id: UUID) -> Job | None: ...
-
-    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
-        """The attempts that did not succeed, oldest first."""
 
     async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
         """Jobs that match, live and ended, newest first, going on behind `after`. The filter's
@@ -207,8 +179,49 @@ class Store(Protocol):
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]: ...
 
-    async def queues(self) -> Sequence[QueueSeen]:
+    async def queues(self) -> Sequence[QueueStatus]:
         """All queues that have live jobs, or of which an operator has said something, by name."""
+
+    async def awaited(
+        self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
+    ) -> bool:
+        """Is any such job running, or queued and due within so many seconds? Not if its queue is
+        paused, or its cap is 0: nobody knows when that ends."""
+
+
+@runtime_checkable
+class Transactions(Protocol):
+    """Writes of the application and of its jobs in one transaction."""
+
+    def connection(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
+        """A connection of the store's, which `holdfast.transactions.drivers` knows, for a
+        transaction of the borrower's; `read_only` for one that blocks nobody."""
+
+    def enrol(self, driver: Driver) -> Enrolled:
+        """Work on this connection; the store itself need not be open."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Mark this task or thread as one that may hold the store's only write lock."""
+
+    async def standing(self, job_id: UUID) -> Standing | None:
+        """Where the job stands, after waiting for a transaction that is about to settle it."""
+
+
+@runtime_checkable
+class Suspects(Protocol):
+    """Jobs that may have killed their process, and run alone from then on."""
+
+    async def claim_suspect(self, request: Claim) -> Claimed | None:
+        """Lease the first due suspect of a queue that is not paused, to be run alone in its
+        process. Suspects are not held by breakers."""
+
+    async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
+        """How many due suspects wait; SUSPECTS_COUNTED_MAX stand for any number above."""
+
+
+@runtime_checkable
+class QueueControl(Protocol):
+    """Queues that operators pause and cap."""
 
     async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
         """Let no job of the queue be claimed; False if it was paused already, which stands."""
@@ -219,9 +232,15 @@ class Store(Protocol):
     async def cap(self, queue: str, running_max: int | None) -> None:
         """Let at most so many of its jobs run at a time, over all workers; None lifts that."""
 
+
+@runtime_checkable
+class Breakers(Protocol):
+    """Failures counted by what jobs depend on, and jobs that wait while it is down."""
+
     async def strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
-        """Count failures against their breakers, in order. True for each that came when its breaker
-        was open already: its job is to be queued again with its attempt."""
+        """Count failures against their breakers, in order, and take in the successes that are told
+        with them. True for each that came when its breaker was open already: its job is to be
+        queued again with its attempt."""
 
     async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
         """Open it by hand: its jobs are held, and none is sent ahead, until it is closed."""
@@ -229,34 +248,44 @@ class Store(Protocol):
     async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
         """Close it and begin to count anew; False if it was not open. What it holds is let go by
         `hold`. With `forget`, nothing is known of it afterwards, and False if nothing was. Unless
-        it is closed `by_hand`, one that was opened by hand stays open."""
+        it is closed `by_hand`, one that was opened by hand stays open, and the failures so far
+        stand beside the success that closes it."""
 
-    async def hold(self, limit: int) -> Holding:
+    async def park(self, limit: int) -> Parking:
         """Do one bounded step: hold due jobs whose breaker is open, let go those whose breaker has
         closed, and wake the workers for these. `moved` equal to `limit` means that more is left."""
 
-    async def claim_probes(self, claim: Claim) -> Sequence[Claimed]:
+    async def claim_probes(self, request: Claim) -> Sequence[Claimed]:
         """Lease one held job for each breaker whose next probe is due, and set the time of the next
-        one; not of queues that are paused or full."""
+        one; not of queues that are paused or full. Of those with the lowest fence, which were
+        started least often, it takes in turn the newest and the first by the last 32 bits of its
+        id, which are random."""
 
-    async def breakers(self) -> Sequence[BreakerSeen]:
+    async def breakers(self) -> Sequence[BreakerStatus]:
         """Those of which something is known: open ones first, then by key; at most
         BREAKERS_LISTED_MAX."""
 
-    async def pulse(self, newest_max: int) -> Pulse:
-        """How much has ended, and how long the newest of it took; cheap enough for every second."""
 
-    async def greet(self, worker: NewWorker, load: Load) -> None:
+@runtime_checkable
+class WorkerPresence(Protocol):
+    """Workers that tell the database that they are there."""
+
+    async def register(self, worker: NewWorker, load: Load) -> None:
         """Note that this worker is there."""
 
-    async def see(self, worker_id: str, load: Load) -> bool:
+    async def heartbeat(self, worker_id: str, load: Load) -> bool:
         """Note that this worker is still there; False if it is not known, or was forgotten."""
 
-    async def leave(self, worker_id: str) -> None:
+    async def deregister(self, worker_id: str) -> None:
         """Forget this worker, which has stopped."""
 
-    async def workers(self) -> Sequence[WorkerSeen]:
+    async def workers(self) -> Sequence[WorkerStatus]:
         """Those that are there, and those that are lost: at most WORKERS_LISTED_MAX, seen last."""
+
+
+@runtime_checkable
+class Diagnosis(Protocol):
+    """What a database tells of itself and of what its jobs wait for."""
 
     async def circumstances(self, job_id: UUID) -> Circumstances | None:
         """What may keep this job from running, as of one moment."""
@@ -266,16 +295,89 @@ class Store(Protocol):
         be open. It raises what says that the database can't be reached; a part that can't be read
         is left out, and named."""
 
-    async def awaited(
-        self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
-    ) -> bool:
-        """Is any such job running, or queued and due within so many seconds? Not if its queue is
-        paused, or its cap is 0: nobody knows when that ends."""
+    async def pulse(self, newest_max: int) -> Pulse:
+        """How much has ended, and how long the newest of it took; cheap enough for every second."""
 
     async def unknown_names(
         self, names: Sequence[str], queues: Sequence[str] | None
     ) -> Sequence[str]:
         """Some names of due jobs that are none of these, from a bounded look at the queues."""
 
+
+@runtime_checkable
+class History(Protocol):
+    """What is kept of jobs beside their rows, for a time: attempts, requeues, ended jobs."""
+
+    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
+        """The attempts that did not succeed, oldest first."""
+
+    async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
+        """Those of these jobs that were requeued, each with the job that was last made of it. Known
+        for as long as the old job is kept."""
+
+    async def tidy(self, limit: int) -> int:
+        """Do one bounded step of upkeep: forget history, attempts and idempotency keys that were
+        kept long enough, and workers that were lost long ago, move ended jobs that still stand
+        among the live ones, make room for new history. Answer how many rows there were to do; less
+        than `limit` means all was done.
+
+        An ended job that the database does not let move is passed over; StoreRefused says that
+        such jobs are all that is left."""
+
+
+@runtime_checkable
+class ProgressNotes(Protocol):
+    """Room for how far a running job is."""
+
+    async def progress(self, lease: Lease, progress: bytes) -> bool:
+        """Write the progress; False if the lease is no longer held."""
+
+
+@runtime_checkable
+class Listening(Protocol):
+    """Wake-ups."""
+
     async def listen(self, heard: Heard) -> Listener | None:
         """Call `heard` (on the loop) for each wake-up; None if this store can't hear any."""
+
+
+CAPABILITIES: Final[tuple[type, ...]] = (
+    Transactions,
+    Suspects,
+    QueueControl,
+    Breakers,
+    WorkerPresence,
+    Diagnosis,
+    History,
+    ProgressNotes,
+    Listening,
+)
+
+
+@runtime_checkable
+class FullStore(
+    Store,
+    Transactions,
+    Suspects,
+    QueueControl,
+    Breakers,
+    WorkerPresence,
+    Diagnosis,
+    History,
+    ProgressNotes,
+    Listening,
+    Protocol,
+):
+    """A store that has every capability."""
+
+
+def capability(store: object, kind: type[C]) -> C | None:
+    """The store as one that has this capability, or None."""
+    return store if isinstance(store, kind) else None
+
+
+def require(store: object, kind: type[C], purpose: str) -> C:
+    """The store as one that has this capability; `purpose` completes "this store can't ..."."""
+    if isinstance(store, kind):
+        return store
+    raise NotInThisStore(f"this store ({type(store).__name__}) can't {purpose}")

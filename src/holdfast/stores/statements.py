@@ -2,6 +2,7 @@
 
 A block begins with `-- name: claim` and ends at the next one. Parameters are written `:worker` in
 both dialects; for PostgreSQL they become `$1`, `$2`, ... in the order of their first appearance.
+`{due}` stands for the file `due.sql` in the folder `parts`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from holdfast.domain.errors import ConfigurationError
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_PART = re.compile(r"\{([a-z_]+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
@@ -27,12 +29,31 @@ class Statement(NamedTuple):
         return list(map(values.__getitem__, self.parameters))
 
 
-def read_sql(*path: str) -> str:
-    return files("holdfast.stores").joinpath("sql", *path).read_text(encoding="utf-8")
+def read_sql(package: str, *path: str) -> str:
+    """The text of a file in the folder `sql` of a package."""
+    return files(package).joinpath("sql", *path).read_text(encoding="utf-8")
 
 
-def load(text: str, *, numbered: bool) -> dict[str, Statement]:
-    pieces = _NAME.split(text)[1:]
+def include(sql: str, parts: Mapping[str, str]) -> str:
+    """Put the text of other .sql files in place of their `{name}`s.
+
+    This is the one place where SQL is put together, and only from files of ours.
+    """
+    return _PART.sub(lambda part: include(parts[part[1]].strip(), parts), sql)
+
+
+def load_folder(package: str, *, numbered: bool, **parts: str) -> dict[str, Statement]:
+    """All statements in the folder `sql` of a package; parts may be given, too."""
+    folder = files(package).joinpath("sql")
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
+    in_folder = folder.joinpath("parts")
+    for file in in_folder.iterdir() if in_folder.is_dir() else ():
+        parts[file.name.removesuffix(".sql")] = file.read_text(encoding="utf-8")
+    return load(*(include(read_sql(package, name), parts) for name in names), numbered=numbered)
+
+
+def load(*texts: str, numbered: bool) -> dict[str, Statement]:
+    pieces = _NAME.split("\n".join(texts))[1:]
     for name, times in Counter(pieces[::2]).items():
         if times > 1:
             raise ConfigurationError(f"there are {times} statements named {name}")

@@ -49,7 +49,7 @@ class Sandbox:
         found: list[Job] = []
         after = None
         while True:
-            page = await self._hf.page(Filter(states=states), PAGE_ROWS_MAX, after)
+            page = await self._hf.jobs.list(Filter(states=states), PAGE_ROWS_MAX, after)
             found += page.jobs
             after = page.after
             if after is None:
@@ -61,5 +61,5 @@ async def sandbox(hf: Holdfast) -> AsyncIterator[Sandbox]:
     """Lend `hf` an empty SQLite database and virtual time until the end of the block."""
     time = VirtualTime()
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        async with hf.borrowed(f"sqlite:///{Path(folder) / 'jobs.db'}", time):
+        async with hf._borrowed(f"sqlite:///{Path(folder) / 'jobs.db'}", time):
             yield Sandbox(hf, time)

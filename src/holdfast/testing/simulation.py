@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 
 T = TypeVar("T")
 

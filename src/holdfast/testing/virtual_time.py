@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 
 
 class VirtualTime(Seam):
@@ -25,5 +25,5 @@ class VirtualTime(Seam):
 
     def advance(self, seconds: float) -> None:
         if seconds < 0:
-            raise ValueError(f"time goes on only, not by {seconds:g} s")
+            raise ValueError(f"time can't go back: {seconds:g} s")
         self._now += timedelta(seconds=seconds)

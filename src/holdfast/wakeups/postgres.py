@@ -119,7 +119,8 @@ class PostgresListener:
         """One whose connection was lost meanwhile can't, and is worth keeping all the same."""
         await notify(self._token)
         try:
-            await asyncio.wait_for(self._tested.wait(), SELF_TEST_SECONDS_MAX)
+            async with asyncio.timeout(SELF_TEST_SECONDS_MAX):
+                await self._tested.wait()
         except TimeoutError:
             return False
         return True
@@ -127,8 +128,7 @@ class PostgresListener:
     async def close(self) -> None:
         if self._keeper is not None:
             self._keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeper
+            await asyncio.gather(self._keeper, return_exceptions=True)
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):
@@ -153,9 +153,11 @@ class PostgresListener:
 
     async def _until_lost(self) -> None:
         while not self._lost.is_set():
+            # Not by wait_for, which forgets that it was canceled if the connection is lost then.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), self._check_seconds)
-                return
+                async with asyncio.timeout(self._check_seconds):
+                    await self._lost.wait()
+                    return
             if not await self._answers():
                 return
 

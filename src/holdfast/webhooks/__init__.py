@@ -1,7 +1,8 @@
 """Webhooks: events go to those who subscribed, attempt by attempt, until they arrive or die."""
 
 from holdfast.webhooks.errors import BadEndpoint, DeadLetterNotFound, EventConflict
-from holdfast.webhooks.policy import BPC, STANDARD
+from holdfast.webhooks.policy import STANDARD
+from holdfast.webhooks.presets import Message, Preset, Request
 from holdfast.webhooks.rows import (
     Attempt,
     DeadLetter,
@@ -13,7 +14,6 @@ from holdfast.webhooks.rows import (
 from holdfast.webhooks.service import Webhooks
 
 __all__ = [
-    "BPC",
     "STANDARD",
     "Attempt",
     "BadEndpoint",
@@ -21,7 +21,10 @@ __all__ = [
     "DeadLetterNotFound",
     "Event",
     "EventConflict",
+    "Message",
     "NewSubscription",
+    "Preset",
+    "Request",
     "Saga",
     "Subscription",
     "Webhooks",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from holdfast.webhooks.sending import Report
+from holdfast.webhooks.sender import Report
 
 _logger = logging.getLogger("holdfast.webhooks")
 

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast import ConfigurationError, Retry
 from holdfast.webhooks import limits
-from holdfast.webhooks.rows import Preset
+from holdfast.webhooks.presets import Preset
 
 _MINUTE: Final = 60.0
 _HOUR: Final = 60 * _MINUTE
@@ -18,7 +18,6 @@ _HOUR: Final = 60 * _MINUTE
 STANDARD: Final = Retry.schedule(
     [5, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 10 * _HOUR], jitter=0.2
 )
-BPC: Final = Retry.schedule([2, 4, 8, 16])
 
 # What a receiver may say of this moment only; every other 3xx and 4xx is about the request.
 _PASSING: Final = frozenset(
@@ -32,7 +31,7 @@ _PASSING: Final = frozenset(
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an application's webhooks.
+    """The settings of an application's webhooks under a preset.
 
     They are stored with each subscription, and whichever worker has a job of it goes by them.
     """
@@ -42,6 +41,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry
     timeout_seconds: float
     guard_seconds: float
+    refusals_are_permanent: bool = False
 
     def __post_init__(self) -> None:
         if type(self.retry) is not Retry:
@@ -58,15 +58,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 f" {limits.GUARD_SECONDS_MAX:g}, not {self.guard_seconds}"
             )
 
+    def under(self, preset: Preset) -> Policy:
+        return msgspec.structs.replace(
+            self,
+            retry=preset.retry or self.retry,
+            refusals_are_permanent=preset.refusals_are_permanent,
+        )
+
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def decode(cls, stored: str) -> Policy:
         return msgspec.json.decode(stored, type=cls)
-
-    def retry_of(self, preset: Preset) -> Retry:
-        return BPC if preset == "bpc" else self.retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +95,15 @@ def is_success(response_status: int | None) -> bool:
     return response_status is not None and 200 <= response_status < 300
 
 
-def is_permanent(preset: Preset, response_status: int | None) -> bool:
-    """Would the same request be refused again? By default nobody presumes so."""
-    if preset == "standard" or response_status is None:
+def is_refusal(response_status: int | None) -> bool:
+    """Would the same request be refused again?"""
+    if response_status is None:
         return False
     return 300 <= response_status < 500 and response_status not in _PASSING
 
 
 def decide(
-    preset: Preset,
-    retry: Retry,
+    policy: Policy,
     attempts_made: int,
     response_status: int | None,
     error_code: str | None,
@@ -109,7 +112,9 @@ def decide(
     """Judge the last of the attempts made; `chance` in [0, 1) places a delay in its jitter."""
     if error_code is None:
         return Delivered()
-    attempts_max = retry.attempts_allowed(error_code, retry.max_attempts)
-    if is_permanent(preset, response_status) or attempts_made >= attempts_max:
+    if policy.refusals_are_permanent and is_refusal(response_status):
+        return GiveUp(error_code)
+    retry = policy.retry
+    if attempts_made >= retry.attempts_allowed(error_code, retry.max_attempts):
         return GiveUp(error_code)
     return TryAgain(retry.delay_seconds(attempts_made, chance))

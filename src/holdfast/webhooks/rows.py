@@ -8,7 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-Preset = Literal["standard", "bpc"]
 SagaStatus = Literal["Pending", "InFlight", "Delivered", "DeadLettered", "Canceled"]
 JobStatus = Literal["Pending", "Leased", "Completed", "Failed"]
 
@@ -20,7 +19,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None
     url: str
     event_types: tuple[str, ...]
-    preset: Preset
+    preset: str
 
     def wants(self, event_type: str) -> bool:
         return not self.event_types or event_type in self.event_types

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
-from typing import Any, Final, get_args
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from holdfast import Context, Holdfast, Retry
 from holdfast.domain import codec
-from holdfast.webhooks import checking, limits, signing
-from holdfast.webhooks.delivering import Deliverer
+from holdfast.webhooks import limits, validation
+from holdfast.webhooks.delivery import Deliverer
 from holdfast.webhooks.endpoints import check_url
 from holdfast.webhooks.errors import BadEndpoint, DeadLetterNotFound, EventConflict
 from holdfast.webhooks.events import log_attempt, log_dead_letter
-from holdfast.webhooks.orchestrating import Jobs, Orchestrator
+from holdfast.webhooks.orchestrator import Jobs, Orchestrator
 from holdfast.webhooks.policy import STANDARD, Policy
+from holdfast.webhooks.presets import STANDARD_WEBHOOKS, Preset, by_name
 from holdfast.webhooks.rows import (
     Attempt,
     DeadLetter,
     Event,
     NewSubscription,
-    Preset,
     Saga,
     Subscription,
 )
-from holdfast.webhooks.sending import open_client, send
+from holdfast.webhooks.sender import open_client, send
 
 QUEUE: Final = "webhooks"
 # A saga goes on only through its next job of the orchestrator, so that one does not give up.
@@ -41,7 +41,7 @@ class _SubscriptionRow(msgspec.Struct, frozen=True):
     tenant: str | None
     url: str
     event_types: str
-    preset: Preset
+    preset: str
 
     def subscription(self) -> Subscription:
         event_types = msgspec.json.decode(self.event_types, type=tuple[str, ...])
@@ -64,6 +64,7 @@ class Webhooks:
         self,
         hf: Holdfast,
         *,
+        presets: Iterable[Preset] = (),
         https_only: bool = True,
         allow_private_addresses: bool = False,
         retry: Retry = STANDARD,
@@ -77,10 +78,14 @@ class Webhooks:
             timeout_seconds=timeout_seconds,
             guard_seconds=guard_seconds,
         )
+        self._presets = by_name(presets)
+        self._policies = {
+            name: self._policy.under(preset) for name, preset in self._presets.items()
+        }
         self._hf = hf
         self._tables = hf.tables("webhooks", package=__package__)
         self._orchestrator = Orchestrator(hf, self._tables)
-        self._deliverer = Deliverer(self._tables)
+        self._deliverer = Deliverer(self._tables, self._presets)
         self._jobs = self._declare_jobs()
 
     def _declare_jobs(self) -> Jobs:
@@ -119,25 +124,32 @@ class Webhooks:
         *,
         event_types: Iterable[str] = (),
         tenant: str | None = None,
-        preset: Preset = "standard",
+        preset: str = STANDARD_WEBHOOKS.name,
         secret: str | None = None,
     ) -> NewSubscription:
         """Send these events, or all, to the URL. The answer has the secret, this once."""
-        if preset not in get_args(Preset):
-            raise BadEndpoint(f"preset must be one of {', '.join(get_args(Preset))}")
+        chosen = self._preset(preset)
         self._check_url(url)
-        chosen_secret = signing.make_secret(preset) if secret is None else secret
-        signing.check_secret(preset, chosen_secret)
+        chosen_secret = chosen.make_secret() if secret is None else secret
+        chosen.check_secret(chosen_secret)
         subscription = NewSubscription(
             id=self._hf.new_id(),
-            tenant=checking.name("tenant", tenant),
+            tenant=validation.name("tenant", tenant),
             url=url,
-            event_types=checking.event_types(event_types),
+            event_types=validation.event_types(event_types),
             preset=preset,
             secret=chosen_secret,
         )
         await self._record(subscription)
         return subscription
+
+    def _preset(self, name: str) -> Preset:
+        if name not in self._presets:
+            raise BadEndpoint(
+                f"preset must be one of {', '.join(self._presets)}, not {name!r}; pass your own to"
+                " Webhooks(hf, presets=[...])"
+            )
+        return self._presets[name]
 
     def _check_url(self, url: str) -> None:
         check_url(
@@ -148,14 +160,15 @@ class Webhooks:
 
     async def adopt(self, subscription_id: UUID) -> None:
         """Apply this application's settings to the subscription from now on."""
-        checking.id(subscription_id)
+        validation.id(subscription_id)
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)
-            url = await statements.value("url_of_subscription", id=subscription_id)
-            if url is None:
+            known = await statements.one("find_subscription", _SubscriptionRow, id=subscription_id)
+            if known is None:
                 raise BadEndpoint(f"there is no subscription {subscription_id}")
-            self._check_url(url)
-            await statements.execute("set_policy", id=subscription_id, policy=self._policy.encode())
+            policy = self._policies[self._preset(known.preset).name]
+            self._check_url(known.url)
+            await statements.execute("set_policy", id=subscription_id, policy=policy.encode())
 
     async def _record(self, subscription: NewSubscription) -> None:
         async with self._hf.transaction() as connection:
@@ -164,7 +177,9 @@ class Webhooks:
             if await statements.value("count_subscriptions", tenant=tenant) >= (
                 limits.SUBSCRIPTIONS_MAX
             ):
-                raise BadEndpoint(f"there are {limits.SUBSCRIPTIONS_MAX} subscriptions already")
+                raise BadEndpoint(
+                    f"there are {limits.SUBSCRIPTIONS_MAX} subscriptions, the most there can be"
+                )
             await statements.execute(
                 "insert_subscription",
                 id=subscription.id,
@@ -172,7 +187,7 @@ class Webhooks:
                 url=subscription.url,
                 event_types=msgspec.json.encode(subscription.event_types).decode(),
                 preset=subscription.preset,
-                policy=self._policy.encode(),
+                policy=self._policies[subscription.preset].encode(),
             )
             await statements.execute(
                 "insert_secret",
@@ -203,13 +218,13 @@ class Webhooks:
         `ctx.completing()` it is published when that is committed, or not at all.
         """
         draft = {
-            "id": self._hf.new_id() if id is None else checking.id(id),
-            "tenant": checking.name("tenant", tenant),
-            "event_type": checking.event_type(event_type),
-            "aggregate_type": checking.name("aggregate_type", aggregate_type),
-            "aggregate_id": checking.name("aggregate_id", aggregate_id),
-            "occurred_at": checking.time(occurred_at),
-            "payload": checking.payload(payload),
+            "id": self._hf.new_id() if id is None else validation.id(id),
+            "tenant": validation.name("tenant", tenant),
+            "event_type": validation.event_type(event_type),
+            "aggregate_type": validation.name("aggregate_type", aggregate_type),
+            "aggregate_id": validation.name("aggregate_id", aggregate_id),
+            "occurred_at": validation.time(occurred_at),
+            "payload": validation.payload(payload),
         }
         async with self._joined(connection) as joined:
             return await self._publish(joined, draft)
@@ -252,7 +267,7 @@ class Webhooks:
 
     async def _subscriptions(self, connection: Any, tenant: str | None) -> list[Subscription]:
         rows = await self._tables.on(connection).all(
-            "subscriptions_of_tenant", _SubscriptionRow, tenant=checking.name("tenant", tenant)
+            "subscriptions_of_tenant", _SubscriptionRow, tenant=validation.name("tenant", tenant)
         )
         return [row.subscription() for row in rows]
 
@@ -260,13 +275,13 @@ class Webhooks:
         """The sagas of an event, oldest first; those that were requeued come last."""
         async with self._hf.transaction(read_only=True) as connection:
             return await self._tables.on(connection).all(
-                "sagas_of_event", Saga, event_id=checking.id(event_id)
+                "sagas_of_event", Saga, event_id=validation.id(event_id)
             )
 
     async def attempts(self, saga_id: UUID) -> list[Attempt]:
         async with self._hf.transaction(read_only=True) as connection:
             return await self._tables.on(connection).all(
-                "attempts_of_saga", Attempt, saga_id=checking.id(saga_id)
+                "attempts_of_saga", Attempt, saga_id=validation.id(saga_id)
             )
 
     async def dead_letters(
@@ -277,13 +292,13 @@ class Webhooks:
             return await self._tables.on(connection).all(
                 "dead_letters_of_tenant",
                 DeadLetter,
-                tenant=checking.name("tenant", tenant),
-                rows_max=checking.rows_max(limit),
+                tenant=validation.name("tenant", tenant),
+                rows_max=validation.rows_max(limit),
             )
 
     async def requeue(self, dead_letter_id: UUID) -> Saga:
         """Begin a new saga for a dead letter's event; asked twice, answer the same one."""
-        checking.id(dead_letter_id)
+        validation.id(dead_letter_id)
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)
             is_new = await statements.execute(

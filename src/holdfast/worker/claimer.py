@@ -10,14 +10,14 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.backoff import Backoff
 from holdfast.domain.batches import Portion
 from holdfast.domain.errors import StoreUnavailable, WorkerHung
 from holdfast.domain.job import Claimed
 from holdfast.observability import logs
-from holdfast.seam import Seam
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
-from holdfast.stores.protocol import Claim, Store
+from holdfast.stores.protocol import Breakers, Claim, Store, Suspects, capability
 from holdfast.worker.slots import Slots
 from holdfast.worker.strays import Strays
 
@@ -50,6 +50,8 @@ class Claimer:
         strays: Strays,
     ) -> None:
         self._store = store
+        self._quarantine = capability(store, Suspects)
+        self._breakers = capability(store, Breakers)
         self._seam = seam
         self._settings = settings
         self._slots = slots
@@ -166,7 +168,7 @@ class Claimer:
     async def _claim_suspect(self) -> tuple[int, bool]:
         """Claim one suspect when nothing runs here, and claim nothing else until it has ended."""
         if not await self._is_alone():
-            if await self._store.suspects(self._names, self._slots.queues):
+            if await self._suspects_are_due():
                 raise WorkerHung(self._slots.hung, suspects_wait=True)
             self._suspects_wait = False  # Another worker has them.
             return 0, True
@@ -180,8 +182,13 @@ class Claimer:
                 raise WorkerHung(self._slots.hung, suspects_wait=True)
         return len(jobs), True
 
+    async def _suspects_are_due(self) -> bool:
+        if self._quarantine is None:
+            return False
+        return await self._quarantine.suspects(self._names, self._slots.queues) > 0
+
     async def _next_suspect(self, claim: Claim) -> Sequence[Claimed]:
-        job = await self._store.claim_suspect(claim)
+        job = None if self._quarantine is None else await self._quarantine.claim_suspect(claim)
         self._suspects_wait = job is not None
         return [replace(job, suspect=True)] if job else []
 
@@ -202,10 +209,10 @@ class Claimer:
         more = False
         self._turn += 1
         self._looked_at = self._seam.monotonic()
-        if self._probes_are_due:
+        if self._probes_are_due and self._breakers is not None:
             self._probes_are_due = False
             for claim in self._claims():
-                claimed += await self._claim_and_start(self._store.claim_probes, claim)
+                claimed += await self._claim_and_start(self._breakers.claim_probes, claim)
         for claim in self._claims():
             count = await self._claim_and_start(self._store.claim, claim)
             claimed += count

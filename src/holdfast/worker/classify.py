@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 
-from holdfast.definition import Definition
 from holdfast.domain import codec
 from holdfast.domain.errors import (
     BadArguments,
@@ -18,7 +17,9 @@ from holdfast.domain.errors import (
     Transient,
 )
 from holdfast.domain.limits import ERROR_CODE_CHARS_MAX, ERROR_TEXT_CHARS_MAX
-from holdfast.domain.outcomes import Failed, Outcome, Released, Snoozed
+from holdfast.domain.outcomes import Failed, HandedBack, Outcome, Released, Snoozed
+from holdfast.domain.signature import OtherArguments
+from holdfast.job_function import Definition
 from holdfast.worker.run import Run, Stop
 
 GROUPS_DEPTH_MAX = 100  # a group of a handler's own may say that it holds itself
@@ -60,6 +61,8 @@ def _classify(definition: Definition, run: Run, error: BaseException) -> Outcome
         case RetryAfter():
             seconds = _seconds(error)
             return _failed(definition, error, permanent=False, retry_after_seconds=seconds)
+        case OtherArguments():
+            return HandedBack(_cut(codec.error_text(error)))
         case BadArguments():
             return Failed(_code(error), _cut(codec.error_text(error)), permanent=True)
         case JobError():

@@ -8,7 +8,7 @@ from logging import ERROR
 
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.observability import logs
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 
 BLOCKED_CODE = 70  # the exit code "internal software error" of sysexits.h
 LOOK_SECONDS = 0.5

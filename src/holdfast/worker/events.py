@@ -13,7 +13,7 @@ from holdfast.domain.job import Claimed, Reclaimed, Settlement
 from holdfast.domain.states import State
 from holdfast.observability import logs, tracing
 from holdfast.observability.metrics import Child, Metrics
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.run import Run
 
@@ -55,7 +55,7 @@ class Events:
             with suppress(Exception):
                 self._attempts.end(run.span, run.job, settlement, outcome)
             run.span = None
-        level = WARNING if outcome in ("retried", "failed", "dead") else INFO
+        level = WARNING if outcome in ("retried", "handed_back", "failed", "dead") else INFO
         if logs.enabled(level):
             self._log_settle(level, run, settlement, outcome)
 
@@ -95,7 +95,7 @@ class Events:
         logs.event(
             ERROR,
             "unjudged",
-            f"could not judge how the attempt ended: {error_name}; the job has failed",
+            f"could not classify the error ({error_name}); the job failed",
             job_id=job.id,
             name=job.name,
             worker_id=self._worker_id,
@@ -115,8 +115,8 @@ class Events:
         level = WARNING if code else INFO
         logs.event(level, "child_ended", what, worker_id=worker_id, process_id=process_id)
 
-    def signalled(self, name: str, hurry: bool, running: int) -> None:
-        message = f"{name}: stopping now" if hurry else f"{name}: finishing what runs"
+    def signaled(self, name: str, hurry: bool, running: int) -> None:
+        message = f"{name}: stopping now" if hurry else f"{name}: finishing running jobs"
         logs.event(INFO, "shutdown", message, worker_id=self._worker_id, count=running)
 
     def stopped(self, report: WorkerReport) -> None:
@@ -126,7 +126,7 @@ class Events:
         logs.event(
             INFO,
             "start",
-            "sent ahead while its breaker is open" if job.probe else "",
+            "a probe: its breaker is open" if job.probe else "",
             job_id=job.id,
             name=job.name,
             queue=job.queue,
@@ -141,13 +141,20 @@ class Events:
 
     def _log_settle(self, level: int, run: Run, settlement: Settlement, outcome: str) -> None:
         """A retry has a name of its own, because it is what people look for at night; and so has an
-        attempt that was given back because the breaker of its job is open."""
+        attempt that was given back because the breaker of its job is open, or because another
+        version of the code enqueued it."""
         job = run.job
-        delayed = outcome in ("retried", "snoozed")
+        delayed = outcome in ("retried", "snoozed", "handed_back")
         logs.event(
             level,
-            "retry" if outcome == "retried" else "held" if outcome == "held" else "settle",
-            "" if outcome in ("retried", "held") else outcome,
+            "retry"
+            if outcome == "retried"
+            else "parked"
+            if outcome == "parked"
+            else "handed_back"
+            if outcome == "handed_back"
+            else "settle",
+            _told(settlement, outcome),
             job_id=job.id,
             name=job.name,
             queue=job.queue,
@@ -171,7 +178,7 @@ class Events:
             "lost",
             "the job was canceled; the handler is stopped"
             if canceled
-            else "the lease is no longer held; the handler is stopped and nothing is written",
+            else "the lease is lost; the handler is stopped and nothing is written",
             job_id=job.id,
             name=job.name,
             queue=job.queue,
@@ -198,3 +205,9 @@ class Events:
             duration_ms=round(seconds * 1000, 2),
             correlation_id=job.correlation_id,
         )
+
+
+def _told(settlement: Settlement, outcome: str) -> str:
+    if outcome == "handed_back":
+        return settlement.error_text or ""
+    return "" if outcome in ("retried", "parked") else outcome

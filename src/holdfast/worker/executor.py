@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from holdfast.context import current_context
-from holdfast.definition import Definition
 from holdfast.domain.outcomes import Expired, Outcome, Released, Succeeded
-from holdfast.seam import Seam, Threads
+from holdfast.job_function import Definition
+from holdfast.runtime.seam import Seam, Threads
 from holdfast.settings import Settings
-from holdfast.worker.children.pool import Children
 from holdfast.worker.classify import classify, timed_out
+from holdfast.worker.processes.pool import Children
 from holdfast.worker.run import Run, Stop
 
 
@@ -54,11 +54,13 @@ class Executor:
             return Released()
         try:
             if definition.executor == "process" and self._children is not None:
+                # Here, because a job that was released takes a new child process.
+                definition.signature.check_names(job.arguments)
                 return await self._children.perform(definition, run)
             values = definition.signature.load(job.arguments)
             value = await self._call(definition, run, values)
             if run.context.noticed_stop:
-                # It looked at ctx.cancelled, saw that it should stop, and returned: not done.
+                # It looked at ctx.canceled, saw that it should stop, and returned: not done.
                 raise asyncio.CancelledError
             result = self._results.encode(value)
         except BaseException as error:
@@ -88,7 +90,7 @@ class Executor:
                 deadline.cancel()
 
     async def _call_in_thread(self, call: partial[Any], run: Run) -> Any:
-        """Run in a thread, which can't be cancelled: it is told, and waited for."""
+        """Run in a thread, which can't be canceled: it is told, and waited for."""
         run.context.enable_stop()
         context = contextvars.copy_context()
         future = self._threads.submit(partial(context.run, _call_for_future, call))

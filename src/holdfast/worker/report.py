@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from holdfast.domain.job import Settlement
+from holdfast.domain.outcomes import HANDED_BACK
 from holdfast.domain.states import State
 
 SUCCEEDED = State.SUCCEEDED  # once: to look a member up takes longer than to count it
@@ -18,8 +19,9 @@ class WorkerReport:
     canceled: int = 0
     retried: int = 0
     snoozed: int = 0
-    held: int = 0
+    parked: int = 0
     released: int = 0
+    handed_back: int = 0
     lost: int = 0
 
     def count(self, what: str) -> None:
@@ -31,7 +33,7 @@ class WorkerReport:
         return self
 
     def __str__(self) -> str:
-        told = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        told = [(each.name.replace("_", " "), getattr(self, each.name)) for each in fields(self)]
         return ", ".join(f"{count} {name}" for name, count in told if count) or "nothing to do"
 
 
@@ -42,5 +44,7 @@ def verb(settlement: Settlement) -> str:
     if settlement.state is not State.QUEUED:
         return str(settlement.state)
     if settlement.snoozed:
-        return "snoozed" if settlement.error_code is None else "held"
+        return "snoozed" if settlement.error_code is None else "parked"
+    if settlement.error_code == HANDED_BACK:
+        return "handed_back"
     return "released" if settlement.released else "retried"

@@ -114,5 +114,5 @@ class Run:
 
 
 def _has_begun(task: asyncio.Task[Any]) -> bool:
-    """One that is cancelled before its first step runs nothing at all, not even its clean-up."""
+    """One that is canceled before its first step runs nothing at all, not even its clean-up."""
     return inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.context import Context, Surroundings
-from holdfast.definition import Definition
 from holdfast.domain import codec
 from holdfast.domain.errors import JobTimeout, StoreError, WorkerHung
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
@@ -16,24 +15,26 @@ from holdfast.domain.outcomes import (
     Failed,
     Outcome,
     Released,
+    Succeeded,
     decide,
-    decide_held,
+    decide_parked,
     fail_unjudged,
     found_at_work,
 )
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
-from holdfast.seam import Seam
+from holdfast.job_function import Definition
+from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
-from holdfast.worker.children.pool import Children
 from holdfast.worker.classify import timed_out
 from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
-from holdfast.worker.heart import Heart
-from holdfast.worker.keeper import Beside, LeaseKeeper
-from holdfast.worker.presence import Presence
+from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.lease_keeper import Beside, LeaseKeeper
+from holdfast.worker.processes.lifeline import Lifeline
+from holdfast.worker.processes.pool import Children
 from holdfast.worker.report import WorkerReport, verb
 from holdfast.worker.run import Counted, Run, Stop
 from holdfast.worker.settler import Ending, Settler
@@ -64,9 +65,9 @@ class Runner:
         seam: Seam,
         slots: Slots,
         children: Children | None,
-        presence: Presence,
+        heartbeat: Heartbeat,
         deadline: StopDeadline,
-        heart: Heart | None,
+        lifeline: Lifeline | None,
         beside: Sequence[Beside],
         ended: Callable[[str], None],
         has_room: Callable[[], None],
@@ -77,9 +78,9 @@ class Runner:
         self.report = WorkerReport()
         beside = [Watchdog(self, seam, settings, deadline).run, *beside]
         self.keeper = LeaseKeeper(
-            make_keepers_store, seam, settings, self.lost, died, beside, presence, deadline
+            make_keepers_store, seam, settings, self.lost, died, beside, heartbeat, deadline
         )
-        self._heart = heart
+        self._lifeline = lifeline
         self.settler = Settler(store, seam, self._settled, struck)
         self._events = events
         self._store = store
@@ -121,8 +122,8 @@ class Runner:
     def start(self, jobs: Sequence[Claimed]) -> None:
         """Hold the leases of all before the first handler can block the loop, then run them."""
         self._events.claimed(jobs)
-        if self._heart is not None:
-            self._heart.claimed(jobs)
+        if self._lifeline is not None:
+            self._lifeline.claimed(jobs)
         loop = asyncio.get_running_loop()
         now = self._seam.monotonic()
         runs = [Run(job, Context(job, self._around), now) for job in jobs]
@@ -262,8 +263,8 @@ class Runner:
 
     def _settle(self, run: Run, outcome: Outcome | None) -> None:
         run.ended_monotonic = self._seam.monotonic()
-        if run.job.probe:
-            self._learn_from_probe(run, outcome)
+        if run.job.breaker is not None:
+            self._learn(run, run.job.breaker, outcome)
         if run.context.completed is not None:
             self._settle_completed(run, run.context.completed, outcome)
             return
@@ -295,13 +296,16 @@ class Runner:
         chance = self._seam.random.random()
         return Counted(
             definition.breaker.strike(key, outcome.code, outcome.text),
-            decide_held(run.job, outcome, definition.retry, chance, definition.breaker),
+            decide_parked(run.job, outcome, definition.retry, chance, definition.breaker),
         )
 
-    def _learn_from_probe(self, run: Run, outcome: Outcome | None) -> None:
-        key = run.job.breaker
-        completed = run.context.completed is not None
-        if key is not None and (completed or (outcome is not None and found_at_work(outcome))):
+    def _learn(self, run: Run, key: str, outcome: Outcome | None) -> None:
+        """Take in what the end of a job tells of its breaker. A failure of another kind answers a
+        probe, but is no success: it may have come before the job asked for anything."""
+        succeeded = run.context.completed is not None or isinstance(outcome, Succeeded)
+        if succeeded:
+            self.settler.worked(key, run.ended_monotonic)
+        if run.job.probe and (succeeded or (outcome is not None and found_at_work(outcome))):
             self._works(key)
 
     def _settle_completed(self, run: Run, settlement: Settlement, outcome: Outcome | None) -> None:

@@ -8,20 +8,21 @@ from itertools import takewhile
 from logging import ERROR, WARNING
 from uuid import UUID
 
-from holdfast.backoff import Backoff
 from holdfast.domain.batches import batches, settled_bytes
 from holdfast.domain.breakers import Strike
 from holdfast.domain.errors import StoreError, StoreRefused, StoreUnavailable
 from holdfast.domain.job import Lost, Settlement
 from holdfast.domain.limits import (
+    BREAKERS_REMEMBERED_MAX,
     SETTLE_BACKLOG_BYTES_MAX,
     SETTLE_BATCH_MAX,
     SETTLE_BYTES_MAX,
 )
 from holdfast.domain.states import State
 from holdfast.observability import logs
-from holdfast.seam import Seam
-from holdfast.stores.protocol import Store
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.seam import Seam
+from holdfast.stores.protocol import Breakers, Store, capability
 from holdfast.worker.run import Run
 
 BACKLOG_MAX = 2 * SETTLE_BATCH_MAX
@@ -34,6 +35,7 @@ Settled = Callable[[Sequence[Ending], Sequence[Lost]], None]
 
 class Settler:
     """Failures that count against a breaker are counted first; the others don't wait for that.
+    Successes are remembered here, and told with the next failure: they cost no statement.
 
     `settled` is called with what was acknowledged together, and with what of it was lost;
     `struck` with the keys of breakers against which failures were counted."""
@@ -46,6 +48,8 @@ class Settler:
         struck: Callable[[Sequence[str]], None],
     ) -> None:
         self._store = store
+        self._seam = seam
+        self._breakers = capability(store, Breakers)
         # One line's success says nothing of the other's trouble.
         self._backoff = Backoff(seam, BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX)
         self._strike_backoff = Backoff(seam, BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX)
@@ -60,6 +64,7 @@ class Settler:
         self._ready = asyncio.Event()
         self._failures: list[Ending] = []  # yet to be counted
         self._failed = asyncio.Event()
+        self._worked: dict[str, float] = {}  # when a job of each breaker last succeeded
         self._idle = asyncio.Event()
         self._idle.set()
         self._room = asyncio.Event()
@@ -76,6 +81,13 @@ class Settler:
             ready.set()
         elif len(waiting) > BACKLOG_MAX:
             self._room.clear()
+
+    def worked(self, key: str, monotonic: float) -> None:
+        """A job that depends on what this breaker guards has succeeded."""
+        self._worked.pop(key, None)
+        self._worked[key] = monotonic
+        if len(self._worked) > BREAKERS_REMEMBERED_MAX:
+            del self._worked[next(iter(self._worked))]
 
     def under_way(self) -> list[Settlement]:
         """What was put and has not been acknowledged; may be asked from any thread."""
@@ -148,16 +160,29 @@ class Settler:
     async def _count(self, batch: Sequence[Ending]) -> None:
         """Choose how each ends: a failure that finds its breaker open costs no attempt."""
         counted = [run.counted for run, _ in batch if run.counted is not None]
-        answers = await self._strike([each.strike for each in counted])
+        ended = [run.ended_monotonic for run, _ in batch]
+        answers = await self._strike(
+            [self._dated(each.strike, then) for each, then in zip(counted, ended, strict=True)]
+        )
         for (run, settlement), each, found_open in zip(batch, counted, answers, strict=True):
             # It stands, and counts once, however often it has to be written.
             run.counted = None
             self.put(run, each.held if found_open else settlement)
 
+    def _dated(self, strike: Strike, failed_monotonic: float) -> Strike:
+        now = self._seam.monotonic()
+        worked = self._worked.get(strike.key)
+        return strike._replace(
+            failed_seconds_ago=now - failed_monotonic,
+            worked_seconds_ago=None if worked is None else now - worked,
+        )
+
     async def _strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
+        if self._breakers is None:
+            return [False] * len(strikes)
         while True:
             try:
-                found_open = await self._store.strike(strikes)
+                found_open = await self._breakers.strike(strikes)
             except StoreUnavailable as error:
                 # If only the answer was lost these failures count twice; nothing worse follows.
                 logs.event(WARNING, "settle_failed", str(error), count=len(strikes))

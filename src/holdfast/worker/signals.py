@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
-from holdfast.seam import Lane, Seam
+from holdfast.runtime.seam import Lane, Seam
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

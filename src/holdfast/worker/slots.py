@@ -11,10 +11,10 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.workers import ALL_QUEUES, Load
 
 ALL = ALL_QUEUES
-Queues = str | Sequence[str] | Mapping[str, int | None]
+QueueChoice = str | Sequence[str] | Mapping[str, int | None]
 
 
-def queue_caps(queues: Queues | None) -> dict[str, int | None] | None:
+def queue_caps(queues: QueueChoice | None) -> dict[str, int | None] | None:
     """Which queues, with the limits of some, in whatever form they were given."""
     if queues is None:
         return None

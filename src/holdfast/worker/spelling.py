@@ -1,4 +1,4 @@
-"""Queues that a worker is told to serve but that nobody else uses."""
+"""QueueChoice that a worker is told to serve but that nobody else uses."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from logging import WARNING
 from typing import Protocol
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.queues import QueueSeen
+from holdfast.domain.queues import QueueStatus
 from holdfast.observability import logs
 
 
 class QueuesStore(Protocol):
-    async def queues(self) -> Sequence[QueueSeen]: ...
+    async def queues(self) -> Sequence[QueueStatus]: ...
 
 
 async def tell_unknown_queues(

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from logging import WARNING
 from math import inf
 
-from holdfast.backoff import Backoff
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Lease
 from holdfast.domain.limits import CLAIM_BATCH_MAX
 from holdfast.observability import logs
-from holdfast.seam import Seam
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 

@@ -16,7 +16,7 @@ from holdfast.domain.batches import batches, settled_bytes
 from holdfast.domain.job import Settlement
 from holdfast.domain.limits import ERROR_FRAMES_MAX, SETTLE_BATCH_MAX, SETTLE_BYTES_MAX
 from holdfast.observability import logs
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 from holdfast.worker.deadline import BLOCKED_CODE, TELL_SECONDS_MAX, StopDeadline
@@ -112,7 +112,7 @@ class Watchdog:
         try:
             trouble = await self._settle_all(store, unsettled, guilty)
         except Exception as error:
-            trouble = f"; all leases are left to run out: {error!r}"
+            trouble = f"; all leases are left to expire: {error!r}"
         await self._tell(blocking, f"{past}; the process is exiting: {where}{trouble}")
 
     async def _settle_all(
@@ -128,7 +128,7 @@ class Watchdog:
         troubles += await self._write(store, [self._watched.release(run) for run in innocent])
         # Last, because they may be locked by a connection that stands still with the loop.
         troubles += await self._write(store, self._watched.settlements_under_way())
-        return f"; leases left to run out: {len(troubles)} ({troubles[0]})" if troubles else ""
+        return f"; leases left to expire: {len(troubles)} ({troubles[0]})" if troubles else ""
 
     def _culprit(self, runs: Sequence[Run]) -> Run | None:
         """Whose code does the loop's thread run?"""

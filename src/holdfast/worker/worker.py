@@ -1,48 +1,54 @@
 """The worker: claim -> run -> settle, from its start to a clean stop.
 
-Boot, in order: keeper, wake-ups, then settler, sweeper, holder and claimer side by side. The stop
-goes the other way round, and the keeper ends last, when nothing is held any more.
+Boot, in order: keeper and warden, then wake-ups, settler, sweeper, parker and claimer side by side.
+The stop goes the other way round, and the keeper ends last, when nothing is held any more. None of
+it waits for a database that does not answer: it polls until it hears wake-ups, and heeds a signal
+whatever it waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from logging import WARNING
 from typing import Any
 
-from holdfast.definition import Definition
+from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Reclaimed
 from holdfast.domain.limits import STOP_SECONDS_MAX
-from holdfast.maintenance.holding import Holder
-from holdfast.maintenance.reclaimer import Reclaimer
-from holdfast.maintenance.reclaiming import take_back
-from holdfast.maintenance.sweeper import Sweeper
+from holdfast.job_function import Definition
+from holdfast.observability import logs
 from holdfast.observability.metrics import POOL, POOL_IN_USE, SLOTS, SLOTS_IN_USE, Metrics
-from holdfast.seam import Seam
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
-from holdfast.stores.protocol import Pooled, Store
-from holdfast.wakeups.protocol import Wakeup
-from holdfast.worker.alone import Suspects
-from holdfast.worker.children.pool import Children
+from holdfast.stores.protocol import Breakers, Listening, Pooled, Store, capability
+from holdfast.wakeups.protocol import Listener, Wakeup
 from holdfast.worker.claimer import Claimer, SuspectClaimer
-from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.events import Events
-from holdfast.worker.heart import Heart
-from holdfast.worker.keeper import Beside
-from holdfast.worker.presence import Presence
-from holdfast.worker.processes import Birth, Launch
+from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.lease_keeper import Beside
+from holdfast.worker.parker import Parker
+from holdfast.worker.processes.launch import Birth, Launch
+from holdfast.worker.processes.lifeline import Lifeline
+from holdfast.worker.processes.pool import Children
+from holdfast.worker.quarantine import Quarantine
+from holdfast.worker.reclaim import take_back
+from holdfast.worker.reclaimer import Reclaimer
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.runner import Runner
-from holdfast.worker.signals import handling_signals
 from holdfast.worker.slots import Slots
+from holdfast.worker.stop import StopRequest, unless_set
 from holdfast.worker.strays import Strays
+from holdfast.worker.sweeper import Sweeper
 
 STOP_HANDLERS_SECONDS = 2.0
 SETTLE_SECONDS_MAX = 5.0
+STRAYS_SECONDS = 3.0
 LAST_SECONDS = 1.0
+LISTEN_BACKOFF_SECONDS = 0.2, 10.0
 
 
 class Worker:
@@ -58,6 +64,7 @@ class Worker:
         *,
         birth: Birth | None,
         owns_process: bool,
+        stop: StopRequest,
         find_launch: Callable[[], Launch | None],
         metrics_socket: str | None,
         store: Store,
@@ -83,17 +90,18 @@ class Worker:
         self._slots = slots
         self._children = children
         self._horizon_seconds = horizon_seconds
-        self._deadline = StopDeadline(seam, settings.grace_seconds, ends_process=owns_process)
-        self._stopping = asyncio.Event()
-        self._hurrying = asyncio.Event()
+        self._stop = stop
+        self._stop.signaled = self._signaled
+        self._stopping = stop.told
+        self._hurrying = stop.told_twice
         self._stop_by: float | None = None
         self._fatal: BaseException | None = None
-        self._heart = self._make_heart() if owns_process and seam.starts_processes else None
+        self._lifeline = self._make_lifeline() if owns_process and seam.starts_processes else None
         self._runner = self._make_runner(make_keepers_store, definitions, resources)
         self._strays = Strays(store, seam, settings, self.id, self._runner.keeper.known)
         self._claimer = self._make_claimer()
         self._sweeper = self._make_sweeper()
-        self._holder = Holder(store, seam, settings, self.id, self._claimer.probe_in)
+        self._parker = self._make_parker()
         self._suspects = self._make_suspects()
         self._metrics = metrics
 
@@ -113,9 +121,9 @@ class Worker:
             seam=self._seam,
             slots=self._slots,
             children=self._children,
-            presence=self._make_presence(),
-            deadline=self._deadline,
-            heart=self._heart,
+            heartbeat=self._make_heartbeat(),
+            deadline=self._stop.deadline,
+            lifeline=self._lifeline,
             beside=self._beside(make_store),
             ended=self._ended,
             has_room=self._has_room,
@@ -124,8 +132,8 @@ class Worker:
             died=self._die,
         )
 
-    def _make_presence(self) -> Presence:
-        return Presence(
+    def _make_heartbeat(self) -> Heartbeat:
+        return Heartbeat(
             worker_id=self.id,
             slots=self._slots,
             names=self._names,
@@ -134,15 +142,15 @@ class Worker:
             seam=self._seam,
         )
 
-    def _make_heart(self) -> Heart:
-        return Heart(self._seam, self._settings, self.id, lambda: self._runner.keeper.held)
+    def _make_lifeline(self) -> Lifeline:
+        return Lifeline(self._seam, self._settings, self.id, lambda: self._runner.keeper.leased)
 
     def _beside(self, make_store: Callable[[], Store]) -> list[Beside]:
         """What runs beside the lease keeper, and shares nothing with the handlers either."""
         beside: list[Beside] = []
-        heart = self._heart
-        if heart is not None:
-            beside.append(lambda _: heart.run())
+        lifeline = self._lifeline
+        if lifeline is not None:
+            beside.append(lambda _: lifeline.run())
         # A process for suspects is a short-lived helper of a worker, which does that for it.
         if not self._suspects_only:
             reclaimer = Reclaimer(make_store, self._seam, self._settings, self._reclaimed)
@@ -173,8 +181,15 @@ class Worker:
             self._suspects_found,
         )
 
-    def _make_suspects(self) -> Suspects:
-        return Suspects(
+    def _make_parker(self) -> Parker | None:
+        breakers = capability(self._store, Breakers)
+        if breakers is None or self._suspects_only:
+            return None
+        probe_in = self._claimer.probe_in
+        return Parker(breakers, self._seam, self._settings, self.id, probe_in)
+
+    def _make_suspects(self) -> Quarantine:
+        return Quarantine(
             find_launch=self._alone_launch,
             run_here=self._claimer.run_suspects,
             take_back=partial(take_back, self._store),
@@ -188,7 +203,7 @@ class Worker:
     async def run(self) -> WorkerReport:
         """Work until told to stop, or until there is nothing to do if that was asked for.
 
-        To be cancelled is to be told to stop: what runs is finished or released before this ends.
+        To be canceled is to be told to stop: what runs is finished or released before this ends.
         """
         working = asyncio.create_task(self._run())
         canceled: asyncio.CancelledError | None = None
@@ -197,7 +212,7 @@ class Worker:
                 await asyncio.wait({working})
             except asyncio.CancelledError as error:
                 canceled = error
-                self.stop()
+                self._stop.tell()
         report = working.result()
         if canceled is not None:
             raise canceled
@@ -205,17 +220,12 @@ class Worker:
 
     async def _run(self) -> WorkerReport:
         self._events.booted(self._slots.concurrency, self._slots.queues)
-        await self._runner.keeper.start()
+        self._runner.keeper.start()
         try:
-            if self._heart is not None:
-                await asyncio.wrap_future(self._heart.is_guarded)
-            listener = await self._store.listen(self._heard)
-            try:
+            await unless_set(self._stopping, self._wait_ready())
+            if not self._stopping.is_set():
                 with self._metrics.measuring(self._measure):
                     await self._work()
-            finally:
-                if listener is not None:
-                    await listener.close()
         finally:
             await self._stop_keeper()
             self._runner.end_threads()
@@ -223,6 +233,12 @@ class Worker:
             raise self._fatal
         self._events.stopped(self._runner.report)
         return self._runner.report
+
+    async def _wait_ready(self) -> None:
+        """Wait for what guards the first job: renewals, and the warden."""
+        await asyncio.wrap_future(self._runner.keeper.is_open)
+        if self._lifeline is not None:
+            await asyncio.wrap_future(self._lifeline.is_guarded)
 
     def _measure(self) -> dict[str, float]:
         measured: dict[str, float] = {
@@ -233,44 +249,62 @@ class Worker:
             measured[POOL_IN_USE.name], measured[POOL.name] = self._store.pool_use
         return measured
 
-    def stop(self) -> None:
-        """Claim no more and finish what runs; the second call hurries."""
-        if self._stopping.is_set():
-            self._hurrying.set()
-        self._stopping.set()
-
-    def signals(self) -> AbstractAsyncContextManager[None]:
-        """Let SIGTERM and SIGINT call `stop`."""
-        return handling_signals(self._seam, self._on_signal, self._deadline.tell)
-
-    def _on_signal(self, number: signal.Signals) -> None:
-        hurry = self._stopping.is_set()
-        self._events.signalled(signal.Signals(number).name, hurry, self._runner.running)
-        self.stop()
+    def _signaled(self, name: str, hurry: bool) -> None:
+        self._events.signaled(name, hurry, self._runner.running)
 
     async def _work(self) -> None:
+        listening = asyncio.create_task(self._listen())
         settling = asyncio.create_task(self._runner.settler.run())
-        sweeping = asyncio.create_task(self._keep_up(self._sweeper.run))
-        holding = asyncio.create_task(self._keep_up(self._holder.run))
+        upkeep = [asyncio.create_task(part) for part in self._upkeep()]
         claiming = asyncio.create_task(self._claimer.run())
         stopping = asyncio.create_task(self._stopping.wait())
-        parts = (settling, sweeping, holding, claiming)
+        parts = (listening, settling, *upkeep, claiming)
         try:
             done, _ = await asyncio.wait({*parts, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for part in done & {*parts}:
                 self._fatal = self._fatal or part.exception()
-            await self._finish_all(claiming, settling)
+            await self._finish_all(claiming, settling, listening)
         finally:
             for part in (*parts, stopping):
                 part.cancel()
             await asyncio.gather(*parts, stopping, return_exceptions=True)
 
-    async def _keep_up(self, upkeep: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        await (asyncio.Event().wait() if self._suspects_only else upkeep())
+    async def _listen(self) -> None:
+        """Hear wake-ups as soon as the database lets us; until then, polling finds what is due."""
+        ears = capability(self._store, Listening)
+        listener = None if ears is None else await self._begin_to_hear(ears)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if listener is not None:
+                await listener.close()
 
-    async def _finish_all(self, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
+    async def _begin_to_hear(self, ears: Listening) -> Listener | None:
+        trouble = Backoff(self._seam, *LISTEN_BACKOFF_SECONDS)
+        while True:
+            try:
+                listener = await ears.listen(self._heard)
+                break
+            except StoreUnavailable as error:
+                logs.event(WARNING, "listen_failed", str(error))
+            await trouble.wait()
+        self._claimer.wake()  # nobody told of what came before
+        return listener
+
+    def _upkeep(self) -> Iterator[Coroutine[Any, Any, None]]:
+        if not self._suspects_only:
+            yield self._sweeper.run()
+        if self._parker is not None:
+            yield self._parker.run()
+
+    async def _finish_all(
+        self,
+        claiming: asyncio.Task[None],
+        settling: asyncio.Task[None],
+        listening: asyncio.Task[None],
+    ) -> None:
         """Let the handlers end within the grace time, then stop and release the others."""
-        deadline = self._deadline.grace_until
+        deadline = self._stop.deadline.grace_until
         self._stopping.set()
         self._claimer.stop()
         self._runner.close()
@@ -289,15 +323,20 @@ class Worker:
         self._suspects.stop()
         await self._handlers_end(STOP_HANDLERS_SECONDS, hurry=False)
         await self._end_parts(
-            self._settle_rest(self._runner.release_all(), settling), self._end_claims(claiming)
+            self._settle_rest(self._runner.release_all(), settling),
+            self._end_claims(claiming),
+            _end(listening),
         )
         self._runner.abandon_all()
 
     async def _end_claims(self, claiming: asyncio.Task[None]) -> None:
-        """Cut off a claim that is still under way, and release what claims have left behind."""
-        claiming.cancel()
-        await asyncio.wait({claiming})
-        await self._strays.release_last()
+        """Cut off a claim that is still under way, and release what claims have left behind: if the
+        database answers while there is still time to end the process well."""
+        await _end(claiming)
+        left_seconds = self._stop.deadline.grace_until - self._seam.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, left_seconds) + STRAYS_SECONDS):
+                await self._strays.release_last()
 
     async def _end_parts(self, *endings: Coroutine[Any, Any, None]) -> None:
         """End side by side what has one deadline."""
@@ -391,10 +430,12 @@ class Worker:
         self._claimer.wake()
 
     def _struck(self, keys: Sequence[str]) -> None:
-        self._holder.struck(keys)
+        if self._parker is not None:
+            self._parker.struck(keys)
 
     def _works(self, key: str) -> None:
-        self._holder.close(key)
+        if self._parker is not None:
+            self._parker.close(key)
 
     def _die(self, error: BaseException) -> None:
         """A part that nothing works without has failed: stop, and end with its error."""
@@ -408,8 +449,14 @@ class Worker:
         if self._horizon_seconds is None or self._runner.running:
             return False
         await self._runner.settler.wait_idle()
-        await self._holder.wait_idle()
+        if self._parker is not None:
+            await self._parker.wait_idle()
         if await self._store.awaited(self._names, self._slots.queues, self._horizon_seconds):
             await self._sweeper.look_for_suspects()
             return False
         return True
+
+
+async def _end(part: asyncio.Task[None]) -> None:
+    part.cancel()
+    await asyncio.wait({part})

@@ -1,6 +1,5 @@
-"""Compute: jobs whose inputs and outputs are checked against contracts, solved by an AppServer."""
+"""Compute: jobs whose inputs and outputs are checked against contracts, solved by an AppServer.
 
-from holdfast_systems.compute.service import Compute
-from holdfast_systems.compute.settings import ComputeSettings
-
-__all__ = ["Compute", "ComputeSettings"]
+The system is `holdfast_systems.compute.service.Compute`. Nothing is imported here, so that the
+servers of this package are ready for Ctrl-C at once.
+"""

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast_systems.compute.contract import ContractBroken, Document
-from holdfast_systems.compute.hashing import canonical
+from holdfast_systems.compute.fingerprint import canonical
 from holdfast_systems.compute.limits import ARTIFACTS_MAX, KIND_CHARS_MAX, URL_CHARS_MAX
 
 # What may be served to browsers, from the API's own address.
@@ -55,7 +55,7 @@ class Answer:
 
 
 def take_apart(outputs: Any, contract: Document) -> Answer:
-    """Check the outputs, and put a link in the place of each artifact that travelled in them."""
+    """Check the outputs, and put a link in the place of each artifact that traveled in them."""
     contract.check(outputs)
     try:
         answer = msgspec.convert(outputs, _Answer)

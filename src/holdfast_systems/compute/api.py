@@ -48,7 +48,7 @@ def make_api(compute: Compute, **options: Any) -> FastAPI:
     async def own_job(job_id: UUID, tenant: UUID | None) -> JobRow:
         job = await records.job(job_id, tenant)
         if job is None:
-            raise _refused(404, "NOT_FOUND", f"there is no job {job_id}")
+            raise _refused(404, "NOT_FOUND", f"job {job_id} does not exist")
         return job
 
     @api.post("/jobs/run", status_code=202, openapi_extra={"requestBody": _BODY})

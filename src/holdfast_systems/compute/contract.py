@@ -26,7 +26,7 @@ from holdfast_systems.compute.defaults import (
     fill_default,
     schemas_with_default,
 )
-from holdfast_systems.compute.hashing import canonical
+from holdfast_systems.compute.fingerprint import canonical
 from holdfast_systems.compute.limits import (
     CONTRACT_ERRORS_MAX,
     ERROR_CHARS_MAX,

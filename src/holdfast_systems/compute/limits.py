@@ -14,7 +14,7 @@ ARTIFACTS_MAX: Final = 20  # of one answer
 KIND_CHARS_MAX: Final = 50
 URL_CHARS_MAX: Final = 2000
 
-RETRY_AFTER_SECONDS_MAX: Final = 3600  # the longest that is honoured
+RETRY_AFTER_SECONDS_MAX: Final = 3600  # the longest that is honored
 
 CONTRACT_ERRORS_MAX: Final = 20  # told about one document
 ERROR_CHARS_MAX: Final = 300  # of one such error, and of what an AppServer said

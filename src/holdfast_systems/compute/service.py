@@ -11,7 +11,7 @@ import aiohttp
 from holdfast import Context, Holdfast, Permanent, Transient
 from holdfast_systems.compute.answers import Answer, take_apart
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown, load_contracts
-from holdfast_systems.compute.hashing import canonical, inputs_hash
+from holdfast_systems.compute.fingerprint import canonical, inputs_hash
 from holdfast_systems.compute.limits import PRIORITY_DEFAULT, TIMEOUT_MARGIN_SECONDS
 from holdfast_systems.compute.records import Records
 from holdfast_systems.compute.rows import RequestRow, RunRequest

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from holdfast import ConfigurationError, Retry
 from holdfast_systems.compute.contract import check_names
 from holdfast_systems.compute.limits import ATTEMPTS_MAX, TIMEOUT_SECONDS_MAX, URL_CHARS_MAX
+from holdfast_systems.environment import number
 
 DEFAULT_APP_SERVER = "http://127.0.0.1:8080/gh/{def}:{ver}/solve"
 DEFAULT_RETRY = Retry.exponential(max_attempts=ATTEMPTS_MAX, base=2.0, cap=60.0)
@@ -50,16 +51,8 @@ def read_settings(environment: Mapping[str, str]) -> ComputeSettings:
     return ComputeSettings(
         database_url=environment.get("DATABASE_URL") or None,
         app_server_url=environment.get("APP_SERVER_URL") or DEFAULT_APP_SERVER,
-        timeout_seconds=_seconds("JOB_TIMEOUT_SEC", environment, 240.0),
+        timeout_seconds=number(environment, "JOB_TIMEOUT_SEC", 240.0),
     )
-
-
-def _seconds(name: str, environment: Mapping[str, str], default: float) -> float:
-    written = environment.get(name) or str(default)
-    try:
-        return float(written)
-    except ValueError:
-        raise ConfigurationError(f"{name} must be a number of seconds, not {written!r}") from None
 
 
 def _check_template(template: str) -> None:

@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast import Breaker, ConfigurationError, Holdfast, Retry
 from holdfast_systems.convert.failures import GW_5XX, GW_TIMEOUT
-
-T = TypeVar("T")
+from holdfast_systems.environment import converted
 
 MAPPINGS = ("text", "layout", "invoice")
 FIRST_DELAY_SECONDS = 10.0
@@ -56,7 +55,7 @@ class ConvertSettings:
         given: dict[str, Any] = {}
         for variable, (name, convert) in _VARIABLES.items():
             if found.get(variable):
-                given[name] = _converted(variable, convert, found[variable])
+                given[name] = converted(variable, convert, found[variable])
         return cls(**given)
 
     @property
@@ -102,10 +101,3 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "UPLOADS_DIR": ("uploads_dir", Path),
     "RESULTS_DIR": ("results_dir", Path),
 }
-
-
-def _converted(variable: str, convert: Callable[[str], T], value: str) -> T:
-    try:
-        return convert(value)
-    except ValueError:
-        raise ConfigurationError(f"{variable} must be a number, not {value!r}") from None

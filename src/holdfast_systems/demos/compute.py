@@ -13,7 +13,8 @@ import aiohttp
 import msgspec
 
 from holdfast import Holdfast, HoldfastError
-from holdfast_systems.compute import Compute, ComputeSettings
+from holdfast_systems.compute.service import Compute
+from holdfast_systems.compute.settings import ComputeSettings
 from holdfast_systems.demos.frame import Stage
 
 # New ones each time, so that the demonstration computes again on a database that it knows.
@@ -63,7 +64,7 @@ async def _ask(stage: Stage, http: aiohttp.ClientSession) -> str:
 async def _cancel(hf: Holdfast, job_id: str) -> None:
     """Leave nothing behind that the worker of the next demonstration would take."""
     with suppress(HoldfastError):
-        await hf.cancel(UUID(job_id))
+        await hf.jobs.cancel(UUID(job_id))
 
 
 async def _fail_once(stage: Stage, http: aiohttp.ClientSession, hf: Holdfast, job_id: str) -> None:
@@ -73,7 +74,7 @@ async def _fail_once(stage: Stage, http: aiohttp.ClientSession, hf: Holdfast, jo
         step.says(f"{waiting['status']} after attempt {waiting['attempts']}: {error}")
         step.expects(waiting["status"] == "queued", "queued, and not failed, before a retry")
     with stage.step("an operator makes it due now; the second attempt succeeds") as step:
-        await hf.retry(UUID(job_id))
+        await hf.jobs.retry(UUID(job_id))
         done = await _wait(http, job_id, _has_ended)
         step.says(f"{done['status']} at attempt {done['attempts']}")
         step.expects(done["status"] == "succeeded", f"succeeded, not {done}")

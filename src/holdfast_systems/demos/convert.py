@@ -121,7 +121,7 @@ async def _submit_while_down(stage: Stage, convert: Convert, pdf: bytes, gateway
         conversion = await convert.get(job_id)
         step.expects(job.state is State.QUEUED, "the job waits")
         step.expects(job.error_code == "GW_5XX", "its error is GW_5XX")
-        wait = job.run_at - (await convert.hf.attempts(job_id))[0].ended_at
+        wait = job.run_at - (await convert.hf.jobs.attempts(job_id))[0].ended_at
         step.expects(10 <= wait.total_seconds() <= 15, "it waits for 10 to 15 s")
         status = conversion.status if conversion else "gone"
         step.says(f"{status}, {job.error_code}, again in {wait.total_seconds():.1f} s")
@@ -143,7 +143,7 @@ async def _retry(stage: Stage, convert: Convert, job_id: UUID, gateway: Service)
     with stage.step("start the gateway again, retry at once") as step:
         port = str(urlsplit(gateway.address).port)
         await stage.start("gateway", "holdfast_systems.convert.gateway", arguments=["--port", port])
-        await convert.hf.retry(job_id)
+        await convert.hf.jobs.retry(job_id)
         await convert.hf.result(job_id, WAIT_SECONDS_MAX)
         root = await _keep_xml(stage, convert, job_id, "invoice.xml", "its number, date and totals")
         total = root.findtext("invoice/total")

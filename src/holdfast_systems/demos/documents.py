@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.salesforce import Salesforce
 from holdfast_systems.demos.frame import Stage, Step
 from holdfast_systems.demos.processes import Running
 from holdfast_systems.documents.files import download
+from holdfast_systems.documents.salesforce.client import Salesforce
 
 RECORDS = 50
 SECONDS_MAX = 30.0
@@ -30,7 +30,7 @@ FILES = "SELECT COUNT() FROM ContentVersion"
 
 async def run(stage: Stage) -> None:
     with stage.step("start a local Salesforce, and two workers on it") as step:
-        service = await stage.start("salesforce", "holdfast_systems.documents.salesforce")
+        service = await stage.start("salesforce", "holdfast_systems.documents.salesforce.local")
         host = service.address.removeprefix("http://")
         workers = await _start_workers(stage, host)
         step.says(f"the queue is Salesforce, at {service.address}: no database is used")
@@ -172,7 +172,7 @@ def _record(number: int) -> dict[str, Any]:
         "customer": {"name": f"Customer {number}", "address": [f"Road {number}", "10115 Berlin"]},
         "items": [
             {
-                "description": "Rope, 10 mm, per metre",
+                "description": "Rope, 10 mm, per meter",
                 "quantity": 10 * number,
                 "unit_price": "1.85",
             },

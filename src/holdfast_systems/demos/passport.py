@@ -18,6 +18,7 @@ from holdfast.webhooks import Webhooks
 from holdfast_systems.demos.frame import Stage, Step
 from holdfast_systems.demos.processes import Service
 from holdfast_systems.passport import (
+    BPC,
     Order,
     Passport,
     PassportError,
@@ -72,7 +73,9 @@ class Play:
         self.tenant = f"demo-{uuid4()}"
         self.keys_file = stage.folder / "keys.json"
         self.hf = Holdfast(stage.url)
-        self.webhooks = Webhooks(self.hf, https_only=False, allow_private_addresses=True)
+        self.webhooks = Webhooks(
+            self.hf, presets=[BPC], https_only=False, allow_private_addresses=True
+        )
         self.passport = Passport(self.hf, self.webhooks, read_keys=self.keys)
         self.receiver: Service
         self.order: Order
@@ -162,7 +165,7 @@ async def _compile_too_early(play: Play, step: Step) -> Job:
 async def _issue(play: Play, step: Step, failed: Job) -> None:
     await _listen(play)
     await play.passport.seal_snapshot(play.tenant, play.order.snapshot_id)
-    following: object = (await play.hf.retry(failed.id)).id
+    following: object = (await play.hf.jobs.retry(failed.id)).id
     while following is not None:
         result = await play.hf.result(UUID(str(following)), WAIT_SECONDS_MAX)
         following = result.get("next_job_id")

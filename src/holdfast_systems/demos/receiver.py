@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel
 
-from holdfast_systems.serving import serve
+from holdfast_systems.serve import serve
 
 
 class Told(BaseModel):

@@ -24,7 +24,7 @@ PIPE_COLUMNS = 120
 
 
 def make_console() -> Console:
-    """A pipe gets a table of fixed width, and no colours."""
+    """A pipe gets a table of fixed width, and no colors."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     console = Console(highlight=False)

@@ -1,4 +1,4 @@
-"""`holdfast worker holdfast_systems.documents.app:hf`, on the organisation of SALESFORCE_URL."""
+"""`holdfast worker holdfast_systems.documents.app:hf`, on the organization of SALESFORCE_URL."""
 
 from __future__ import annotations
 

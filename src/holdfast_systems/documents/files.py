@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from holdfast.salesforce import Salesforce, SalesforceRefused, bind
+from holdfast_systems.documents.salesforce.client import Salesforce, SalesforceRefused, bind
 
 _FILE_OF_HASH = "SELECT Id FROM ContentVersion WHERE RequestHash__c = :request_hash"
 

@@ -1,4 +1,4 @@
-"""The documents system on one Salesforce organisation."""
+"""The documents system on one Salesforce organization."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from holdfast import ConfigurationError, Context, Holdfast, Retry
-from holdfast.salesforce import Salesforce
 from holdfast_systems.documents import limits
-from holdfast_systems.documents.generating import generate
+from holdfast_systems.documents.generate import generate
+from holdfast_systems.documents.salesforce.client import Salesforce
 
 QUEUE = "documents"
 SETTINGS: dict[str, Any] = {

@@ -11,7 +11,7 @@ import msgspec
 from holdfast_systems.passport.canonical import canonical, read_canonical, sha256
 from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.limits import FILE_BYTES_MAX
-from holdfast_systems.passport.reading import read_limited
+from holdfast_systems.passport.read import read_limited
 from holdfast_systems.passport.verifier import FactProof, Sealed
 
 PAYLOAD = "passport.json"

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from holdfast_systems.passport.errors import SigningKeyMissing, ValidationError
 from holdfast_systems.passport.limits import KEYS_FILE_BYTES_MAX, NAME_CHARS_MAX
 from holdfast_systems.passport.names import is_line
-from holdfast_systems.passport.reading import read_limited
+from holdfast_systems.passport.read import read_limited
 
 FILE = "BPC_SIGNING_KEYS_FILE"
 TEXT = "BPC_SIGNING_KEYS"

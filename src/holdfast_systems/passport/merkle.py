@@ -56,7 +56,7 @@ def _node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def _levels(hashes: list[bytes]) -> list[list[bytes]]:
-    """All levels from the leaves to the root; a node that has no neighbour rises as it is."""
+    """All levels from the leaves to the root; a node that has no neighbor rises as it is."""
     levels = [hashes]
     while len(levels[-1]) > 1:
         below = levels[-1]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from holdfast import Context, Holdfast, Retry
-from holdfast.tables import Statements, Tables
+from holdfast import Context, Holdfast, Retry, Statements, Tables
 from holdfast.webhooks import Webhooks
 from holdfast_systems.passport.errors import (
     PERMANENT_CODES,
@@ -22,6 +21,8 @@ from holdfast_systems.passport.facts import Fact
 from holdfast_systems.passport.keys import SigningKeys
 from holdfast_systems.passport.records import FactRow, Rules, Snapshot, Version
 from holdfast_systems.passport.rules.package import RulePackage, read_package
+
+Row = TypeVar("Row")
 
 RETRY = Retry.exponential(max_attempts=5, base=2, factor=2, cap=1024, jitter=0)
 
@@ -68,12 +69,24 @@ class Parts:
 
     async def find_version(self, tenant: str, version_id: UUID) -> Version:
         async with self.hf.transaction(read_only=True) as connection:
-            found = await self.tables.on(connection).one(
-                "find_version", Version, tenant=tenant, id=version_id
-            )
-        if found is None:
-            raise ValidationError(f"there is no passport version {version_id}")
-        return found
+            statements = self.tables.on(connection)
+            return await find(statements, "find_version", Version, tenant, version_id)
+
+    async def find_signed(self, tenant: str, version_id: UUID) -> Version:
+        version = await self.find_version(tenant, version_id)
+        if version.signature is None:
+            raise ValidationError(f"passport version {version_id} is not signed")
+        return version
+
+
+async def find(
+    statements: Statements, statement: str, row_type: type[Row], tenant: str, id: UUID
+) -> Row:
+    """Answer the tenant's own row; what belongs to another is not there."""
+    row = await statements.one(statement, row_type, tenant=tenant, id=id)
+    if row is None:
+        raise ValidationError(f"there is no {row_type.__name__.lower()} {id}")
+    return row
 
 
 def tenant_of(ctx: Context) -> str:
@@ -86,9 +99,7 @@ async def read_inputs(
     statements: Statements, tenant: str, snapshot_id: UUID, rules_id: UUID
 ) -> tuple[RulePackage, list[Fact]]:
     """What a passport is made of, once it can't change any more."""
-    snapshot = await statements.one("find_snapshot", Snapshot, tenant=tenant, id=snapshot_id)
-    if snapshot is None:
-        raise ValidationError(f"there is no snapshot {snapshot_id}")
+    snapshot = await find(statements, "find_snapshot", Snapshot, tenant, snapshot_id)
     if not snapshot.is_sealed:
         raise SnapshotNotReady(f"snapshot {snapshot_id} is not sealed")
     rules = await statements.one("find_rules", Rules, tenant=tenant, id=rules_id)

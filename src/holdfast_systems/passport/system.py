@@ -10,11 +10,10 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import Holdfast, Job
-from holdfast.tables import Statements
+from holdfast import Holdfast, Job, Statements
 from holdfast.webhooks import Webhooks
 from holdfast_systems.passport.canonical import id_of, sha256
-from holdfast_systems.passport.compiling import Order, prove_fact
+from holdfast_systems.passport.compiler import Order, prove_fact
 from holdfast_systems.passport.errors import DocumentTooLarge, ValidationError
 from holdfast_systems.passport.handlers import (
     compile_passport,
@@ -32,7 +31,7 @@ from holdfast_systems.passport.qr import BORDER
 from holdfast_systems.passport.records import AuditEvent, Document, Rules, Snapshot, Time, Version
 from holdfast_systems.passport.rules.package import compile_rules, read_package
 from holdfast_systems.passport.schema import BILL_OF_MATERIALS, find_schema
-from holdfast_systems.passport.sealing import lock_snapshot, seal
+from holdfast_systems.passport.seal import lock_snapshot, seal
 from holdfast_systems.passport.verifier import FactProof, Sealed
 
 

@@ -13,10 +13,11 @@ import aiohttp
 import uvicorn
 
 from holdfast import Holdfast, JobFailed, Retry
-from holdfast_systems.compute import Compute, ComputeSettings
 from holdfast_systems.compute.api import make_api
 from holdfast_systems.compute.appserver.faults import Faults
 from holdfast_systems.compute.appserver.server import make_app
+from holdfast_systems.compute.service import Compute
+from holdfast_systems.compute.settings import ComputeSettings
 from tests.support.processes import WAIT_SECONDS, wait_until
 from tests.support.running import QUICK, working
 

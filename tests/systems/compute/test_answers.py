@@ -13,12 +13,14 @@ from holdfast_systems.compute.answers import take_apart
 from holdfast_systems.compute.contract import ContractBroken, Document
 from holdfast_systems.compute.limits import ARTIFACTS_MAX
 
+pytestmark = pytest.mark.heavy
+
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 ANYTHING = Document({"$schema": DRAFT})
 SVG = {"kind": "svg", "media_type": "image/svg+xml", "data": "<svg/>"}
 
 
-def test_an_artifact_that_travelled_in_the_answer_becomes_a_link() -> None:
+def test_an_artifact_that_traveled_in_the_answer_becomes_a_link() -> None:
     answer = take_apart({"results": [{"score": 1.5}], "artifacts": [SVG], "more": 1}, ANYTHING)
     (artifact,) = answer.artifacts
     assert (artifact.kind, artifact.content) == ("svg", b"<svg/>")

@@ -13,6 +13,8 @@ from holdfast_systems.compute.api import make_api
 from holdfast_systems.compute.limits import BODY_BYTES_MAX, INPUTS_BYTES_MAX
 from tests.systems.compute.stage import INPUTS, Stage, request, staged
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 async def stage(local_url: str) -> AsyncIterator[Stage]:
@@ -44,7 +46,7 @@ async def test_a_bad_request_is_refused_with_a_reason(stage: Stage) -> None:
         assert (answered, answer["detail"]["code"]) == (status, code), code
     status, _ = await stage.post(request(), None, {"x-tenant-id": "no UUID"})
     assert status == 422
-    assert not (await stage.hf.page()).jobs
+    assert not (await stage.hf.jobs.list()).jobs
 
 
 async def test_a_refusal_says_where_the_inputs_break_the_contract(stage: Stage) -> None:
@@ -95,6 +97,6 @@ async def test_a_request_waits_as_queued_with_its_own_priority(stage: Stage) -> 
 
 async def test_a_canceled_job_says_so_and_answers_for_nothing(stage: Stage) -> None:
     job_id = await stage.run()
-    await stage.hf.cancel(job_id)
+    await stage.hf.jobs.cancel(job_id)
     assert (await stage.status(job_id))["status"] == "canceled"
     assert await stage.run() != job_id

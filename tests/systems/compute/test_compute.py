@@ -18,6 +18,8 @@ from tests.support.processes import Process, wait_until
 from tests.support.running import WAIT_SECONDS_MAX, execute, let_leases_run_out
 from tests.systems.compute.stage import INPUTS, OTHER_TENANT, TENANT, request, staged
 
+pytestmark = pytest.mark.heavy
+
 # For what the other store has nothing new to say about.
 on_postgres = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 
@@ -57,7 +59,7 @@ async def test_retry_path_with_fail_once(store_url: str) -> None:
         assert "answered 503" in waiting["last_error"]["text"]
         assert "\n" not in waiting["last_error"]["text"]
 
-        await stage.hf.retry(job_id)
+        await stage.hf.jobs.retry(job_id)
         done = await stage.ended(job_id)
         assert (done["status"], done["attempts"], done["last_error"]) == ("succeeded", 2, None)
 
@@ -94,7 +96,7 @@ async def test_the_same_inputs_are_computed_once(local_url: str) -> None:
     async with staged(local_url) as stage:
         job_id = await stage.run()
         await stage.ended(job_id)
-        defaults = {"setbacks": {"neighbours": 3.0}, "north": 0}
+        defaults = {"setbacks": {"neighbors": 3.0}, "north": 0}
         again = await stage.run(request(app_id="another", inputs=INPUTS | defaults))
         assert again == job_id
         assert stage.solved == 1
@@ -143,7 +145,7 @@ async def test_the_worker_reuses_a_result_that_came_meanwhile(local_url: str) ->
         second = await stage.run()
         await stage.ended(second)
 
-        requeued = (await stage.hf.requeue(first)).id
+        requeued = (await stage.hf.jobs.requeue(first)).id
         await stage.hf.result(requeued, timeout_seconds=WAIT_SECONDS_MAX)
         assert (await stage.status(requeued))["status"] == "succeeded"
         results = [await stage.get(f"/jobs/result/{each}") for each in (requeued, second)]
@@ -157,7 +159,7 @@ async def test_a_requeued_job_answers_for_its_inputs(local_url: str) -> None:
         first = await stage.run()
         await stage.ended(first)
         stage.faults.status = 503
-        requeued = (await stage.hf.requeue(first)).id
+        requeued = (await stage.hf.jobs.requeue(first)).id
 
         async def waits() -> bool:
             return (await stage.hf.get(requeued)).error_code == "APP_5XX"
@@ -165,7 +167,7 @@ async def test_a_requeued_job_answers_for_its_inputs(local_url: str) -> None:
         await wait_until(waits, "a first attempt that failed")
         assert await stage.run() == requeued, "it may still get a result"
         stage.faults.status = None
-        await stage.hf.retry(requeued)
+        await stage.hf.jobs.retry(requeued)
         assert (await stage.ended(requeued))["status"] == "succeeded"
         assert await stage.run() == requeued
         assert stage.solved == 1
@@ -177,7 +179,7 @@ async def test_a_requeued_job_whose_request_is_gone_says_so(local_url: str) -> N
         first = await stage.run()
         await stage.ended(first)
         await execute(local_url, "DELETE FROM compute_jobs")
-        requeued = (await stage.hf.requeue(first)).id
+        requeued = (await stage.hf.jobs.requeue(first)).id
         with pytest.raises(JobFailed):
             await stage.hf.result(requeued, timeout_seconds=WAIT_SECONDS_MAX)
         assert (await stage.hf.get(requeued)).error_code == "REQUEST_MISSING"

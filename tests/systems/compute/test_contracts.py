@@ -22,9 +22,11 @@ from holdfast_systems.compute.contract import (
     load_contracts,
 )
 from holdfast_systems.compute.defaults import BadSchema, fill
-from holdfast_systems.compute.hashing import inputs_hash
+from holdfast_systems.compute.fingerprint import inputs_hash
 from holdfast_systems.compute.limits import INPUTS_DEPTH_MAX
 from holdfast_systems.compute.settings import ComputeSettings, read_settings
+
+pytestmark = pytest.mark.heavy
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 TENANTS = [None, UUID(int=1), UUID(int=2)]

@@ -11,6 +11,8 @@ import pytest
 from holdfast_systems.demos.compute import run
 from holdfast_systems.demos.frame import open_stage
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
 async def test_the_demonstration_leaves_a_result_and_a_picture(

@@ -11,10 +11,12 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast_systems.compute.appserver.drawing import draw
-from holdfast_systems.compute.appserver.fitting import NoFit, Placement, Site, fit
+from holdfast_systems.compute.appserver.fit import NoFit, Placement, Site, fit
 from holdfast_systems.compute.appserver.geometry import Point, area, inset, is_convex, sides
 from holdfast_systems.compute.appserver.server import solve_house
 from holdfast_systems.compute.contract import load_contracts
+
+pytestmark = pytest.mark.heavy
 
 CONTRACT = load_contracts().find("house-fit", "1.0.0")
 CORNER_METRES = 0.0002  # what the answer's rounding may move
@@ -49,11 +51,11 @@ def _check_stands(where: Site, house: Placement) -> None:
     corners = [(round(x, 4), round(y, 4)) for x, y in house.corners]
     for number, (a, b) in enumerate(sides(where.plot)):
         is_street = number == where.street_side
-        least = where.street_setback if is_street else where.neighbours_setback
+        least = where.street_setback if is_street else where.neighbors_setback
         for corner in corners:
             assert _distance_to_line(a, b, corner) >= least - CORNER_METRES
-    for (a, b), metres in zip(sides(house.corners), [house.width, house.depth] * 2, strict=True):
-        assert math.dist(a, b) == pytest.approx(metres)
+    for (a, b), meters in zip(sides(house.corners), [house.width, house.depth] * 2, strict=True):
+        assert math.dist(a, b) == pytest.approx(meters)
     assert math.dist(house.corners[0], house.corners[2]) == pytest.approx(
         math.hypot(house.width, house.depth)
     )
@@ -65,14 +67,14 @@ def test_a_house_keeps_its_distances_and_its_limits(
     plot: list[list[float]],
     street_side: int,
     street: float,
-    neighbours: float,
+    neighbors: float,
     sun_weight: float,
     data: st.DataObject,
 ) -> None:
     where = site(
         plot=plot,
         street_side=street_side,
-        setbacks={"street": street, "neighbours": neighbours},
+        setbacks={"street": street, "neighbors": neighbors},
         coverage_max=data.draw(st.floats(0.2, 1)),
         north=data.draw(st.floats(0, 359)),
         sun_weight=sun_weight,
@@ -107,7 +109,7 @@ def test_the_largest_house_on_a_rectangle_fills_what_the_setbacks_leave(
     house = {"width_max": 200, "depth_max": 200, "aspect_max": 10}
     where = site(
         plot=plot,
-        setbacks={"street": setback, "neighbours": setback},
+        setbacks={"street": setback, "neighbors": setback},
         house=house,
         coverage_max=1,
         sun_weight=0,
@@ -151,7 +153,7 @@ def test_the_street_side_is_the_same_whichever_way_the_corners_run() -> None:
         ({"plot": [[0, 0], [0, 0], [30, 0], [0, 30]]}, "PLOT_NOT_CONVEX"),
         ({"plot": [[0, 0], [10, 10], [20, 20]]}, "PLOT_NOT_CONVEX"),
         ({"plot": SQUARE, "street_side": 4}, "STREET_SIDE"),
-        ({"plot": SQUARE, "setbacks": {"neighbours": 16}}, "NO_FIT"),
+        ({"plot": SQUARE, "setbacks": {"neighbors": 16}}, "NO_FIT"),
         ({"plot": SQUARE, "house": {"depth_min": 28, "depth_max": 30}}, "NO_FIT"),
         ({"plot": SQUARE, "house": {"width_min": 20, "width_max": 10}}, "NO_FIT"),
         ({"plot": SQUARE, "coverage_max": 0.01}, "NO_FIT"),
@@ -165,11 +167,11 @@ def test_what_has_no_answer_is_told(inputs: dict[str, Any], code: str) -> None:
 
 @given(plots(), st.floats(0, 10))
 def test_an_inset_of_a_convex_polygon_is_convex_and_smaller(
-    plot: list[list[float]], metres: float
+    plot: list[list[float]], meters: float
 ) -> None:
     polygon = [(x, y) for x, y in plot]
     if area(polygon) < 0:
         polygon.reverse()
     assume(is_convex(polygon))
-    left = inset(polygon, [metres] * len(polygon))
+    left = inset(polygon, [meters] * len(polygon))
     assert not left or 0 < area(left) <= area(polygon) + 1e-9

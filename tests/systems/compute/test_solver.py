@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,17 +15,19 @@ from holdfast import JobError, Permanent, RetryAfter, Transient
 from holdfast_systems.compute.limits import OUTPUTS_BYTES_MAX, RETRY_AFTER_SECONDS_MAX
 from holdfast_systems.compute.solver import solve
 from tests.support.odd_answers import BROKEN, UNREADABLE, odd_server
-from tests.support.processes import pause
+
+pytestmark = pytest.mark.heavy
 
 
 @asynccontextmanager
 async def answering(**answer: Any) -> AsyncIterator[str]:
-    """The address of a server that gives this answer, or waits for so many `seconds`."""
-    seconds = answer.pop("seconds", 0.0)
+    """The address of a server that gives this answer, or with `silent` none at all."""
+    silent, over = answer.pop("silent", False), asyncio.Event()
 
     async def reply(request: web.Request) -> web.Response:
         await request.read()
-        await pause(seconds)
+        if silent:
+            await over.wait()
         return web.Response(**answer)
 
     app = web.Application()
@@ -35,6 +38,7 @@ async def answering(**answer: Any) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/solve"
     finally:
+        over.set()
         await runner.cleanup()
 
 
@@ -74,7 +78,7 @@ async def test_a_failure_is_no_less_one_for_saying_much() -> None:
 
 
 @pytest.mark.parametrize(("said", "seconds"), [("40", 40), ("9" * 30, RETRY_AFTER_SECONDS_MAX)])
-async def test_retry_after_is_honoured_up_to_a_limit(said: str, seconds: float) -> None:
+async def test_retry_after_is_honored_up_to_a_limit(said: str, seconds: float) -> None:
     async with answering(status=429, headers={"Retry-After": said}) as url:
         error = await failure(url)
     assert isinstance(error, RetryAfter)
@@ -95,7 +99,7 @@ async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
 
 
 async def test_no_answer_and_no_server_are_tried_again() -> None:
-    async with answering(seconds=5.0) as url:
+    async with answering(silent=True) as url:
         error = await failure(url, timeout_seconds=0.05)
     assert (type(error), error.code) == (Transient, "APP_TIMEOUT")
     error = await failure(url)

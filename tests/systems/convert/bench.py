@@ -52,10 +52,10 @@ class Bench:
         """How long a job waits after its last failed attempt."""
         job = await self.hf.get(job_id)
         assert job.state is State.QUEUED
-        return (job.run_at - (await self.hf.attempts(job_id))[-1].ended_at).total_seconds()
+        return (job.run_at - (await self.hf.jobs.attempts(job_id))[-1].ended_at).total_seconds()
 
     async def run_again(self, job_id: UUID) -> None:
-        await self.hf.retry(job_id)
+        await self.hf.jobs.retry(job_id)
         await self.hf.run_due()
 
     async def let_leases_run_out(self) -> None:

@@ -10,6 +10,8 @@ import pytest
 from holdfast_systems.convert.client import Answer, GatewayClient
 from tests.support.odd_answers import BROKEN, UNREADABLE, OddServer, answer, odd_server
 
+pytestmark = pytest.mark.heavy
+
 
 async def asked(odd: OddServer) -> Answer:
     async with aiohttp.ClientSession() as session:

@@ -21,6 +21,8 @@ from tests.support.running import execute, working
 from tests.systems.convert.bench import Bench
 from tests.systems.convert.scripted import ScriptedGateway
 
+pytestmark = pytest.mark.heavy
+
 # For what does not depend on the store.
 one_store = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 
@@ -131,11 +133,11 @@ async def test_while_the_gateway_is_down_conversions_wait_and_lose_no_attempt(
         for each in waiting:
             if not each.attempts:
                 await bench.reaches(each.id, "complete")
-    assert [breaker.is_open for breaker in await bench.hf.breakers()] == [False]
+    assert [breaker.is_open for breaker in await bench.hf.breakers.list()] == [False]
 
 
 async def holds(bench: Bench, count: int) -> bool:
-    return any(breaker.held == count for breaker in await bench.hf.breakers())
+    return any(breaker.parked == count for breaker in await bench.hf.breakers.list())
 
 
 @one_store
@@ -144,7 +146,7 @@ async def test_a_gateway_that_is_at_work_but_refuses_holds_no_conversion(bench: 
         await bench.submit({"status": 429})
         await bench.submit({"status": 404})
     await bench.hf.run_due()
-    assert await bench.hf.breakers() == []
+    assert await bench.hf.breakers.list() == []
 
 
 @one_store
@@ -166,7 +168,7 @@ async def test_a_timeout_is_gw_timeout_and_respects_the_most_attempts(bench: Ben
         waiting = await bench.conversion(job_id)
         assert (waiting.status, waiting.error_code) == ("queued", "GW_TIMEOUT")
         assert 10 <= await bench.wait_seconds(job_id) <= 15
-        await convert.hf.retry(job_id)
+        await convert.hf.jobs.retry(job_id)
         await convert.hf.run_due()
     failed = await bench.conversion(job_id)
     assert (failed.status, failed.error_code, failed.attempts) == ("failed", "GW_TIMEOUT", 2)
@@ -228,7 +230,7 @@ async def test_a_result_that_cannot_be_written_is_an_io_error(
 async def test_an_unknown_mapping_is_refused_when_it_is_handed_in(bench: Bench) -> None:
     with pytest.raises(ConversionRefused, match=r"no mapping 'x/../y'; there are: text, layout"):
         await bench.submit(mapping="x/../y")
-    assert (await bench.hf.page()).jobs == []
+    assert (await bench.hf.jobs.list()).jobs == []
     assert not bench.settings.uploads_dir.exists()
 
 
@@ -251,13 +253,13 @@ async def test_what_is_empty_or_too_large_is_refused(bench: Bench) -> None:
     for size in (0, PDF_BYTES_MAX + 1):
         with pytest.raises(ConversionRefused, match="1 byte to 50 MiB"):
             await bench.convert.submit(bytes(size), "text", "a.pdf")
-    assert (await bench.hf.page()).jobs == []
+    assert (await bench.hf.jobs.list()).jobs == []
 
 
 @both_stores
 async def test_a_canceled_job_is_canceled_here_too(bench: Bench) -> None:
     job_id = await bench.submit()
-    await bench.hf.cancel(job_id)
+    await bench.hf.jobs.cancel(job_id)
     assert (await bench.conversion(job_id)).status == "canceled"
 
 
@@ -266,7 +268,7 @@ async def test_a_requeued_job_converts_the_same_upload_under_its_own_id(bench: B
     first = await bench.submit({"status": 400})
     await bench.hf.run_due()
     bench.convert.files.write_upload(first, b"[{}]")
-    again = (await bench.hf.requeue(first)).id
+    again = (await bench.hf.jobs.requeue(first)).id
     await bench.hf.run_due()
     complete = await bench.conversion(again)
     assert (complete.status, complete.original_filename) == ("complete", "scripted.pdf")

@@ -11,6 +11,8 @@ import pytest
 from holdfast_systems.demos import convert
 from holdfast_systems.demos.frame import open_stage
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
 async def test_an_invoice_is_converted_though_its_gateway_was_off(

@@ -20,6 +20,8 @@ from holdfast_systems.convert.failures import (
 from holdfast_systems.convert.limits import ERROR_MESSAGE_CHARS_MAX, RETRY_AFTER_SECONDS_MAX
 from holdfast_systems.convert.settings import ConvertSettings
 
+pytestmark = pytest.mark.heavy
+
 AGAIN = {408, 425, 429}
 
 
@@ -35,7 +37,7 @@ def test_every_status_has_its_meaning() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_retry_after_is_honoured(status: int) -> None:
+def test_retry_after_is_honored(status: int) -> None:
     error = of_status(status, {"Retry-After": "120"}, "")
     assert isinstance(error, RetryAfter)
     assert error.seconds == 120

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast_systems.convert.files import SLICE_BYTES, Files, NotXml, check_xml, write_whole
 
+pytestmark = pytest.mark.heavy
+
 JOB = UUID(int=7)
 
 

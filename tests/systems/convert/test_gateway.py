@@ -19,7 +19,7 @@ import aiohttp
 import pypdf
 import pytest
 
-from holdfast_systems.convert.gateway.accepting import accepts_xml
+from holdfast_systems.convert.gateway.accept import accepts_xml
 from holdfast_systems.convert.gateway.app import make_app
 from holdfast_systems.convert.gateway.converter import Converter
 from holdfast_systems.convert.gateway.refusals import Refused
@@ -32,6 +32,8 @@ from holdfast_systems.convert.limits import (
 from holdfast_systems.demos.convert import make_pdf
 from tests.support.processes import wait_until
 from tests.systems.convert.raw_pdf import one_page
+
+pytestmark = pytest.mark.heavy
 
 XML = {"Accept": "application/xml"}
 

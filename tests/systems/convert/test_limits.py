@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from holdfast_systems.convert import limits
 from tests.support.processes import ROOT
+
+pytestmark = pytest.mark.heavy
 
 
 def test_every_limit_is_documented_with_its_value() -> None:

@@ -30,6 +30,8 @@ from holdfast_systems.convert.gateway.pages import (
     Word,
 )
 
+pytestmark = pytest.mark.heavy
+
 amounts = st.decimals(0, 10**9, places=2, allow_nan=False)
 lines = st.lists(st.text(max_size=60), max_size=20)
 

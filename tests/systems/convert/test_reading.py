@@ -12,9 +12,11 @@ import pytest
 
 from holdfast_systems.convert.gateway.mappings import write_xml
 from holdfast_systems.convert.gateway.pages import Box, NoText
-from holdfast_systems.convert.gateway.reading import read_document
+from holdfast_systems.convert.gateway.reader import read_document
 from tests.support.services import missing
 from tests.systems.convert.raw_pdf import one_page, stream, words_at
+
+pytestmark = pytest.mark.heavy
 
 PLACES: dict[str, tuple[float, float]] = {"alpha": (40, 50), "beta": (150, 120)}
 MEDIA = "/MediaBox[0 0 300 200]"

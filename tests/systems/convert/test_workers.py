@@ -12,6 +12,8 @@ from tests.support.running import seen_events, working
 from tests.systems.convert.bench import Bench
 from tests.systems.convert.scripted import ScriptedGateway
 
+pytestmark = pytest.mark.heavy
+
 
 @both_stores
 async def test_a_stuck_job_is_converted_by_another_worker_after_a_crash(
@@ -116,7 +118,7 @@ async def test_log_lines_tell_each_step_with_its_job_and_time(bench: Bench) -> N
     worker = bench.worker()
     await bench.reaches(failed, "failed")
     await wait_until(lambda: worker.events("retry"), lambda: worker.text)
-    await bench.hf.retry(complete)
+    await bench.hf.jobs.retry(complete)
     await bench.reaches(complete, "complete")
     await worker.logs("complete")
     own = [

@@ -1,4 +1,4 @@
-"""One organisation as the tests see it: the customer's side, the store's side, the switches."""
+"""One organization as the tests see it: the customer's side, the store's side, the switches."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ import msgspec
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Claimed, NewJob, Settlement
 from holdfast.domain.states import State
-from holdfast.salesforce import Salesforce, bind, job_id_of, record_id_of
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Claim
-from holdfast.stores.salesforce import SalesforceStore
+from holdfast_systems.documents.salesforce.client import (
+    Salesforce,
+    bind,
+    job_id_of,
+    record_id_of,
+)
+from holdfast_systems.documents.salesforce.store import SalesforceStore
 from tests.support.processes import wait_until
-from tests.systems.documents.organisation import DOCUMENT, switch
+from tests.systems.documents.organization import DOCUMENT, switch
 
 ATTEMPTS_MAX = 4
 LEASE_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""An organisation that is empty for each test, and the store on it."""
+"""An organization that is empty for each test, and the store on it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from holdfast.salesforce import Salesforce
+from holdfast_systems.documents.salesforce.client import Salesforce
 from tests.systems.documents.bench import Bench
-from tests.systems.documents.organisation import local_salesforce
+from tests.systems.documents.organization import local_salesforce
 
 
 @pytest.fixture(scope="package")

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast import Context
 from holdfast_systems.documents import system
-from holdfast_systems.documents.generating import generate
+from holdfast_systems.documents.generate import generate
 
 
 async def generate_document(

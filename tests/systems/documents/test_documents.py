@@ -20,6 +20,8 @@ from holdfast_systems.documents.system import Documents
 from tests.support.processes import Process, wait_until
 from tests.systems.documents.bench import Bench
 
+pytestmark = pytest.mark.heavy
+
 LETTER = {
     "sender": {"name": "Harbour & Sons", "address": ["Quay 7", "20457 Hamburg"]},
     "recipient": {"name": "Ada King", "address": ["Road 1", "10115 Berlin"]},
@@ -70,7 +72,7 @@ async def test_the_same_request_gives_one_record_and_one_file(
         job = await keyed.enqueue("letter", LETTER)
         await documents.hf.run_due()
     assert (await bench.record(job.id))["Attempts__c"] == 1
-    assert (await documents.hf.requeue(job.id)).id == job.id
+    assert (await documents.hf.jobs.requeue(job.id)).id == job.id
     await documents.hf.run_due()
     assert (await documents.hf.get(job.id)).state is State.SUCCEEDED
     assert len(await bench.files()) == 1
@@ -91,7 +93,7 @@ async def test_retries_wait_1_5_and_15_minutes_and_the_fourth_failure_is_the_las
         due = datetime.strptime(record["ScheduledAfter__c"], "%Y-%m-%dT%H:%M:%S.%f%z")
         waits.append((due - begun).total_seconds())
         assert record["Error__c"].startswith("SALESFORCE_UNAVAILABLE: ")
-        await documents.hf.retry(job_id)
+        await documents.hf.jobs.retry(job_id)
     assert [round(wait / 60) for wait in waits] == [1, 5, 15]
     assert (record["Status__c"], record["Attempts__c"]) == ("FAILED", 4)
     assert record["Error__c"].startswith("SALESFORCE_UNAVAILABLE (attempts used up): ")
@@ -145,7 +147,7 @@ async def test_an_upload_whose_answer_was_lost_is_found_again(
     await documents.hf.run_due()
     assert (await documents.hf.get(job_id)).state is State.QUEUED
     (file,) = await bench.files()
-    await documents.hf.retry(job_id)
+    await documents.hf.jobs.retry(job_id)
     await documents.hf.run_due()
     assert (await documents.hf.result(job_id)) == {"file_id": file["Id"]}
     assert await bench.files() == [file]

@@ -6,9 +6,12 @@ import csv
 from pathlib import Path
 
 import pypdfium2  # type: ignore[import-untyped]
+import pytest
 
 from holdfast_systems.demos import documents
 from holdfast_systems.demos.frame import open_stage
+
+pytestmark = pytest.mark.heavy
 
 
 def text_of(path: Path) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.salesforce import limits as client
-from holdfast.stores.salesforce import limits as store
+import pytest
+
 from holdfast_systems.documents import limits as system
+from holdfast_systems.documents.salesforce.client import limits as client
+from holdfast_systems.documents.salesforce.store import limits as store
 from holdfast_systems.documents.system import SETTINGS
+
+pytestmark = pytest.mark.heavy
 
 PAGE = Path(__file__).parent.parent.parent.parent / "docs/systems/documents.md"
 SETTINGS_OF_THE_ENGINE = {"LOCK_SECONDS", "POLL_SECONDS", "CONCURRENCY", "ATTEMPTS_MAX"}

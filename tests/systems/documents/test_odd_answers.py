@@ -17,16 +17,23 @@ import pytest
 
 from holdfast import State, StoreError, StoreUnavailable
 from holdfast.domain.job import Lease
-from holdfast.salesforce import Salesforce, SalesforceRefused, job_id_of, limits
-from holdfast.salesforce.clock import ServerClock
-from holdfast.seam import Seam
-from holdfast.stores.salesforce import SalesforceStore
-from holdfast.stores.salesforce.limits import DUE_ROWS_MAX
+from holdfast.runtime.seam import Seam
+from holdfast_systems.documents.salesforce.client import (
+    Salesforce,
+    SalesforceRefused,
+    job_id_of,
+    limits,
+)
+from holdfast_systems.documents.salesforce.client.clock import ServerClock
+from holdfast_systems.documents.salesforce.store import SalesforceStore
+from holdfast_systems.documents.salesforce.store.limits import DUE_ROWS_MAX
 from tests.support.odd_answers import BROKEN, DEEP, UNREADABLE, OddServer, answer, odd_server
 from tests.support.processes import Process, wait_until
 from tests.systems.documents.bench import Bench, claim, new_job, success
-from tests.systems.documents.organisation import DATA, DOCUMENT
+from tests.systems.documents.organization import DATA, DOCUMENT
 from tests.systems.documents.test_documents import LETTER, create
+
+pytestmark = pytest.mark.heavy
 
 LOGIN = "/services/oauth2/token"
 GOOD_ID = "a00Hf0000000001AAA"
@@ -42,7 +49,7 @@ def page(*rows: object, **more: object) -> bytes:
 
 
 @asynccontextmanager
-async def organisation() -> AsyncIterator[tuple[OddServer, str]]:
+async def organization() -> AsyncIterator[tuple[OddServer, str]]:
     """A server that lets everybody in, and its address."""
     async with odd_server() as odd:
         granted = {"access_token": "00D!token", "instance_url": odd.url}
@@ -63,7 +70,7 @@ def every_call(client: Salesforce) -> list[Coroutine[Any, Any, Any]]:
 
 
 async def test_no_answer_is_more_than_the_failure_of_its_call() -> None:
-    async with organisation() as (odd, url), Salesforce(url) as client:
+    async with organization() as (odd, url), Salesforce(url) as client:
         for name, odd.answer in {**BROKEN, **UNREADABLE}.items():
             if name == ENDLESS:
                 continue
@@ -73,7 +80,7 @@ async def test_no_answer_is_more_than_the_failure_of_its_call() -> None:
 
 
 async def test_an_endless_answer_is_not_read_to_its_end() -> None:
-    async with organisation() as (odd, url), Salesforce(url) as client:
+    async with organization() as (odd, url), Salesforce(url) as client:
         odd.answer = BROKEN[ENDLESS]
         with pytest.raises(StoreUnavailable, match=f"longer than {limits.ANSWER_BYTES_MAX} bytes"):
             await client.query("SELECT Id FROM A")
@@ -87,7 +94,7 @@ async def test_an_endless_answer_is_not_read_to_its_end() -> None:
     ],
 )
 async def test_a_login_that_gives_nothing_usable_is_unavailable(login: dict[str, object]) -> None:
-    async with organisation() as (odd, url):
+    async with organization() as (odd, url):
         odd.answers[LOGIN] = json_answer(login)
         with pytest.raises(StoreUnavailable, match="does not speak Salesforce's API"):
             await Salesforce(url).open()
@@ -95,7 +102,7 @@ async def test_a_login_that_gives_nothing_usable_is_unavailable(login: dict[str,
 
 @pytest.mark.parametrize("body", [b'{"error": "\xff"}', DEEP, b'{"error": 5}', b"[]"])
 async def test_a_login_is_refused_whatever_the_reason_is(body: bytes) -> None:
-    async with organisation() as (odd, url), Salesforce(url) as client:
+    async with organization() as (odd, url), Salesforce(url) as client:
         odd.answers[LOGIN] = answer(body, status="400 Bad Request")
         odd.answer = answer(b"", status="401 Unauthorized")
         with pytest.raises(StoreUnavailable, match="rejected the login"):
@@ -120,7 +127,7 @@ async def test_a_login_is_refused_whatever_the_reason_is(body: bytes) -> None:
     ],
 )
 async def test_wrong_shapes_are_unavailable(method: str, body: object) -> None:
-    async with organisation() as (odd, url), Salesforce(url) as client:
+    async with organization() as (odd, url), Salesforce(url) as client:
         odd.answers[method] = json_answer(body)
         calls = {
             "GET": client.find_id("SELECT Id FROM A"),
@@ -135,7 +142,7 @@ async def test_wrong_shapes_are_unavailable(method: str, body: object) -> None:
 
 
 async def test_a_refusal_is_told_in_a_few_words_whatever_it_says() -> None:
-    async with organisation() as (odd, url), Salesforce(url) as client:
+    async with organization() as (odd, url), Salesforce(url) as client:
         for code in ("x" * 5000, "a\nb", "", 7):
             error = [{"errorCode": code, "message": "y" * 5000}]
             odd.answer = json_answer(error, "400 Bad Request")
@@ -168,7 +175,7 @@ def row(**fields: object) -> dict[str, object]:
 
 @asynccontextmanager
 async def store_on(odd: OddServer, url: str, *rows: object) -> AsyncIterator[SalesforceStore]:
-    """A store on an organisation with these records that lets one of them be claimed."""
+    """A store on an organization with these records that lets one of them be claimed."""
     odd.answers["GET"] = page(*rows)
     odd.answers["PATCH"] = json_answer([{"success": True, "id": GOOD_ID}])
     store = SalesforceStore(url, Seam(), max_attempts=4)
@@ -193,7 +200,7 @@ ODD_ROWS: list[object] = [
 
 
 async def test_an_odd_record_keeps_nobody_from_the_others() -> None:
-    async with organisation() as (odd, url), store_on(odd, url, *ODD_ROWS, row()) as store:
+    async with organization() as (odd, url), store_on(odd, url, *ODD_ROWS, row()) as store:
         (job,) = await claim(store, limit=1)
         assert job.id == job_id_of(GOOD_ID)
         odd.answers["GET"] = page(*ODD_ROWS)
@@ -205,7 +212,7 @@ async def test_an_odd_record_keeps_nobody_from_the_others() -> None:
 
 async def test_a_text_that_is_none_is_for_the_handler_to_refuse() -> None:
     odd_row = row(Template__c=7, Data__c=[1], RequestHash__c=True, CorrelationId__c={"a": 1})
-    async with organisation() as (odd, url), store_on(odd, url, odd_row) as store:
+    async with organization() as (odd, url), store_on(odd, url, odd_row) as store:
         (job,) = await claim(store, limit=1)
         arguments = msgspec.json.decode(job.arguments)
         assert (arguments["template"], arguments["data"]) == ("7", [1])
@@ -217,7 +224,7 @@ async def test_a_text_that_is_none_is_for_the_handler_to_refuse() -> None:
 
 @pytest.mark.parametrize("status", ["400 Bad Request", "403 Forbidden", "404 Not Found"])
 async def test_a_refused_question_is_unavailable_and_no_workers_end(status: str) -> None:
-    async with organisation() as (odd, url), store_on(odd, url, row()) as store:
+    async with organization() as (odd, url), store_on(odd, url, row()) as store:
         odd.answers["PATCH"] = answer(b"<html>", "text/html", status)
         with pytest.raises(StoreUnavailable):
             await claim(store)
@@ -332,7 +339,7 @@ async def sent(bench: Bench, path: str, body: bytes) -> tuple[int, Any]:
 
 
 async def test_enqueueing_is_refused_and_not_half_told() -> None:
-    async with organisation() as (odd, url), store_on(odd, url) as store:
+    async with organization() as (odd, url), store_on(odd, url) as store:
         rolled_back = {"statusCode": "ALL_OR_NONE_OPERATION_ROLLED_BACK"}
         odd.answers["POST"] = json_answer([{"success": False, "errors": [rolled_back]}])
         with pytest.raises(StoreError, match="ROLLED_BACK"):

@@ -33,6 +33,8 @@ from holdfast_systems.documents.rendering.render import TEMPLATES
 from tests.support.processes import PROGRAM_SECONDS_MAX
 from tests.support.services import missing
 
+pytestmark = pytest.mark.heavy
+
 INVOICE: dict[str, Any] = {
     "number": "2026-0117",
     "date": "16 November 2026",

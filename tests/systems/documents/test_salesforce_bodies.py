@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast_systems.documents.salesforce.app import Server
-from holdfast_systems.documents.salesforce.calls import Answer, Call
-from holdfast_systems.documents.salesforce.errors import ApiError
-from holdfast_systems.documents.salesforce.users import INTEGRATION
-from tests.systems.documents.organisation import DATA, DOCUMENT
+from holdfast_systems.documents.salesforce.local.app import Server
+from holdfast_systems.documents.salesforce.local.calls import Answer, Call
+from holdfast_systems.documents.salesforce.local.errors import ApiError
+from holdfast_systems.documents.salesforce.local.users import INTEGRATION
+from tests.systems.documents.organization import DATA, DOCUMENT
+
+pytestmark = pytest.mark.heavy
 
 leaves = st.one_of(
     st.none(),

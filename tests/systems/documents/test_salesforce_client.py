@@ -21,7 +21,7 @@ from simple_salesforce.exceptions import (
     SalesforceResourceNotFound,
 )
 
-from tests.systems.documents.organisation import (
+from tests.systems.documents.organization import (
     DOCUMENT,
     document,
     log_in,
@@ -29,6 +29,8 @@ from tests.systems.documents.organisation import (
     session_to,
     switch,
 )
+
+pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture
@@ -168,7 +170,7 @@ def test_a_batch_succeeds_in_part(salesforce: Salesforce) -> None:
     ("fields", "code"),
     [
         ({}, "REQUIRED_FIELD_MISSING"),
-        ({"Template__c": "letter", "Colour__c": "red"}, "INVALID_FIELD"),
+        ({"Template__c": "letter", "Color__c": "red"}, "INVALID_FIELD"),
         ({"Template__c": "letter", "CreatedDate": "2026-01-01T00:00:00Z"}, "INVALID_FIELD_FOR_"),
         ({"Template__c": "letter", "LockedUntil__c": "soon"}, "JSON_PARSER_ERROR"),
         ({"Template__c": "letter", "Priority__c": "high"}, "JSON_PARSER_ERROR"),
@@ -189,7 +191,7 @@ def test_a_bad_record_is_refused_with_its_code(
     [
         ("SELECT Id FORM Lead", "MALFORMED_QUERY"),
         ("SELECT Id FROM Lead", "INVALID_TYPE"),
-        (f"SELECT Colour__c FROM {DOCUMENT}", "INVALID_FIELD"),
+        (f"SELECT Color__c FROM {DOCUMENT}", "INVALID_FIELD"),
         (f"SELECT Id FROM {DOCUMENT} WHERE Data__c = 'x'", "INVALID_FIELD"),
         (f"SELECT Id FROM {DOCUMENT} WHERE LockedUntil__c < 'now'", "INVALID_FIELD"),
         (f"SELECT Id FROM {DOCUMENT} WHERE LockedUntil__c < NOW()", "MALFORMED_QUERY"),

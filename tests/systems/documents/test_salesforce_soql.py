@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast_systems.documents.salesforce.errors import ApiError
-from holdfast_systems.documents.salesforce.ids import full_id, make_id
-from holdfast_systems.documents.salesforce.schema import GENERATED_DOCUMENT, Row
-from holdfast_systems.documents.salesforce.soql import parse, run
-from holdfast_systems.documents.salesforce.soql.parser import KEYWORDS
-from holdfast_systems.documents.salesforce.soql.patterns import Wild, matches, parts_of
-from holdfast_systems.documents.salesforce.soql.syntax import (
+from holdfast_systems.documents.salesforce.local.errors import ApiError
+from holdfast_systems.documents.salesforce.local.ids import full_id, make_id
+from holdfast_systems.documents.salesforce.local.schema import GENERATED_DOCUMENT, Row
+from holdfast_systems.documents.salesforce.local.soql import parse, run
+from holdfast_systems.documents.salesforce.local.soql.parser import KEYWORDS
+from holdfast_systems.documents.salesforce.local.soql.patterns import Wild, matches, parts_of
+from holdfast_systems.documents.salesforce.local.soql.syntax import (
     All,
     Any,
     Comparison,
@@ -28,6 +28,8 @@ from holdfast_systems.documents.salesforce.soql.syntax import (
     Query,
     Value,
 )
+
+pytestmark = pytest.mark.heavy
 
 START = datetime(2026, 11, 16, 3, tzinfo=UTC)
 ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

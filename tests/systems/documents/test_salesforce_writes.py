@@ -11,7 +11,9 @@ import aiohttp
 import pytest
 
 from tests.support.processes import wait_until
-from tests.systems.documents.organisation import DATA, DOCUMENT, document
+from tests.systems.documents.organization import DATA, DOCUMENT, document
+
+pytestmark = pytest.mark.heavy
 
 
 async def token(http: aiohttp.ClientSession, user: str) -> str:

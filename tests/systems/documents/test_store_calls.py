@@ -8,17 +8,18 @@ from uuid import uuid4
 import pytest
 
 from holdfast import (
-    ConfigurationError,
     Filter,
     Holdfast,
     IdempotencyConflict,
+    NotInThisStore,
     PayloadTooLarge,
     State,
     StoreRefused,
     StoreUnavailable,
 )
 from holdfast.domain.job import Count
-from holdfast.salesforce import record_id_of
+from holdfast.stores.protocol import CAPABILITIES, capability
+from holdfast_systems.documents.salesforce.client import record_id_of
 from tests.systems.documents.bench import (
     Bench,
     claim,
@@ -27,7 +28,9 @@ from tests.systems.documents.bench import (
     settlement,
     success,
 )
-from tests.systems.documents.organisation import DOCUMENT, log_in, session_to
+from tests.systems.documents.organization import DOCUMENT, log_in, session_to
+
+pytestmark = pytest.mark.heavy
 
 PATCHES = {"method": "PATCH", "path": "composite/sobjects"}
 
@@ -113,12 +116,12 @@ async def test_hf_speaks_of_a_record_by_its_id(bench: Bench) -> None:
         job = await generate_document.enqueue("letter", {"a": 1})
         assert (await bench.record(job.id))["Template__c"] == "letter"
         assert (await hf.get(job.id)).state is State.QUEUED
-        assert (await hf.cancel(job.id)).state is State.CANCELED
+        assert (await hf.jobs.cancel(job.id)).state is State.CANCELED
         before = await bench.record(job.id)
-        again = await hf.requeue(job.id)
+        again = await hf.jobs.requeue(job.id)
         assert (again.id, again.state, again.attempts) == (job.id, State.QUEUED, 0)
-        with pytest.raises(ConfigurationError, match="a requeue with other arguments"):
-            await hf.requeue(job.id, arguments={"template": "invoice", "data": {}})
+        with pytest.raises(NotInThisStore, match="the same record is queued again"):
+            await hf.jobs.requeue(job.id, arguments={"template": "invoice", "data": {}})
         after = await bench.record(job.id)
         assert after["LockVersion__c"] == before["LockVersion__c"] + 1
         assert after["Fence__c"] > before["Fence__c"]
@@ -224,20 +227,26 @@ async def test_a_rule_of_the_customers_own_is_no_race(bench: Bench) -> None:
         await store.settle([success(job)])
 
 
-async def test_what_a_record_can_not_do_says_so(bench: Bench) -> None:
+async def test_what_a_store_lacks_is_told_in_one_sentence(bench: Bench) -> None:
     async with Holdfast(bench.url) as hf:
-        with pytest.raises(ConfigurationError, match=r"ctx\.completing, hf\.transaction"):
-            async with hf.transaction():
-                pass
+        for asked, told in (
+            (hf.transaction().__aenter__(), "give out transactions"),
+            (hf.queues.pause("documents"), "pause or cap queues"),
+            (hf.queues.cap("documents", 1), "pause or cap queues"),
+            (hf.breakers.open("storage"), "keep breakers"),
+            (hf.workers.list(), "list its workers"),
+        ):
+            with pytest.raises(NotInThisStore) as caught:
+                await asked
+            assert str(caught.value) == f"this store (SalesforceStore) can't {told}"
+
+
+async def test_a_store_without_capabilities_has_none_of_their_verbs(bench: Bench) -> None:
     store = await bench.store()
-    job = await claim_one(store, bench)
-    with pytest.raises(ConfigurationError, match="progress"):
-        await store.progress(job.lease, b"1")
-    assert await store.suspects(["generate_document"], None) == 0
-    assert await store.attempts(job.id) == []
-    assert await store.tidy(10) == 0
-    assert await store.listen(lambda wakeup: None) is None
+    for kind in CAPABILITIES:
+        assert capability(store, kind) is None
     assert await store.get(uuid4()) is None
     assert not await store.retry(uuid4())
+    await bench.create()
     assert await store.awaited(["generate_document"], None, 0)
     assert not await store.awaited(["generate_document"], ["else"], 0)

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.ids import IdMaker
-from holdfast.salesforce import job_id_of, record_id_of
-from holdfast.seam import Seam
-from holdfast_systems.documents.salesforce.ids import DIGITS, suffix_of
+from holdfast.runtime.seam import Seam
+from holdfast_systems.documents.salesforce.client import job_id_of, record_id_of
+from holdfast_systems.documents.salesforce.local.ids import DIGITS, suffix_of
+
+pytestmark = pytest.mark.heavy
 
 short_ids = st.text(DIGITS, min_size=15, max_size=15)
 

@@ -22,6 +22,8 @@ from tests.systems.documents.bench import (
     success,
 )
 
+pytestmark = pytest.mark.heavy
+
 PATCHES = {"method": "PATCH", "path": "composite/sobjects"}
 
 
@@ -83,6 +85,19 @@ async def test_a_claim_that_lost_its_race_goes_on_to_the_next_records(bench: Ben
     await bench.switch("DELETE", "faults")
     assert len(quick) == len(await slow) == 2
     assert not {job.id for job in quick} & {job.id for job in await slow}
+
+
+async def test_two_claims_of_one_process_that_lose_a_race_set_nothing_aside(bench: Bench) -> None:
+    store, other = await bench.store(), await bench.store()
+    job_id = await bench.create()
+    await bench.fault(**PATCHES, hold=True, times=2)
+    claims = [asyncio.create_task(claim(store, 1)) for _ in range(2)]
+    await bench.held(2)
+    (quick,) = await claim(other, 1)
+    await bench.switch("DELETE", "faults")
+    assert await asyncio.gather(*claims) == [[], []]
+    await other.settle([settlement(quick, State.QUEUED, attempt_back=True, released=True)])
+    assert [job.id for job in await claim(store, 1)] == [job_id]
 
 
 async def test_a_claim_that_failed_half_way_strays_and_costs_nothing(bench: Bench) -> None:

@@ -18,10 +18,12 @@ from holdfast import (
     Severity,
     StoreUnavailable,
 )
-from holdfast.salesforce import Salesforce
-from holdfast.seam import Seam
-from holdfast.stores.salesforce import SalesforceStore
+from holdfast.runtime.seam import Seam
+from holdfast_systems.documents.salesforce.client import Salesforce
+from holdfast_systems.documents.salesforce.store import SalesforceStore
 from tests.systems.documents.bench import Bench, claim
+
+pytestmark = pytest.mark.heavy
 
 Reply = tuple[int, Any]
 LET_IN: Reply = 200, {"access_token": "t", "instance_url": "http://{host}"}
@@ -119,7 +121,7 @@ async def test_who_was_let_in_before_waits_to_be_let_in_again() -> None:
         assert await claim(store) == []
 
 
-async def test_an_organisation_without_the_fields_is_refused() -> None:
+async def test_an_organization_without_the_fields_is_refused() -> None:
     missing = [{"errorCode": "INVALID_FIELD", "message": "No such column 'Fence__c'"}]
     async with answering([LET_IN], [(400, missing)]) as store:
         with pytest.raises(SchemaMismatch, match="Fence__c"):
@@ -132,11 +134,14 @@ def test_an_address_without_a_client_is_refused(url: str) -> None:
         Holdfast(url)
 
 
-async def test_an_examination_tells_whether_the_organisation_answers(bench: Bench) -> None:
+async def test_an_examination_tells_whether_the_organization_answers(bench: Bench) -> None:
     found = await Holdfast(bench.url).examine()
     assert [(each.code, each.severity) for each in found.findings] == [
-        (Check.REACHABLE, Severity.OK)
+        (Check.UNREAD, Severity.INFO),
+        (Check.REACHABLE, Severity.OK),
+        (Check.QUEUES, Severity.OK),
     ]
+    assert found.exit_code == 0
     url = f"salesforce+http://id:hidden-secret@127.0.0.1:{unused_port()}"
     found = await Holdfast(url).examine()
     assert (found.findings[0].code, found.exit_code) == (Check.REACHABLE, 2)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import BadArguments, PayloadTooLarge, State
-from holdfast.salesforce.clock import ServerClock
-from holdfast.seam import Seam
-from holdfast.stores.salesforce.limits import DATA_CHARS_MAX, ERROR_CHARS_MAX
-from holdfast.stores.salesforce.records import (
+from holdfast.runtime.seam import Seam
+from holdfast_systems.documents.salesforce.client.clock import ServerClock
+from holdfast_systems.documents.salesforce.store.limits import DATA_CHARS_MAX, ERROR_CHARS_MAX
+from holdfast_systems.documents.salesforce.store.records import (
     Record,
     new_fields,
     read_error,
@@ -21,6 +21,8 @@ from holdfast.stores.salesforce.records import (
     write_time,
 )
 from tests.systems.documents.bench import new_job
+
+pytestmark = pytest.mark.heavy
 
 NOW = datetime(2026, 11, 16, 3, tzinfo=UTC)
 codes = st.from_regex(r"[A-Z][A-Z_0-9]{0,30}", fullmatch=True)

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import BadArguments
-from holdfast.salesforce import bind
-from holdfast_systems.documents.salesforce.soql.parser import parse
-from holdfast_systems.documents.salesforce.soql.syntax import Comparison
+from holdfast_systems.documents.salesforce.client import bind
+from holdfast_systems.documents.salesforce.local.soql.parser import parse
+from holdfast_systems.documents.salesforce.local.soql.syntax import Comparison
+
+pytestmark = pytest.mark.heavy
 
 NAIVE = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 QUERY = "SELECT Id FROM Generated_Document__c WHERE Name = :value"

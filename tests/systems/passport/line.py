@@ -63,7 +63,7 @@ class Line:
         return await self.hf.get(job.id)
 
     async def jobs(self, name: str) -> list[Job]:
-        return [job for job in (await self.hf.page(limit=100)).jobs if job.name == name]
+        return [job for job in (await self.hf.jobs.list(limit=100)).jobs if job.name == name]
 
     async def count(self, table: str) -> int:
         return len(await self.rows(table))

@@ -19,6 +19,8 @@ from holdfast_systems.passport.canonical import (
 )
 from holdfast_systems.passport.errors import ValidationError
 
+pytestmark = pytest.mark.heavy
+
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | TEXTS,

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from holdfast_systems.passport import merkle
 from holdfast_systems.passport.canonical import read_canonical, sha256
-from holdfast_systems.passport.compiling import compile_version, prove_fact
+from holdfast_systems.passport.compiler import compile_version, prove_fact
 from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.facts import Fact
 from holdfast_systems.passport.rules.package import FieldRule, RulePackage
 from tests.systems.passport.samples import ORDER, TENANT, sample_facts, sample_rules
+
+pytestmark = pytest.mark.heavy
 
 VERSION_ID = "da460c0c-bad7-590c-b027-1e53c008ce6b"
 PAYLOAD_HASH = "99df00c77d198b75313a652ced974a4221b2da4d4d050cb79deaf31b204be8a2"

@@ -16,6 +16,8 @@ from holdfast_systems.passport.files import read_files
 from tests.systems.passport.line import on_sqlite
 from tests.systems.passport.test_qr import scan
 
+pytestmark = pytest.mark.heavy
+
 
 async def play(url: str, out: Path) -> None:
     async with open_stage("passport", out, url) as stage:

@@ -17,6 +17,8 @@ from holdfast_systems.passport.facts import Fact, parse_document
 from holdfast_systems.passport.schema import BILL_OF_MATERIALS
 from tests.systems.passport.samples import DOCUMENT, TENANT, sample_facts
 
+pytestmark = pytest.mark.heavy
+
 PRINTABLE = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"]), max_size=20
 )
@@ -82,7 +84,7 @@ def test_any_bytes_give_facts_or_an_error_of_ours(content: bytes) -> None:
         ("", "needs a column"),
         ("part,material,mass_kg\n", "no facts"),
         ("part,material\nA,iron\n", "needs a column 'mass_kg'"),
-        ("part,material,mass_kg,colour\nA,iron,1,red\n", "no column 'colour'"),
+        ("part,material,mass_kg,color\nA,iron,1,red\n", "no column 'color'"),
         (f"part,material,mass_kg,{'x' * 9999}\nA,iron,1,red\n", "no column 'x{40}'$"),
         ("part,material,mass_kg,part\nA,iron,1,A\n", "twice"),
         ("part,material,mass_kg\nA,iron\n", "line 2 has 2 cells"),

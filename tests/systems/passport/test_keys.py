@@ -13,6 +13,8 @@ from holdfast_systems.passport import keys_from_environment, read_keys
 from holdfast_systems.passport.errors import SigningKeyMissing
 from tests.systems.passport.samples import keys_text, sample_keys
 
+pytestmark = pytest.mark.heavy
+
 HASH = b"h" * 32
 
 

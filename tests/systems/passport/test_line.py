@@ -19,6 +19,8 @@ from tests.support.running import execute
 from tests.systems.passport.line import Line, on_sqlite
 from tests.systems.passport.samples import DOCUMENT, ORDER, SOURCE, TENANT, sample_keys
 
+pytestmark = pytest.mark.heavy
+
 STEPS = ["COMPILE_PASSPORT", "SIGN_PASSPORT", "GENERATE_QR", "DELIVER_WEBHOOK"]
 OTHER_DOCUMENT = b"part,material,mass_kg\nCOVER-1,steel,2.5\nCASE-1,aluminium,18.25\n"
 
@@ -66,7 +68,8 @@ async def test_a_step_that_runs_twice_leaves_what_it_left_once(line: Line) -> No
     other = Line(line.url, qr_border=0)
     other.keys = sample_keys("key-2", "key-1")
     again = [
-        await line.hf.requeue((await line.jobs(name))[0].id) for name in ["PARSE_FACTS", *STEPS]
+        await line.hf.jobs.requeue((await line.jobs(name))[0].id)
+        for name in ["PARSE_FACTS", *STEPS]
     ]
     later = replace(order, issued_at=order.issued_at + timedelta(days=1))
     again.append(await line.passport.compile(TENANT, later))
@@ -144,7 +147,7 @@ async def test_what_is_not_ready_ends_a_job_at_once_with_its_code(line: Line) ->
     unpublished = await line.ended(await line.passport.compile(TENANT, drafted))
     assert (unpublished.state, unpublished.error_code) == (State.FAILED, "RULE_PKG_NOT_PUBLISHED")
     assert await line.count("passport_versions") == 0
-    await line.hf.retry(early.id)
+    await line.hf.jobs.retry(early.id)
     await line.run()
     assert await line.count("passport_versions") == 1
 
@@ -163,7 +166,7 @@ async def test_a_missing_key_stops_the_line_until_it_is_there(line: Line) -> Non
     with pytest.raises(PassportError, match="not signed"):
         await line.passport.sealed(TENANT, version.id)
     line.keys = sample_keys()
-    await line.hf.retry(unsigned.id)
+    await line.hf.jobs.retry(unsigned.id)
     await line.run()
     sealed = await line.passport.sealed(TENANT, version.id)
     assert verify(sealed, sample_keys().public_keys()).is_valid
@@ -297,7 +300,7 @@ async def test_the_view_tells_of_jobs_in_this_systems_words(line: Line) -> None:
     version_id = str(order.version_id(TENANT))
     assert json.loads(jobs["SIGN_PASSPORT"]["payload"]) == {"passport_version_id": version_id}
     for _ in range(4):
-        await line.hf.retry(unsigned.id)
+        await line.hf.jobs.retry(unsigned.id)
         await line.run()
     jobs = {job["type"]: job for job in await line.rows("passport_jobs")}
     assert (jobs["SIGN_PASSPORT"]["status"], jobs["SIGN_PASSPORT"]["attempts"]) == (

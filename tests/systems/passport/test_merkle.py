@@ -9,6 +9,8 @@ import pytest
 
 from holdfast_systems.passport import merkle
 
+pytestmark = pytest.mark.heavy
+
 LEAVES = [
     bytes.fromhex(leaf)
     for leaf in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657",

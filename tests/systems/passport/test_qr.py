@@ -18,6 +18,8 @@ from holdfast_systems.passport.errors import QrEncodeFailed, ValidationError
 from holdfast_systems.passport.qr import Label, draw, read_label
 from tests.support.services import missing
 
+pytestmark = pytest.mark.heavy
+
 HASHES = st.binary(min_size=32, max_size=32)
 LABELS = st.builds(Label, st.uuids(), HASHES, HASHES, HASHES)
 LABEL = Label(UUID("550e8400-e29b-41d4-a716-446655440000"), b"p" * 32, b"r" * 32, b"h" * 32)
@@ -32,8 +34,8 @@ def scan(path: Path) -> str:
 
 def pixels(png: bytes) -> list[str]:
     """The rows of a picture in black and white: 0 is black."""
-    width, height, depth, colour = struct.unpack(">IIBB", png[16:26])
-    assert (depth, colour) in ((1, 0), (1, 3))
+    width, height, depth, color = struct.unpack(">IIBB", png[16:26])
+    assert (depth, color) in ((1, 0), (1, 3))
     data, place = b"", 8
     while place < len(png):
         (length,) = struct.unpack(">I", png[place : place + 4])

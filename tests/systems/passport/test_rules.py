@@ -21,6 +21,8 @@ from holdfast_systems.passport.rules.package import (
 from holdfast_systems.passport.schema import Cell
 from tests.systems.passport.samples import SOURCE, sample_facts, sample_rules
 
+pytestmark = pytest.mark.heavy
+
 
 def package(*values: str, checks: tuple[str, ...] = ()) -> RulePackage:
     """Rules whose fields are a, b, c, ..."""
@@ -85,7 +87,7 @@ def test_fields_may_use_the_fields_before_them() -> None:
         '1 == "1"',
         "component.mass_kg",
         "component.mass_kg > 1",
-        "component.colour",
+        "component.color",
         "cell.mass_kg",
         "sum(component.material)",
         "sum(1)",

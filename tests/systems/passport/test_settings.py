@@ -14,6 +14,8 @@ from holdfast_systems.passport.app import settings_from
 from holdfast_systems.passport.errors import PERMANENT_CODES
 from holdfast_systems.passport.parts import RETRY
 
+pytestmark = pytest.mark.heavy
+
 PAGE = Path(__file__).parents[3] / "docs/systems/passport.md"
 
 

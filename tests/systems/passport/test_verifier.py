@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from holdfast_systems.passport import Sealed, verify
 from holdfast_systems.passport.canonical import canonical
-from holdfast_systems.passport.compiling import compile_version, prove_fact
+from holdfast_systems.passport.compiler import compile_version, prove_fact
 from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.facts import Fact
 from holdfast_systems.passport.files import PAYLOAD, PICTURE, RECEIPT, read_files, write_files
@@ -32,6 +32,8 @@ from holdfast_systems.passport.receipt import read_receipt
 from tests.support.services import missing
 from tests.systems.passport.samples import ORDER, TENANT, sample_facts, sample_keys, sample_rules
 from tests.systems.passport.test_qr import pixels
+
+pytestmark = pytest.mark.heavy
 
 TRUSTED = sample_keys().public_keys()
 PARTS = ("receipt", "signature", "payload", "fact CELL-1", "QR text", "QR picture")

@@ -13,11 +13,13 @@ from rich.text import Text
 
 from holdfast.cli.display import served
 from holdfast.cli.top.view import TABS, Tab, View
+from holdfast.domain.diagnosis.vitals import LATELY_SECONDS
 from holdfast.domain.job import Job
+from holdfast.domain.limits import OVERVIEW_FAILURES_MAX
 from holdfast.domain.overview import Meter, Overview
-from holdfast.domain.queues import QueueSeen
+from holdfast.domain.queues import QueueStatus
 from holdfast.domain.times import distance, relative
-from holdfast.domain.workers import WorkerSeen
+from holdfast.domain.workers import WorkerStatus
 from holdfast.observability.logs import one_line
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -30,19 +32,19 @@ KEYS = {
 }
 HELP = """\
 1 2 3, tab     queues, workers, failures
-up down, j k   move; page up and page down in larger steps, g to the top
-s              sort the queues by name, ready jobs, age, jobs done, failures
-p              pause the chosen queue, or resume it
-/              show only what has this text in it; escape shows all again
-enter          all about the chosen failure; escape goes back
-space          freeze the screen, and go on
+up down, j k   move; page up and page down move faster, g goes to the top
+s              sort queues by name, ready, oldest, done/s, failed/s
+p              pause or resume the selected queue
+/              filter by text; escape clears the filter
+enter          show the selected failure; escape goes back
+space          freeze or unfreeze the screen
 q              quit
 
-READY   due, and waiting            DONE/s  ended, over the last minute
-SCHED   due later                   FAIL/s  failed for good
-HELD    held by an open breaker     WAIT    from due to started, 95 % took less
-RUN     running; behind /: the cap  TOOK    from start to end, 95 % took less
-OLDEST  the longest wait of a ready job"""
+READY   due and waiting             DONE/s  succeeded, over the last minute
+SCHED   due later                   FAIL/s  failed or dead; -: not yet known
+PARKED  by an open breaker          WAIT    from due to started, 95th percentile
+RUN     running/cap                 TOOK    from start to end, 95th percentile
+OLDEST  longest wait of a ready job"""
 
 
 class Column(NamedTuple):
@@ -60,10 +62,8 @@ COLUMNS = {
         Column("QUEUE", is_number=False, share=1),
         Column("READY"),
         Column("SCHED", spared=True),
-        Column("HELD", spared=True),
-        *map(Column, ("RUN", "DONE/s")),
-        Column("FAIL/s", spared=True),
-        Column("OLDEST"),
+        Column("PARKED", spared=True),
+        *map(Column, ("RUN", "DONE/s", "FAIL/s", "OLDEST")),
         Column("WAIT", spared=True),
         Column("TOOK", spared=True),
     ),
@@ -106,11 +106,14 @@ def draw(
     read, if it is not live."""
     parts: list[RenderableType] = [_header(view, seen, place, size)]
     if seen is None:
-        return Group(*parts, _trouble(place, size) if place.trouble else Text("reading ...", "dim"))
+        return Group(*parts, _trouble(place, size) if place.trouble else Text("loading ...", "dim"))
     parts.append(_totals(seen, meter, size))
     room = size.lines - FIXED_LINES
     if seen.breakers:
         parts.append(_breakers(seen, size))
+        room -= 1
+    if seen.untold:
+        parts.append(Text(seen.untold[: size.columns], "dim"))
         room -= 1
     body = _body(view, seen, meter, Size(size.columns, max(2, room)))
     if not live:
@@ -127,7 +130,7 @@ def _body(view: View, seen: Overview, meter: Meter, size: Size) -> list[Renderab
         return _filled([_cut(Text.from_ansi(line), size) for line in shown], size.lines)
     rows = view.rows(seen, meter)
     if not rows:
-        empty = "nothing matches" if view.filter else f"no {view.tab.value.lower()}"
+        empty = "no matches" if view.filter else f"no {view.tab.value.lower()}"
         return _filled([Text(empty, "dim")], size.lines)
     first = max(0, view.row - (size.lines - 2))
     shown_rows = rows[first : first + size.lines - 1]
@@ -160,10 +163,12 @@ def _totals(seen: Overview, meter: Meter, size: Size) -> Text:
     running = sum(each.running for each in seen.queues)
     live = sum(not each.lost for each in seen.workers)
     left = Text.assemble(
-        (per_second(rate.done), "bold green"),
+        (per_second(rate and rate.done), "bold green"),
         "/s done  ",
-        (per_second(rate.failed), "bold red" if rate.failed else ""),
-        "/s failed  ",
+        (per_second(rate and rate.failed), "bold red" if rate and rate.failed else ""),
+        "/s failed",
+        (_failed_lately(seen), "bold red"),
+        "  ",
         (short(ready), "bold"),
         " ready  ",
         (short(running), "bold"),
@@ -177,15 +182,23 @@ def _totals(seen: Overview, meter: Meter, size: Size) -> Text:
     return _cut(left, size)
 
 
+def _failed_lately(seen: Overview) -> str:
+    """What rates don't tell right after it has happened."""
+    since = seen.now - timedelta(seconds=LATELY_SECONDS)
+    jobs = sum(each.finished_at is not None and each.finished_at >= since for each in seen.failures)
+    more = "+" if jobs == OVERVIEW_FAILURES_MAX else ""
+    return f" ({jobs}{more} in 1 h)" if jobs else ""
+
+
 def _breakers(seen: Overview, size: Size) -> Text:
     told = []
     for each in seen.breakers:
-        what = "closing" if each.letting_go else "open"
+        what = "unparking" if each.unparking else "open"
         if each.opened_by is not None:
             what = f"opened by {each.opened_by}"
         elif each.next_probe_at is not None:
             what = f"open, next probe {relative(each.next_probe_at, seen.now)}"
-        told.append(f"{each.key} ({what}, {short(each.held)} held)")
+        told.append(f"{each.key} ({what}, {short(each.parked)} parked)")
     return _cut(Text(one_line("breakers: " + "; ".join(told)), "yellow"), size)
 
 
@@ -211,9 +224,9 @@ def _footer(view: View, size: Size) -> Text:
     if view.question is not None:
         return _cut(Text(f"{one_line(view.question)} y/n", "bold yellow"), size)
     if view.typing:
-        words = "enter keep  escape show all"
+        words = "enter apply  escape clear"
     elif view.help:
-        words = "any key goes back"
+        words = "press any key to go back"
     elif view.detail is not None:
         words = "escape back  up down scroll  q quit"
     else:
@@ -246,7 +259,7 @@ def _table(
     for number, row in enumerate(rows):
         cells = compress(_cells(row, seen, meter), kept)
         if number == chosen:
-            # Without their colours, which would not be told apart.
+            # Without their colors, which would not be told apart.
             table.add_row(*(Text(cell.plain) for cell in cells), style="reverse")
         else:
             table.add_row(*cells)
@@ -255,16 +268,16 @@ def _table(
 
 def _cells(row: object, seen: Overview, meter: Meter) -> list[Text]:
     match row:
-        case QueueSeen():
+        case QueueStatus():
             return _queue(row, seen, meter)
-        case WorkerSeen():
+        case WorkerStatus():
             return _worker(row)
         case Job():
             return _failure(row, seen.now)
     raise TypeError(row)
 
 
-def _queue(queue: QueueSeen, seen: Overview, meter: Meter) -> list[Text]:
+def _queue(queue: QueueStatus, seen: Overview, meter: Meter) -> list[Text]:
     rate = meter.rate(queue.name)
     latency = seen.latency_by_queue.get(queue.name)
     cap = "" if queue.running_max is None else f"/{short(queue.running_max)}"
@@ -275,17 +288,17 @@ def _queue(queue: QueueSeen, seen: Overview, meter: Meter) -> list[Text]:
         name,
         Text(short(queue.ready), "" if queue.ready else "dim"),
         Text(short(queue.scheduled), "" if queue.scheduled else "dim"),
-        Text(short(queue.held), "yellow" if queue.held else "dim"),
+        Text(short(queue.parked), "yellow" if queue.parked else "dim"),
         Text(f"{short(queue.running)}{cap}", "" if queue.running else "dim"),
-        Text(per_second(rate.done), "green" if rate.done else "dim"),
-        Text(per_second(rate.failed), "red" if rate.failed else "dim"),
+        Text(per_second(rate and rate.done), "green" if rate and rate.done else "dim"),
+        Text(per_second(rate and rate.failed), "red" if rate and rate.failed else "dim"),
         Text(_age(queue.oldest_ready_seconds)),
         Text(took(latency.wait.p95) if latency else ""),
         Text(took(latency.run.p95) if latency else ""),
     ]
 
 
-def _worker(worker: WorkerSeen) -> list[Text]:
+def _worker(worker: WorkerStatus) -> list[Text]:
     now = worker.seen_at + timedelta(seconds=worker.unseen_seconds)
     sight = relative(worker.seen_at, now)
     return [
@@ -327,7 +340,12 @@ def short(number: int) -> str:
     return f"{number / size:.3g}{unit}"
 
 
-def per_second(rate: float) -> str:
+def per_second(rate: float | None) -> str:
+    """A rate in at most seven characters; `-` if it is not known yet."""
+    if rate is None:
+        return "-"
+    if 0 < rate < 0.05:
+        return "<0.1"
     if 0 < rate < 9.95:
         return f"{rate:.1f}"
     return short(round(rate))

@@ -9,8 +9,8 @@ from typing import Any
 
 from holdfast.domain.job import Job
 from holdfast.domain.overview import Meter, Overview
-from holdfast.domain.queues import QueueSeen
-from holdfast.domain.workers import WorkerSeen
+from holdfast.domain.queues import QueueStatus
+from holdfast.domain.workers import WorkerStatus
 
 
 class Tab(Enum):
@@ -32,27 +32,29 @@ TABS = tuple(Tab)
 PAGE_ROWS = 10
 
 
-def _by_name(queue: QueueSeen, meter: Meter) -> Any:
+def _by_name(queue: QueueStatus, meter: Meter) -> Any:
     return queue.name
 
 
-def _by_ready(queue: QueueSeen, meter: Meter) -> Any:
+def _by_ready(queue: QueueStatus, meter: Meter) -> Any:
     return -queue.ready, queue.name
 
 
-def _by_age(queue: QueueSeen, meter: Meter) -> Any:
+def _by_age(queue: QueueStatus, meter: Meter) -> Any:
     return -(queue.oldest_ready_seconds or 0.0), queue.name
 
 
-def _by_rate(queue: QueueSeen, meter: Meter) -> Any:
-    return -meter.rate(queue.name).done, queue.name
+def _by_rate(queue: QueueStatus, meter: Meter) -> Any:
+    rate = meter.rate(queue.name)
+    return -(rate.done if rate else 0.0), queue.name
 
 
-def _by_failures(queue: QueueSeen, meter: Meter) -> Any:
-    return -meter.rate(queue.name).failed, queue.name
+def _by_failures(queue: QueueStatus, meter: Meter) -> Any:
+    rate = meter.rate(queue.name)
+    return -(rate.failed if rate else 0.0), queue.name
 
 
-ORDERS: dict[str, Callable[[QueueSeen, Meter], Any]] = {
+ORDERS: dict[str, Callable[[QueueStatus, Meter], Any]] = {
     "name": _by_name,
     "ready": _by_ready,
     "oldest": _by_age,
@@ -77,11 +79,11 @@ class View:
     detail: Sequence[str] | None = None
     rows_before: int = field(default=0, repr=False)  # the row to go back to from a detail
 
-    def queues(self, seen: Overview, meter: Meter) -> list[QueueSeen]:
+    def queues(self, seen: Overview, meter: Meter) -> list[QueueStatus]:
         found = [each for each in seen.queues if self._matches(each.name)]
         return sorted(found, key=lambda each: ORDERS[self.order](each, meter))
 
-    def workers(self, seen: Overview) -> list[WorkerSeen]:
+    def workers(self, seen: Overview) -> list[WorkerStatus]:
         found = [each for each in seen.workers if self._matches(each.id)]
         return sorted(found, key=lambda each: (each.lost, each.host, each.pid))
 

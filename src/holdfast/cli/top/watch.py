@@ -20,7 +20,7 @@ from holdfast.cli.top.view import View, Wish
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.job import Job
 from holdfast.domain.overview import Meter, Overview
-from holdfast.domain.queues import QueueSeen
+from holdfast.domain.queues import QueueStatus
 from holdfast.domain.secrets import masked
 from holdfast.observability.logs import one_line
 
@@ -35,7 +35,7 @@ class Watch:
         self._seen: Overview | None = None
         self._trouble: str | None = None
         self._ended = asyncio.Event()
-        self._asked: QueueSeen | None = None
+        self._asked: QueueStatus | None = None
         self._doing: asyncio.Task[None] | None = None
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
 
@@ -73,7 +73,7 @@ class Watch:
     async def _look(self) -> None:
         seen = await self._app.overview()
         self._trouble = None
-        self._meter.read(seen.now, seen.ended)
+        self._meter.read(seen.now, seen.ended, seen.ended_last_minute)
         if not self._view.frozen:
             self._seen = seen
 
@@ -88,26 +88,26 @@ class Watch:
             if wish is Wish.QUIT:
                 self._ended.set()
             elif wish is not None and self._seen is not None:
-                self._fulfil(wish, self._seen)
+                self._fulfill(wish, self._seen)
         self._draw()
 
-    def _fulfil(self, wish: Wish, seen: Overview) -> None:
+    def _fulfill(self, wish: Wish, seen: Overview) -> None:
         for chosen in self._view.rows(seen, self._meter)[self._view.row :][:1]:
             if isinstance(chosen, Job) and wish is Wish.SHOW_JOB:
                 self._doing = asyncio.create_task(self._show(chosen))
-            elif isinstance(chosen, QueueSeen) and wish is Wish.ASK:
+            elif isinstance(chosen, QueueStatus) and wish is Wish.ASK:
                 self._asked = chosen
                 what = "resume" if chosen.paused else "pause"
                 self._view = self._view.asking(f"{what} queue {chosen.name}?")
         if wish is Wish.CHANGE and self._asked is not None:
             self._doing = asyncio.create_task(self._change(self._asked))
 
-    async def _change(self, queue: QueueSeen) -> None:
+    async def _change(self, queue: QueueStatus) -> None:
         try:
             if queue.paused:
-                await self._app.resume(queue.name)
+                await self._app.queues.resume(queue.name)
             else:
-                await self._app.pause(queue.name, by=operator(), because="holdfast top")
+                await self._app.queues.pause(queue.name, by=operator(), because="holdfast top")
             await self._look()
         except HoldfastError as error:
             self._trouble = masked(str(error))
@@ -122,10 +122,10 @@ class Watch:
         self._draw()
 
     async def _lines(self, job_id: UUID) -> list[str]:
-        """What `jobs show` tells of it, coloured as this terminal can show it."""
+        """What `jobs show` tells of it, colored as this terminal can show it."""
         job = await self._app.get(job_id)
-        attempts = await self._app.attempts(job_id)
-        requeued_as = await self._app.requeued_as(job_id)
+        attempts = await self._app.jobs.attempts(job_id)
+        requeued_as = await self._app.jobs.requeued_as(job_id)
         paper = Console(
             file=StringIO(),
             width=self._console.width,

@@ -10,17 +10,21 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from holdfast.domain.errors import ConfigurationError
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 from holdfast.stores.postgres.failures import is_conflict, is_driver_error, translate
-from holdfast.stores.postgres.limits import COMMAND_SECONDS_MAX, Limits, to_set
 from holdfast.stores.postgres.pool import CLOSE_SECONDS_MAX, Pool
 from holdfast.stores.postgres.poolers import is_pooled, server_process
+from holdfast.stores.postgres.server_limits import (
+    COMMAND_SECONDS_MAX,
+    CONNECT_SECONDS_MAX,
+    Limits,
+    to_set,
+)
 from holdfast.stores.postgres.types import connection_class, take_values_as_ours
 from holdfast.stores.statements import Statement
 
 T = TypeVar("T")
 
-CONNECT_SECONDS_MAX = 10.0
 CONFLICT_TRIES_MAX = 5
 CONFLICT_WAIT_SECONDS = 0.02
 
@@ -116,7 +120,7 @@ class Connections:
             self._pool.prolong(connection)
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[Any]:
+    async def connection(self) -> AsyncIterator[Any]:
         """A plain connection, for a transaction of the application's own.
 
         These connections are a pool of their own: handlers that hold theirs for long must not keep
@@ -148,7 +152,8 @@ class Connections:
     async def connect(self) -> Any:
         """Make a connection outside the pools, for the caller to close."""
         with self._translated():
-            return await self._connect_limited()
+            async with asyncio.timeout(self._limits.connect_seconds):
+                return await self._connect_limited()
 
     async def share_servers(self) -> bool:
         """Does a pooler give the process that served one connection to another as well?
@@ -196,8 +201,9 @@ class Connections:
 
     async def _connect_prepared(self) -> Any:
         # From then on the pool looks after the time that is taken.
-        async with asyncio.timeout(COMMAND_SECONDS_MAX):
+        async with asyncio.timeout(self._limits.connect_seconds):
             connection = await self._connect(command_timeout=None)
+            connection.is_ours = True
             try:
                 if self.pooled:
                     connection.begin = self._begin

@@ -16,6 +16,7 @@ TOLD_CHARS_MAX = 400
 # A deadlock or a serialization failure: the same work, done again, is likely to succeed.
 _CONFLICTS = frozenset({"40P01", "40001"})
 _PREPARED_STATEMENT_LOST = frozenset({"26000", "42P05"})
+_TOO_MANY_CONNECTIONS = "53300"
 _NO_SCHEMA = frozenset({"42P01", "42703", "42883", "3F000"})
 _NOT_ALLOWED = frozenset({"28", "3D"})
 _PASSING = frozenset({"08", "25", "40", "53", "55", "57", "58", "0A"})
@@ -53,7 +54,14 @@ def translate(error: Exception, address: str) -> HoldfastError:
             f"the database {address} has no fitting schema ({told}); run: holdfast migrate"
         )
     if code[:2] in _NOT_ALLOWED or code == "42501":
-        return ConfigurationError(f"PostgreSQL at {address} does not let us in: {told}")
+        return ConfigurationError(f"PostgreSQL at {address} rejected the login: {told}")
+    if code == _TOO_MANY_CONNECTIONS:
+        return StoreUnavailable(
+            f"PostgreSQL at {address} has no free connection: {told}. Lower pool_size or the number"
+            " of processes, raise the limit (max_connections, or the CONNECTION LIMIT of the role"
+            " or database), or connect through PgBouncer",
+            connections_used_up=True,
+        )
     if not code or code[:2] in _PASSING:
         if isinstance(error, (UnicodeEncodeError, OverflowError)):
             return StoreRefused(f"PostgreSQL can't store a value: {told}")

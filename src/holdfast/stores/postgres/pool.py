@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 CLOSE_SECONDS_MAX = 5.0
+GOODBYE_SECONDS_MAX = 1.0  # of a connection that nobody uses: a server that listens takes a moment
 
 
 class Pool:
@@ -111,8 +112,8 @@ class Pool:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        while self._idle:
-            await _close(self._idle.pop())
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*[_close(connection, GOODBYE_SECONDS_MAX) for connection in idle])
 
     def abandon(self) -> None:
         """End all connections here and now."""
@@ -124,8 +125,10 @@ class Pool:
         self._idle.clear()
 
 
-async def _close(connection: Any) -> None:
+async def _close(connection: Any, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
     try:
-        await connection.close(timeout=CLOSE_SECONDS_MAX)
-    except Exception:
+        await connection.close(timeout=seconds_max)
+    except BaseException as error:
         connection.terminate()
+        if not isinstance(error, Exception):
+            raise

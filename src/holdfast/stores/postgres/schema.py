@@ -6,14 +6,12 @@ from typing import Any
 
 from holdfast.domain.errors import ConfigurationError, SchemaMismatch
 from holdfast.stores.migrations import steps
+from holdfast.stores.postgres.rows import SQL, fetch_on
 
 ENCODING = "UTF8"
 CREATE_DATABASE = "CREATE DATABASE jobs ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;"
 # Any number that no other program's migrations lock.
 _MIGRATION_LOCK = 0x686F6C6466617374
-_KNOWN = "SELECT to_regclass('holdfast.schema_version') IS NOT NULL"
-_VERSION = "SELECT coalesce(max(version), 0) FROM holdfast.schema_version"
-_RECORD = "INSERT INTO holdfast.schema_version (version, name) VALUES ($1, $2)"
 
 
 async def check(connection: Any, address: str) -> None:
@@ -41,12 +39,12 @@ async def migrate(connection: Any, address: str) -> list[str]:
     async with connection.transaction():
         # They take the time that they need; but one that stands still keeps nobody waiting.
         await connection.execute("SET LOCAL statement_timeout = 0")
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        await fetch_on(connection, "lock_migrations", lock=_MIGRATION_LOCK)
         version = await version_of(connection)
         missing = [step for step in steps("postgres") if step.version > version]
         for step in missing:
             await connection.execute(step.sql)
-            await connection.execute(_RECORD, step.version, step.name)
+            await fetch_on(connection, "applied", version=step.version, name=step.name)
     return [f"{step.version:04d}_{step.name}" for step in missing]
 
 
@@ -62,7 +60,7 @@ def _check_encoding(connection: Any, address: str) -> None:
 
 
 async def version_of(connection: Any) -> int:
-    if not await connection.fetchval(_KNOWN):
+    if not await connection.fetchval(SQL["versions_exist"].sql):
         return 0
-    version: int = await connection.fetchval(_VERSION)
+    version: int = await connection.fetchval(SQL["version"].sql)
     return version

@@ -1,4 +1,5 @@
-"""The driver's connection, where ours differ: what it knows of types, and how it begins.
+"""The driver's connection, where ours differ: what it knows of types, and how transactions begin
+and end.
 
 The driver itself asks the server about array types on every connection, by a query that takes
 longer than most of ours. Those that PostgreSQL brings along are the same on every server: what one
@@ -10,10 +11,15 @@ answers a time without a zone. One such row would keep every other from being re
 
 What a transaction is to be told goes along with its BEGIN, in one message: between two, a client
 that stands still would leave one open that was told nothing.
+
+A transaction that is cut off is rolled back within a second, or its connection is ended: a server
+that does not answer must not keep a worker from giving up, or from stopping in time. It is asked
+first, because one that waits for a lock would go on waiting, with all that it has locked itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -45,14 +51,36 @@ class _NothingAsked(NamedTuple):
     name: str = "none"
 
 
+ROLLBACK_SECONDS_MAX: Final = 1.0
+
+
 @cache
 def connection_class(driver: Any) -> Any:
     """The driver's connection, which asks about every built-in type once in a process, and begins
-    transactions by `begin`."""
+    transactions by `begin`. `is_ours` says that nobody uses it after a transaction is cut off."""
     known = _Known()
+
+    class Transaction(driver.transaction.Transaction):  # type: ignore[misc]
+        async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+            if not self._connection.is_ours or not isinstance(error, asyncio.CancelledError):
+                await super().__aexit__(kind, error, traceback)
+                return
+            try:
+                async with asyncio.timeout(ROLLBACK_SECONDS_MAX):
+                    await super().__aexit__(kind, error, traceback)
+            except Exception:
+                self._connection.terminate()
+            except BaseException:
+                self._connection.terminate()
+                raise
 
     class Connection(driver.Connection):  # type: ignore[misc]
         begin = BEGIN
+        is_ours = False
+
+        def transaction(self, *, isolation: Any = None, **options: bool) -> Any:
+            modes = {"readonly": False, "deferrable": False} | options
+            return Transaction(self, isolation, **modes)
 
         async def execute(self, query: str, *args: Any, **options: Any) -> Any:
             return await super().execute(self.begin if query == BEGIN else query, *args, **options)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from weakref import WeakSet
 
 from holdfast.domain.errors import ConfigurationError
-from holdfast.seam import Seam
+from holdfast.runtime.seam import Seam
 
 FORK_WAIT_SECONDS_MAX = 5.0  # for transactions that are under way
 

@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.domain.queues import QueueSeen
-from holdfast.stores.sqlite.lanes import Transaction
-from holdfast.stores.sqlite.values import text, to_time_or_none
-from holdfast.stores.statements import load, read_sql
-
-_SQL = load(read_sql("sqlite", "holds.sql"), numbered=False)
+from holdfast.domain.queues import QueueStatus
+from holdfast.stores.sqlite.rows import SQL, fetch, text, to_time_or_none
+from holdfast.stores.sqlite.threads import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class Caps:
     """How many more jobs may start in the queues that are paused or capped; others have no bound.
 
     Good for one transaction: nobody else starts a job meanwhile.
@@ -26,7 +23,7 @@ class Rooms:
     capped: frozenset[str]
 
     @property
-    def shut(self) -> list[str]:
+    def paused_or_full(self) -> list[str]:
         """The queues in which no job may start."""
         return [queue for queue, left in self._left.items() if left <= 0]
 
@@ -38,69 +35,46 @@ class Rooms:
             self._left[queue] -= jobs
 
 
-def rooms(transaction: Transaction) -> Rooms:
-    said = transaction.connection.execute(_SQL["said"].sql).fetchall()
-    caps = {name: running_max for name, _, running_max in said if running_max is not None}
-    running = dict(transaction.connection.execute(_SQL["running"].sql).fetchall()) if caps else {}
-    left = {name: max(most - running.get(name, 0), 0) for name, most in caps.items()}
+def caps(transaction: Transaction) -> Caps:
+    said = transaction.connection.execute(SQL["caps"].sql).fetchall()
+    most = {name: running_max for name, _, running_max in said if running_max is not None}
+    running = dict(transaction.connection.execute(SQL["running"].sql).fetchall()) if most else {}
+    left = {name: max(cap - running.get(name, 0), 0) for name, cap in most.items()}
     left |= {name: 0 for name, is_paused, _ in said if is_paused}
-    return Rooms(left, frozenset(caps))
+    return Caps(left, frozenset(most))
 
 
-def queues(connection: sqlite3.Connection, now: int) -> Sequence[QueueSeen]:
-    return [_queue(row) for row in connection.execute(_SQL["queues"].sql, {"now": now}).fetchall()]
+def queues(connection: sqlite3.Connection, now: int) -> Sequence[QueueStatus]:
+    return [_queue(row) for row in fetch(connection, "queues", now=now)]
 
 
-def said_of(connection: sqlite3.Connection, queue: str) -> QueueSeen | None:
+def queue(connection: sqlite3.Connection, name: str) -> QueueStatus | None:
     """What operators said of it, and what runs in it; what waits in it is not counted."""
-    row = connection.execute(_SQL["queue_said"].sql, {"queue": queue}).fetchone()
-    return None if row is None else _queue(row)
+    rows = fetch(connection, "queue", queue=name)
+    return _queue(rows[0]) if rows else None
 
 
 def pause(transaction: Transaction, queue: str, by: str | None, because: str | None) -> bool:
     said = {"queue": text(queue), "now": transaction.now, "by": text(by), "because": text(because)}
-    return transaction.connection.execute(_SQL["pause"].sql, said).rowcount == 1
+    return transaction.connection.execute(SQL["pause"].sql, said).rowcount == 1
 
 
 def resume(transaction: Transaction, queue: str) -> bool:
     said = {"queue": queue}
-    resumed = transaction.connection.execute(_SQL["resume"].sql, said).rowcount == 1
+    resumed = transaction.connection.execute(SQL["resume"].sql, said).rowcount == 1
     if resumed:
-        transaction.connection.execute(_SQL["forget_unsaid"].sql, said)
+        transaction.connection.execute(SQL["forget_queue"].sql, said)
         transaction.wake_queues([queue])
     return resumed
 
 
 def cap(transaction: Transaction, queue: str, running_max: int | None) -> None:
-    """Set the cap; there may be room now, so the workers are woken."""
+    """Set the cap; more may run now, so the workers are woken."""
     said = {"queue": text(queue), "running_max": running_max}
-    transaction.connection.execute(_SQL["cap"].sql, said)
-    transaction.connection.execute(_SQL["forget_unsaid"].sql, said)
+    transaction.connection.execute(SQL["cap"].sql, said)
+    transaction.connection.execute(SQL["forget_queue"].sql, said)
     transaction.wake_queues([queue])
 
 
-def _queue(row: Sequence[Any]) -> QueueSeen:
-    (
-        name,
-        ready,
-        scheduled,
-        held,
-        running,
-        oldest_ready_seconds,
-        paused_at,
-        paused_by,
-        paused_because,
-        running_max,
-    ) = row
-    return QueueSeen(
-        name=name,
-        ready=ready,
-        scheduled=scheduled,
-        held=held,
-        running=running,
-        oldest_ready_seconds=oldest_ready_seconds,
-        paused_at=to_time_or_none(paused_at),
-        paused_by=paused_by,
-        paused_because=paused_because,
-        running_max=running_max,
-    )
+def _queue(row: dict[str, Any]) -> QueueStatus:
+    return QueueStatus(**row | {"paused_at": to_time_or_none(row["paused_at"])})

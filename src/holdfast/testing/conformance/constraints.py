@@ -8,9 +8,11 @@ from typing import Any
 
 from holdfast.domain.limits import ATTEMPTS_MAX, RELEASES_MAX, SNOOZES_MAX
 from holdfast.domain.states import ENDED, State, may_become
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import FullStore as Store
 from holdfast.testing.conformance.harness import (
     Harness,
+    Needs,
+    Room,
     Suite,
     claim_one,
     enqueue,
@@ -72,6 +74,8 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 
 
 class Constraints(Suite):
+    all_need: Needs = (Room.CONSTRAINTS,)
+
     async def test_the_database_allows_exactly_the_moves_of_the_transition_table(
         self, store: Store, harness: Harness
     ) -> None:

@@ -12,16 +12,20 @@ from holdfast.domain.job import Count, Filter, Job, Lost, Receipt
 from holdfast.domain.limits import PAGE_LOOK_MAX
 from holdfast.domain.retention import Retention, parse_rules
 from holdfast.domain.states import ENDED, State
-from holdfast.stores.protocol import Store
+from holdfast.stores import protocol
+from holdfast.stores.protocol import FullStore as Store
+from holdfast.stores.protocol import ProgressNotes
 from holdfast.testing.conformance.harness import (
     LEASE_SECONDS,
     Harness,
+    Needs,
     Suite,
     claim,
     claim_one,
     enqueue,
     failure,
     job_in,
+    needs,
     new_id,
     new_job,
     recorded,
@@ -59,7 +63,10 @@ async def listed(store: Store, filter: Filter = EVERYTHING) -> list[UUID]:
 
 
 class History(Suite):
+    all_need: Needs = (protocol.History,)
+
     @pytest.mark.parametrize("state", sorted(ENDED))
+    @needs(ProgressNotes)
     async def test_a_job_that_ends_keeps_all_that_it_was(self, store: Store, state: State) -> None:
         job = await claim_one(
             store,

@@ -4,8 +4,8 @@ INSERT INTO holdfast.webhook_subscriptions (
 )
 VALUES (:id, :tenant, :url, :event_types, :preset, :policy, now())
 
--- name: url_of_subscription
-SELECT url FROM holdfast.webhook_subscriptions WHERE id = :id
+-- name: find_subscription
+SELECT id, tenant, url, event_types, preset FROM holdfast.webhook_subscriptions WHERE id = :id
 
 -- name: set_policy
 UPDATE holdfast.webhook_subscriptions SET policy = :policy WHERE id = :id
@@ -67,17 +67,10 @@ FROM holdfast.webhook_sagas WHERE event_id = :event_id
 ORDER BY id
 
 -- name: saga_to_decide
-SELECT
-    saga.id, saga.status, saga.attempt_count,
-    (
-        SELECT preset FROM holdfast.webhook_subscriptions
-        WHERE webhook_subscriptions.id = saga.subscription_id
-    ) AS preset,
-    (
-        SELECT policy FROM holdfast.webhook_subscriptions
-        WHERE webhook_subscriptions.id = saga.subscription_id
-    ) AS policy
-FROM holdfast.webhook_sagas AS saga WHERE saga.id = :id
+SELECT saga.id, saga.status, saga.attempt_count, subscription.policy
+FROM holdfast.webhook_sagas AS saga
+JOIN holdfast.webhook_subscriptions AS subscription ON subscription.id = saga.subscription_id
+WHERE saga.id = :id
 
 -- name: report_of_attempt
 SELECT

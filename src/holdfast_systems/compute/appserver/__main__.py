@@ -2,11 +2,18 @@
 
 import logging
 import os
+from typing import Any
 
-from holdfast_systems.compute.appserver.faults import read_faults
-from holdfast_systems.compute.appserver.server import make_app
-from holdfast_systems.serving import serve
+from holdfast_systems.serve import serve
+
+
+def make_app() -> Any:
+    from holdfast_systems.compute.appserver import server
+    from holdfast_systems.compute.appserver.faults import read_faults
+
+    logging.basicConfig(level=logging.INFO)
+    return server.make_app(read_faults(os.environ))
+
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO)
-    serve(lambda: make_app(read_faults(os.environ)))
+    serve(make_app)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from holdfast_systems.compute.appserver.fitting import Placement, Site
+from holdfast_systems.compute.appserver.fit import Placement, Site
 from holdfast_systems.compute.appserver.geometry import Point, inward, sides
 from holdfast_systems.compute.appserver.panel import draw_panel
 from holdfast_systems.compute.appserver.sheet import (
@@ -159,20 +159,20 @@ def _distances(site: Site, sheet: Sheet, placement: Placement) -> Iterator[str]:
         end = (start[0] - least * nx, start[1] - least * ny)
         if least < 1e-6 or not _is_beside(side, end):
             continue
-        colour = RULE if number == site.street_side else SOFT
+        color = RULE if number == site.street_side else SOFT
         a, b = sheet.at(start), sheet.at(end)
-        yield line(a, b, f'stroke="{colour}" stroke-width="1.4"')
-        yield f'<circle cx="{b[0]:.2f}" cy="{b[1]:.2f}" r="3" fill="{colour}"/>'
+        yield line(a, b, f'stroke="{color}" stroke-width="1.4"')
+        yield f'<circle cx="{b[0]:.2f}" cy="{b[1]:.2f}" r="3" fill="{color}"/>'
         yield label(
             between(a, b, 0.5),
             f"{least:.2f}",
             turn=readable(a, b),
-            style=f'class="dim" style="fill:{colour}"',
+            style=f'class="dim" style="fill:{color}"',
             plate=PANEL_PAPER,
         )
 
 
-def _dimension(sheet: Sheet, start: Point, end: Point, metres: float) -> Iterator[str]:
+def _dimension(sheet: Sheet, start: Point, end: Point, meters: float) -> Iterator[str]:
     """A line with ticks beside a side of the house, and its length inside of the house."""
     (ax, ay), (bx, by) = a, b = sheet.at(start), sheet.at(end)
     length = math.hypot(bx - ax, by - ay)
@@ -187,7 +187,7 @@ def _dimension(sheet: Sheet, start: Point, end: Point, metres: float) -> Iterato
         )
     yield label(
         between(words[0], words[1], 0.5),
-        f"{metres:.2f} m",
+        f"{meters:.2f} m",
         turn=readable(a, b),
         style='class="dim" style="fill:#fff" font-weight="600"',
     )
@@ -207,8 +207,8 @@ def _plot_lengths(site: Site, sheet: Sheet) -> Iterator[str]:
 
 
 def _scale_bar(sheet: Sheet) -> Iterator[str]:
-    metres = max(each for each in SCALES if each * sheet.scale < 190 or each == SCALES[0])
-    x, y, part = 36.0, HEIGHT - 36.0, metres * sheet.scale / 4
+    meters = max(each for each in SCALES if each * sheet.scale < 190 or each == SCALES[0])
+    x, y, part = 36.0, HEIGHT - 36.0, meters * sheet.scale / 4
     yield (
         f'<rect x="{x - 16}" y="{y - 28}" width="{4 * part + 42:.2f}" height="46" rx="6"'
         f' fill="{PANEL_PAPER}" fill-opacity=".9"/>'
@@ -222,7 +222,7 @@ def _scale_bar(sheet: Sheet) -> Iterator[str]:
     yield f'<text class="small" x="{x}" y="{y - 7}">0</text>'
     yield (
         f'<text class="small" x="{x + 4 * part:.2f}" y="{y - 7}" text-anchor="middle">'
-        f"{metres} m</text>"
+        f"{meters} m</text>"
     )
 
 

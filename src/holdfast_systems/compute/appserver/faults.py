@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from fastapi import HTTPException
 
+from holdfast_systems.environment import is_set
+
 
 @dataclass
 class Faults:
@@ -32,12 +34,8 @@ def read_faults(environment: Mapping[str, str]) -> Faults:
     """Read FAIL_ONCE, FAULT_STATUS, FAULT_DELAY_SEC and FAULT_OUTPUTS."""
     status = environment.get("FAULT_STATUS")
     return Faults(
-        fail_once=_is_set(environment.get("FAIL_ONCE")),
+        fail_once=is_set(environment, "FAIL_ONCE"),
         status=int(status) if status else None,
         delay_seconds=float(environment.get("FAULT_DELAY_SEC") or 0),
-        broken_outputs=_is_set(environment.get("FAULT_OUTPUTS")),
+        broken_outputs=is_set(environment, "FAULT_OUTPUTS"),
     )
-
-
-def _is_set(value: str | None) -> bool:
-    return (value or "").lower() in ("1", "true", "yes", "on")

@@ -1,4 +1,4 @@
-"""Convex polygons in the plane: corners in order, counter-clockwise, in metres."""
+"""Convex polygons in the plane: corners in order, counter-clockwise, in meters."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from holdfast_systems.compute.appserver.fitting import Placement, Site, clearances
+from holdfast_systems.compute.appserver.fit import Placement, Site, clearances
 from holdfast_systems.compute.appserver.sheet import (
     GRASS_LINE,
     HEIGHT,
@@ -34,7 +34,7 @@ def draw_panel(site: Site, best: Placement) -> Iterator[str]:
         ("Plot", f"{site.area:.1f} m²"),
         ("Built on", f"{best.footprint / site.area:.0%} of {site.coverage_max:.0%}"),
         ("To the street", f"{street:.2f} m (≥ {site.street_setback:g})"),
-        ("To the neighbours", f"{others:.2f} m (≥ {site.neighbours_setback:g})"),
+        ("To the neighbors", f"{others:.2f} m (≥ {site.neighbors_setback:g})"),
         ("Front looks", f"{best.front_degrees(site):.0f}° {_wind(best.front_degrees(site))}"),
     ]
     for number, (name, value) in enumerate(rows):

@@ -11,7 +11,7 @@ from fastapi import FastAPI, HTTPException, Request
 
 from holdfast_systems.compute.appserver.drawing import draw
 from holdfast_systems.compute.appserver.faults import Faults
-from holdfast_systems.compute.appserver.fitting import NoFit, Placement, Site, clearances, fit
+from holdfast_systems.compute.appserver.fit import NoFit, Placement, Site, clearances, fit
 from holdfast_systems.compute.bodies import TooLarge, read_body
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown, load_contracts
 from holdfast_systems.compute.limits import INPUTS_BYTES_MAX
@@ -70,7 +70,7 @@ def solve_house(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(site: Site, placement: Placement) -> dict[str, Any]:
-    street, neighbours = clearances(site, placement.corners)
+    street, neighbors = clearances(site, placement.corners)
     return {
         "score": round(placement.score, 2),
         "footprint_m2": round(placement.footprint, 2),
@@ -82,6 +82,6 @@ def _told(site: Site, placement: Placement) -> dict[str, Any]:
         "angle_degrees": placement.angle_degrees,
         "front_degrees": placement.front_degrees(site),
         "street_m": round(street, 2),
-        "neighbours_m": round(neighbours, 2),
+        "neighbors_m": round(neighbors, 2),
         "corners": [[round(x, 4), round(y, 4)] for x, y in placement.corners],
     }

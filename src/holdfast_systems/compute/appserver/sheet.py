@@ -1,4 +1,4 @@
-"""The paper: its size and colours, metres on it, lines and words."""
+"""The paper: its size and colors, meters on it, lines and words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,15 @@
 """Serve it: `python -m holdfast_systems.convert.gateway --port 8080`."""
 
-from holdfast_systems.convert.gateway.app import make_app
-from holdfast_systems.serving import serve
+from typing import Any
+
+from holdfast_systems.serve import serve
+
+
+def make_app() -> Any:
+    from holdfast_systems.convert.gateway import app
+
+    return app.make_app()
+
 
 if __name__ == "__main__":
     serve(make_app)

@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
-from holdfast_systems.convert.gateway.accepting import accepts_xml
+from holdfast_systems.convert.gateway.accept import accepts_xml
 from holdfast_systems.convert.gateway.converter import Converter
 from holdfast_systems.convert.gateway.refusals import Refused
 from holdfast_systems.convert.limits import (

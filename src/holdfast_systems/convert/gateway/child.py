@@ -19,7 +19,7 @@ def main(mapping: str) -> int:
     # Only now: what follows works on a stranger's file.
     from holdfast_systems.convert.gateway.mappings import write_xml
     from holdfast_systems.convert.gateway.pages import NoPdf, NotConverted
-    from holdfast_systems.convert.gateway.reading import read_document
+    from holdfast_systems.convert.gateway.reader import read_document
 
     try:
         xml = write_xml(mapping, read_document(sys.stdin.buffer.read()))

@@ -1,5 +1,1 @@
-"""A local Salesforce: its REST API for what the documents system uses, for development and tests.
-
-`python -m holdfast_systems.documents.salesforce --port 0` serves an organisation with two users
-and two objects, whose records last as long as the process.
-"""
+"""Salesforce: a client for its API, a store of jobs on its records, and a local stand-in."""

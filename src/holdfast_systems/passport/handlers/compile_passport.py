@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import Context, JobFunction
-from holdfast.tables import Statements
-from holdfast_systems.passport.compiling import Compiled, Order, compile_version
+from holdfast import Context, JobFunction, Statements
+from holdfast_systems.passport.compiler import Compiled, Order, compile_version
 from holdfast_systems.passport.handlers.sign_passport import SignPassport
 from holdfast_systems.passport.parts import Parts, read_inputs, tenant_of
 

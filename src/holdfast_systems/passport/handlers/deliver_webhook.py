@@ -8,7 +8,6 @@ import msgspec
 
 from holdfast import Context, JobFunction
 from holdfast_systems.passport.canonical import id_of
-from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.parts import Parts, tenant_of
 
 EVENT_TYPE = "PASSPORT_SIGNED"
@@ -22,9 +21,7 @@ def define(parts: Parts) -> JobFunction[[DeliverWebhook]]:
     @parts.hf.job(**parts.options("DELIVER_WEBHOOK", priority=3))
     async def deliver_webhook(ctx: Context, payload: DeliverWebhook) -> None:
         tenant, version_id = tenant_of(ctx), payload.passport_version_id
-        version = await parts.find_version(tenant, version_id)
-        if version.signature is None:
-            raise ValidationError(f"passport version {version_id} is not signed")
+        version = await parts.find_signed(tenant, version_id)
         async with ctx.completing() as connection:
             # The id follows from the version, so that one signature is one event.
             event = await parts.webhooks.publish(

@@ -9,7 +9,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast import Context, JobFunction
-from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.handlers.deliver_webhook import DeliverWebhook
 from holdfast_systems.passport.parts import Parts, tenant_of
 from holdfast_systems.passport.qr import draw, label_of
@@ -26,9 +25,7 @@ def define(
     @parts.hf.job(**parts.options("GENERATE_QR", priority=2))
     async def generate_qr(ctx: Context, payload: GenerateQr) -> None:
         tenant, version_id = tenant_of(ctx), payload.passport_version_id
-        version = await parts.find_version(tenant, version_id)
-        if version.signature is None:
-            raise ValidationError(f"passport version {version_id} is not signed")
+        version = await parts.find_signed(tenant, version_id)
         text = label_of(read_receipt(version.receipt.encode())).text
         picture = await asyncio.to_thread(partial(draw, text, border=parts.qr_border))
         async with ctx.completing() as connection:

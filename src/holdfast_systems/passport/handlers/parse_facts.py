@@ -9,16 +9,15 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import Context, JobFunction
-from holdfast.tables import Statements
+from holdfast import Context, JobFunction, Statements
 from holdfast_systems.passport.canonical import canonical
-from holdfast_systems.passport.compiling import Order
+from holdfast_systems.passport.compiler import Order
 from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.facts import Fact, parse_document
-from holdfast_systems.passport.parts import Parts, tenant_of
+from holdfast_systems.passport.parts import Parts, find, tenant_of
 from holdfast_systems.passport.records import Document, Snapshot, SnapshotDocument
 from holdfast_systems.passport.schema import find_schema
-from holdfast_systems.passport.sealing import lock_snapshot, seal_if_ordered
+from holdfast_systems.passport.seal import lock_snapshot, seal_if_ordered
 
 
 class ParseFacts(msgspec.Struct, frozen=True):
@@ -57,12 +56,8 @@ def define(parts: Parts, compile_passport: JobFunction[[Order]]) -> JobFunction[
 
 async def _read(parts: Parts, tenant: str, document_id: UUID) -> Document:
     async with parts.hf.transaction(read_only=True) as connection:
-        document = await parts.tables.on(connection).one(
-            "find_document", Document, tenant=tenant, id=document_id
-        )
-    if document is None:
-        raise ValidationError(f"there is no document version {document_id}")
-    return document
+        statements = parts.tables.on(connection)
+        return await find(statements, "find_document", Document, tenant, document_id)
 
 
 async def _store(

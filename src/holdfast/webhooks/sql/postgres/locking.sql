@@ -1,13 +1,6 @@
 -- name: saga_to_decide
-SELECT
-    saga.id, saga.status, saga.attempt_count,
-    (
-        SELECT preset FROM holdfast.webhook_subscriptions
-        WHERE webhook_subscriptions.id = saga.subscription_id
-    ) AS preset,
-    (
-        SELECT policy FROM holdfast.webhook_subscriptions
-        WHERE webhook_subscriptions.id = saga.subscription_id
-    ) AS policy
-FROM holdfast.webhook_sagas AS saga WHERE saga.id = :id
-FOR NO KEY UPDATE
+SELECT saga.id, saga.status, saga.attempt_count, subscription.policy
+FROM holdfast.webhook_sagas AS saga
+JOIN holdfast.webhook_subscriptions AS subscription ON subscription.id = saga.subscription_id
+WHERE saga.id = :id
+FOR NO KEY UPDATE OF saga

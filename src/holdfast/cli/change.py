@@ -1,0 +1,216 @@
+"""Commands that change jobs: by id, or all that match, after asking."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import click
+from rich import progress as rich_progress
+from rich.console import Console
+
+from holdfast.app import Holdfast
+from holdfast.cli import display
+from holdfast.cli.selection import FILTERS, make_filter
+from holdfast.cli.session import FAILED_CODE, interactive, say
+from holdfast.domain.errors import AlreadyRequeued, JobNotFound, WrongState
+from holdfast.domain.job import Filter, Job
+from holdfast.domain.states import State
+from holdfast.operations.bulk import Choice, Progress
+from holdfast.runtime.seam import Seam
+
+PROGRESS_AFTER_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done to jobs, one by one or together, and how it is told."""
+
+    verb: str
+    done: str
+    one: Callable[[UUID], Awaitable[Job]]
+    many: Callable[..., AsyncIterator[Progress]]
+    told: Callable[[UUID, Job], str]
+    unless_requeued: bool = False
+    of: str = ""  # which, if that is not for the filters to say
+
+
+async def change(
+    app: Holdfast, how: Change, choice: dict[str, Any], states: Sequence[State] = ()
+) -> int:
+    """Change the jobs of `choice_options`; with --all only those in `states`, unless named."""
+    job_ids = choice["job_ids"]
+    filtered = any(choice[name] for name in ("states", *FILTERS))
+    if choice["every"]:
+        if job_ids:
+            raise click.UsageError("give job IDs or --all, not both")
+        return await change_all(app, how, make_filter(choice, states), choice)
+    if filtered and job_ids:
+        raise click.UsageError("give job IDs, or --all with filters, not both")
+    if not job_ids:
+        raise click.UsageError(
+            f"add --all to {how.verb} every matching job"
+            if filtered
+            else "no jobs given; pass job IDs or --all"
+        )
+    if choice["dry_run"] or choice["pace"]:
+        raise click.UsageError("--dry-run and --pace require --all")
+    return await _change_ids(app, how, job_ids, as_json=choice["as_json"])
+
+
+async def _change_ids(
+    app: Holdfast, change: Change, job_ids: Sequence[UUID], *, as_json: bool
+) -> int:
+    """Change these jobs, one after the other, and go on behind those that can't be changed."""
+    code = 0
+    async with app:
+        for job_id in job_ids:
+            try:
+                job = await change.one(job_id)
+            except AlreadyRequeued as error:
+                say(f"{error} (use --again to requeue it anyway)")
+                code = FAILED_CODE
+                continue
+            except (JobNotFound, WrongState) as error:
+                say(str(error))
+                code = FAILED_CODE
+                continue
+            if as_json:
+                display.print_json_lines([job])
+            else:
+                click.echo(change.told(job_id, job))
+    return code
+
+
+async def change_all(app: Holdfast, change: Change, filter: Filter, choice: dict[str, Any]) -> int:
+    """Change all that match now, in steps; those that moved on meanwhile are left alone."""
+    async with app:
+        chosen = await app.jobs.choose(filter, unless_requeued=change.unless_requeued)
+        if choice["dry_run"]:
+            _tell_choice(app, change, chosen, as_json=choice["as_json"])
+            return 0
+        if not chosen.ids:
+            say(f"no jobs{change.of} to {change.verb}{_left_out(chosen.requeued_already)}")
+            return 0
+        confirm(
+            f"{change.verb} {count_jobs(len(chosen.ids))}{change.of} on {app.url_shown}"
+            f"{_left_out(chosen.requeued_already)}?",
+            choice["sure"],
+        )
+        progress = await _follow(change, chosen, choice["pace"], as_json=choice["as_json"])
+    say(_told_end(change, progress, chosen.requeued_already + progress.requeued_already))
+    return 0
+
+
+async def _follow(
+    change: Change, chosen: Choice, jobs_per_second: float | None, *, as_json: bool
+) -> Progress:
+    """Do it, and show how far it has come; if it is interrupted, say what was done."""
+    progress = Progress(len(chosen.ids))
+    with Bar(change.verb, len(chosen.ids)) as bar:
+        try:
+            async for progress in change.many(chosen.ids, jobs_per_second=jobs_per_second):
+                if as_json:
+                    display.print_json_lines(progress.jobs)
+                bar.show(progress.done)
+        except asyncio.CancelledError:
+            say(
+                f"{change.done} at least {progress.changed:,} of {count_jobs(progress.total)};"
+                " run the same command again to continue"
+            )
+            raise
+    return progress
+
+
+def _tell_choice(app: Holdfast, change: Change, chosen: Choice, *, as_json: bool) -> None:
+    if as_json:
+        told = {
+            "would": change.verb,
+            "jobs": len(chosen.ids),
+            "requeued_already": chosen.requeued_already,
+            "sample": [str(job.id) for job in chosen.sample],
+        }
+        click.echo(json.dumps(told))
+        return
+    if chosen.sample:
+        display.print_jobs(chosen.sample, dead=True)
+    say(
+        f"would {change.verb} {count_jobs(len(chosen.ids))}{change.of} on {app.url_shown}"
+        f"{_left_out(chosen.requeued_already)}; nothing was changed"
+    )
+
+
+def _told_end(change: Change, progress: Progress, requeued_already: int) -> str:
+    moved_on = f"; {progress.moved_on:,} had changed in the meantime" if progress.moved_on else ""
+    changed = f"{change.done} {count_jobs(progress.changed)}{change.of}"
+    return f"{changed}{moved_on}{_left_out(requeued_already)}"
+
+
+def _left_out(requeued_already: int) -> str:
+    if not requeued_already:
+        return ""
+    return f"; {requeued_already:,} already requeued (use --again to include them)"
+
+
+def confirm(question: str, sure: bool) -> None:
+    if sure:
+        return
+    if not interactive():
+        raise click.UsageError(f"{question} Not a terminal; pass --yes to confirm")
+    # The event loop would keep Ctrl-C for itself, and wait for an answer all the same.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        agreed = click.confirm(question, err=True)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if not agreed:
+        raise click.ClickException("nothing was changed")
+
+
+def count_jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
+
+
+class Bar:
+    """A progress bar that appears only when the work takes longer than a moment."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._progress = rich_progress.Progress(
+            rich_progress.TextColumn("{task.description}"),
+            rich_progress.BarColumn(),
+            rich_progress.MofNCompleteColumn(),
+            rich_progress.TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task(title, total=total)
+        self._seam = Seam()
+        self._began = self._seam.monotonic()
+        self._shown = False
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._shown:
+            self._progress.stop()
+
+    def show(self, done: int, total: int | None = None) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+        waited = self._seam.monotonic() - self._began
+        if not self._shown and waited > PROGRESS_AFTER_SECONDS and interactive():
+            self._progress.start()
+            self._shown = True
+
+
+def told_requeue(old_id: UUID, job: Job) -> str:
+    """What a requeue begins anew, and what a retry leaves as it was."""
+    used = f"{job.attempts} of {job.max_attempts} attempts used"
+    if job.id == old_id:
+        return f"{old_id} is due now; {used} (unchanged)"
+    return f"requeued {old_id} as {job.id}: {used}, due now, no idempotency key or expiry"

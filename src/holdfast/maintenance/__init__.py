@@ -1,1 +1,0 @@
-"""Bounded, idempotent steps that any worker may run; there is no leader."""

@@ -1,0 +1,1 @@
+"""What operators do: one module for each noun of the command line."""

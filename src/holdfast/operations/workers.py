@@ -1,0 +1,18 @@
+"""`hf.workers`: who is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.domain.workers import WorkerStatus
+from holdfast.operations.desk import Desk
+from holdfast.stores.protocol import WorkerPresence, require
+
+
+class Workers:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def list(self) -> Sequence[WorkerStatus]:
+        """The workers that are there, and those that were lost lately."""
+        return await require(await self._desk.store(), WorkerPresence, "list its workers").workers()

@@ -1,0 +1,1 @@
+"""The machine: clocks, randomness, threads, event loops, waiting."""

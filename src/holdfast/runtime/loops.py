@@ -1,0 +1,169 @@
+"""The stores of one app: one for each event loop that uses it, and a loop for code without one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import warnings
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import cache, partial
+from logging import WARNING
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.observability import logs
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.seam import Seam, SideLoop
+from holdfast.stores.protocol import Store
+
+R = TypeVar("R")
+
+OPEN_BACKOFF_SECONDS = 0.1, 2.0
+Opening = asyncio.Task[Store]
+
+_UNCLOSED = (
+    "Python collected a Holdfast object that was never closed; its threads and connections are now"
+    " closed. Create one object per process, or close each: await hf.close(), hf.close_sync()"
+)
+
+
+class _Opened:
+    """What one process has opened."""
+
+    def __init__(self) -> None:
+        self.stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Opening] = WeakKeyDictionary()
+        self.lock = threading.Lock()  # of the next
+        self.sync_loop: SideLoop | None = None
+
+
+def _abandon(opened: _Opened) -> None:
+    """Close what an object opened that was collected: on whatever thread that happens, without
+    waiting for anything."""
+    openings = list(opened.stores.items())
+    for loop, opening in openings:
+        if opening.done() and not _failed(opening):
+            with suppress(RuntimeError):  # connections of a loop that is closed are only dropped
+                _abandon_on(loop, opening.result())
+    if opened.sync_loop is not None:
+        opened.sync_loop.close(wait=False)
+    if openings or opened.sync_loop is not None:
+        _log_unclosed()
+        # Last: whoever turns warnings into errors has it raised here.
+        warnings.warn(_UNCLOSED, ResourceWarning, stacklevel=1)
+
+
+def _abandon_on(loop: asyncio.AbstractEventLoop, store: Store) -> None:
+    if loop.is_running():
+        loop.call_soon_threadsafe(store.abandon)
+    else:
+        store.abandon()
+
+
+@cache  # once is enough: a server that makes an object for each request collects many
+def _log_unclosed() -> None:
+    logs.event(WARNING, "object_not_closed", _UNCLOSED)
+
+
+class Loops:
+    def __init__(self, seam: Seam, open_store: Callable[[], Coroutine[Any, Any, Store]]) -> None:
+        self._seam = seam
+        self._open_store = open_store
+        self._opened = self._new_opened()
+        _all.add(self)
+
+    def _new_opened(self) -> _Opened:
+        opened = _Opened()
+        self._keep_open = self._seam.when_collected(self, partial(_abandon, opened))
+        return opened
+
+    def part_from_parent(self) -> None:
+        """A forked copy has its parent's stores and locks, but not the threads that serve them."""
+        self._keep_open()
+        _inherited.append(self._opened)
+        self._opened = self._new_opened()
+
+    @property
+    def have_stores(self) -> bool:
+        return bool(self._opened.stores)
+
+    async def store(self) -> Store:
+        """The store of this event loop, opened by whoever needs it first."""
+        loop = asyncio.get_running_loop()
+        opening = self._opened.stores.get(loop)
+        if opening is None or _failed(opening):
+            opening = self._opened.stores[loop] = loop.create_task(self._open_store())
+            await self._close_forgotten()
+        if opening.done():
+            return opening.result()
+        await asyncio.wait({opening})
+        if _failed(opening) and self._opened.stores.get(loop) is opening:
+            del self._opened.stores[loop]
+        if opening.cancelled():
+            raise StoreUnavailable("the Holdfast object was closed while it was being opened")
+        return opening.result()
+
+    async def store_at_last(self) -> Store:
+        """The store of this event loop, however long its database is away."""
+        trouble = Backoff(self._seam, *OPEN_BACKOFF_SECONDS)
+        while True:
+            try:
+                return await self.store()
+            except StoreUnavailable as error:
+                logs.event(WARNING, "open_failed", str(error))
+            await trouble.wait()
+
+    async def close(self) -> None:
+        """Close what this event loop opened."""
+        opening = self._opened.stores.pop(asyncio.get_running_loop(), None)
+        if opening is None:
+            return
+        if not opening.done():
+            opening.cancel()
+            await asyncio.wait({opening})
+        if not _failed(opening):
+            await opening.result().close()
+
+    def run_sync(self, work: Coroutine[Any, Any, R]) -> R:
+        opened = self._opened
+        with opened.lock:
+            if opened.sync_loop is None:
+                opened.sync_loop = self._seam.side_loop("holdfast-sync")
+            loop = opened.sync_loop
+        return loop.submit(work).result()
+
+    def close_sync(self) -> None:
+        """Close what `run_sync` opened."""
+        opened = self._opened
+        with opened.lock:
+            loop, opened.sync_loop = opened.sync_loop, None
+        if loop is not None:
+            loop.submit(self.close()).result()
+            loop.close()
+
+    async def _close_forgotten(self) -> None:
+        """Close the stores of event loops that ended without a `close`."""
+        for loop in [loop for loop in self._opened.stores if loop.is_closed()]:
+            opening = self._opened.stores.pop(loop, None)
+            if opening is not None and opening.done() and not _failed(opening):
+                # Connections that belong to that loop can't be closed without it, only dropped.
+                with suppress(RuntimeError):
+                    await opening.result().close()
+
+
+def _failed(opening: Opening) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
+
+
+_all: WeakSet[Loops] = WeakSet()
+_inherited: list[_Opened] = []  # never collected in a copy of this process: its parent uses it
+
+
+def _part_from_parent() -> None:
+    for loops in list(_all):
+        loops.part_from_parent()
+
+
+os.register_at_fork(after_in_child=_part_from_parent)

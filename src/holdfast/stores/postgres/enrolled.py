@@ -1,0 +1,183 @@
+"""The store's verbs on a connection of the caller's, whatever its driver.
+
+Drivers differ in the types that they take and give. Text they all take alike, so values travel as
+text and the statement casts them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.domain.errors import BadArguments
+from holdfast.domain.job import Job, NewJob, Receipt, Settlement
+from holdfast.domain.times import FIRST, LAST
+from holdfast.stores.postgres.enqueue import Enqueuer
+from holdfast.stores.postgres.failures import translate
+from holdfast.stores.postgres.rows import SQL
+from holdfast.stores.postgres.settle import Settler
+from holdfast.transactions.drivers import Driver, PostgresDriver, speaks_postgres
+from holdfast.transactions.drivers.failures import DriverError, is_of_driver, unwrapped
+
+_PARAMETER = re.compile(r"\$(\d+)(?:::(\w+(?:\[\])?))?")
+_TIMES = (
+    "lease_expires_at", "run_at", "expires_at", "created_at", "started_at", "finished_at",
+)  # fmt: skip
+_GUESSES: dict[type, str] = {UUID: "uuid", int: "bigint", float: "float8", datetime: "timestamptz"}
+
+
+class PostgresEnrolled:
+    def __init__(
+        self, driver: Driver, enqueuer: ForeignEnqueuer, settler: Settler, address: str
+    ) -> None:
+        self._driver = driver
+        self._enqueuer = enqueuer
+        self._settler = settler
+        self._address = address
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
+        with self._connected() as connection:
+            return await self._enqueuer.enqueue(connection, jobs)
+
+    async def get(self, job_id: UUID) -> Job | None:
+        with self._connected() as connection:
+            return await self._enqueuer.get(connection, job_id)
+
+    async def settle(self, settlement: Settlement) -> bool:
+        with self._connected() as connection:
+            return await self._settler.settle_in_transaction(connection, settlement)
+
+    @contextmanager
+    def _connected(self) -> Iterator[TextConnection]:
+        if not speaks_postgres(self._driver):
+            raise BadArguments(
+                f"the connection is one to {self._driver.dialect}, but the jobs are in PostgreSQL"
+                f" at {self._address}"
+            )
+        try:
+            yield TextConnection(self._driver)
+        except DriverError as error:
+            raise translate(error, self._address) from error.error
+
+
+class ForeignEnqueuer(Enqueuer):
+    """Knows only the statement that takes arrays, which text can write."""
+
+    async def get(self, connection: TextConnection, job_id: UUID) -> Job | None:
+        rows = await connection.fetch(SQL["get_json"].sql, job_id)
+        if not rows:
+            return None
+        values = msgspec.json.decode(rows[0]["job"])
+        values["attempts"] = values.pop("attempt")
+        values |= {name: _time(values[name]) for name in _TIMES}
+        return msgspec.convert(values, Job)
+
+    async def _insert(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        await self._insert_many(connection, jobs)
+
+    async def _copy(self, connection: Any, jobs: Sequence[NewJob]) -> None:
+        await self._insert_many(connection, jobs)
+
+
+class TextConnection:
+    """The calls that the engine makes on its own connections, through any driver."""
+
+    def __init__(self, driver: PostgresDriver) -> None:
+        self._driver = driver
+
+    async def fetch(self, sql: str, *values: object) -> Sequence[Mapping[str, Any]]:
+        types = _types(sql, tuple(map(_guess, values)))
+        texts = [_text(value, kind) for value, kind in zip(values, types, strict=True)]
+        return await self._fetch(_with_casts(sql, types), texts)
+
+    async def fetchval(self, sql: str, *values: object) -> Any:
+        # No answer must not be taken for one: NULL says that all was written.
+        (row,) = await self.fetch(sql, *values)
+        return next(iter(row.values()))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A savepoint: what fails inside leaves the caller's transaction as it was."""
+        await self._fetch("SAVEPOINT holdfast", [])
+        try:
+            yield
+        except Exception:
+            await self._fetch("ROLLBACK TO SAVEPOINT holdfast", [])
+            raise
+        await self._fetch("RELEASE SAVEPOINT holdfast", [])
+
+    async def _fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Mapping[str, Any]]:
+        try:
+            rows = await self._driver.fetch(sql, values)
+        except Exception as error:
+            inner = unwrapped(error)
+            if not is_of_driver(inner):
+                raise
+            raise DriverError(inner) from error
+        return [_plain(row) for row in rows]
+
+
+def _time(text: str | None) -> datetime | None:
+    """Read a time as JSON has it; one that only PostgreSQL knows is the first or the last."""
+    if text is None:
+        return None
+    try:
+        return min(max(msgspec.convert(text, datetime), FIRST), LAST)
+    except msgspec.ValidationError:
+        return FIRST if text.startswith("-") or text.endswith("BC") else LAST
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo what some drivers make of these types."""
+    values = dict(row)
+    for name, value in values.items():
+        if isinstance(value, memoryview):
+            values[name] = bytes(value)
+        elif name in ("id", "job_id"):
+            values[name] = UUID(str(value))
+    return values
+
+
+@lru_cache(maxsize=256)
+def _types(sql: str, guesses: tuple[str, ...]) -> tuple[str, ...]:
+    """The type of each parameter, as the statement says it somewhere, or else of its value."""
+    said = {int(number): kind for number, kind in _PARAMETER.findall(sql) if kind}
+    return tuple(said.get(number, guess) for number, guess in enumerate(guesses, 1))
+
+
+@lru_cache(maxsize=256)
+def _with_casts(sql: str, types: tuple[str, ...]) -> str:
+    return _PARAMETER.sub(
+        lambda match: f"CAST(CAST(${match[1]} AS text) AS {types[int(match[1]) - 1]})", sql
+    )
+
+
+def _guess(value: object) -> str:
+    return _GUESSES.get(type(value), "text")
+
+
+def _text(value: object, kind: str) -> str | None:
+    match value:
+        case None:
+            return None
+        case list() | tuple():
+            return "{" + ",".join(_element(_text(item, kind)) for item in value) + "}"
+        case bytes():
+            return f"\\x{value.hex()}" if kind.startswith("bytea") else value.decode()
+        case datetime():
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
+def _element(text: str | None) -> str:
+    if text is None:
+        return "NULL"
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

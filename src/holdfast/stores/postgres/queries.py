@@ -1,0 +1,123 @@
+"""What is read of jobs. Lists come in bounded steps: by which index to look, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.domain.job import Attempt, Count, Filter, Job, Page
+from holdfast.domain.limits import PAGE_LOOK_MAX, RATE_JOBS_MAX, SUSPECTS_COUNTED_MAX
+from holdfast.domain.overview import RATE_SECONDS, Ended, Pulse
+from holdfast.domain.states import ENDED, LIVE, State
+from holdfast.stores.postgres.rows import Fetch, to_attempt, to_count, to_job
+
+# A plan made for the values: filters that are not given fall away.
+PLANNED: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
+# And one that follows the indexes job by job: with statistics of a smaller table it would read and
+# sort all jobs of a tenant.
+IN_ORDER: Final = (
+    "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_sort = off;"
+    " SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off"
+)
+
+_UNSUCCESSFUL = ENDED - {State.SUCCEEDED}
+
+
+async def get(fetch: Fetch, job_id: UUID) -> Job | None:
+    rows = await fetch("get", job_id=job_id)
+    return to_job(rows[0]) if rows else None
+
+
+async def attempts(fetch: Fetch, job_id: UUID) -> Sequence[Attempt]:
+    return [to_attempt(row) for row in await fetch("attempts", job_id=job_id)]
+
+
+async def requeued(fetch: Fetch, job_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    rows = await fetch("requeued", ids=list(job_ids))
+    return {row["job_id"]: row["new_id"] for row in rows}
+
+
+async def page(fetch: Fetch, filter: Filter, limit: int, after: UUID | None) -> Page:
+    values = page_values(filter, limit, after)
+    # Those that run are few, but no index has them in order.
+    settings = PLANNED if values["look_by"] == "running" else IN_ORDER
+    rows = await fetch("page", settings=settings, **values)
+    matches = [row for row in rows if row["is_match"]]
+    jobs = [to_job(_without_marks(row)) for row in matches[:limit]]
+    if len(matches) > limit:
+        return Page(jobs, jobs[-1].id)
+    return Page(jobs, rows[-1]["id"] if rows and rows[-1]["is_last"] else None)
+
+
+async def counts(fetch: Fetch, tenant: str | None) -> Sequence[Count]:
+    return [to_count(row) for row in await fetch("counts", tenant=tenant)]
+
+
+async def pulse(fetch: Fetch, newest_max: int) -> Pulse:
+    (clock,) = await fetch("now")
+    ended = await fetch("ended_counts")
+    last = await fetch("ended_last", limit=RATE_JOBS_MAX, seconds=RATE_SECONDS)
+    newest = await fetch("newest_ended", limit=newest_max)
+    return Pulse(
+        now=clock["now"],
+        ended=[to_count(row) for row in ended],
+        ended_last_minute=[to_count(row) for row in last],
+        newest=[Ended(**dict(row)) for row in newest],
+    )
+
+
+async def suspects(fetch: Fetch, names: Sequence[str], queues: Sequence[str] | None) -> int:
+    rows = await fetch("suspects", names=names, queues=queues, limit=SUSPECTS_COUNTED_MAX)
+    return int(rows[0][0])
+
+
+async def awaited(
+    fetch: Fetch, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
+) -> bool:
+    rows = await fetch("awaited", names=names, queues=queues, within_seconds=within_seconds)
+    return bool(rows[0][0])
+
+
+async def unknown_names(
+    fetch: Fetch, names: Sequence[str], queues: Sequence[str] | None
+) -> Sequence[str]:
+    rows = await fetch("unknown_names", names=names, queues=queues)
+    return [row["name"] for row in rows]
+
+
+def page_values(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any]:
+    """Choose one index to look by; what else is asked is asked of each job."""
+    states = set(filter.states)
+    look_by = "all"
+    if filter.correlation_id is not None:
+        look_by = "correlation"
+    elif filter.tenant is not None:
+        look_by = "tenant"
+    elif states == {State.RUNNING}:
+        look_by = "running"
+    elif states and states <= _UNSUCCESSFUL:
+        look_by = "unsuccessful"
+    look_in = "all"
+    if states:
+        look_in = "live" if states <= LIVE else "ended" if states <= ENDED else "all"
+    return {
+        "look_by": look_by,
+        "look_in": look_in,
+        "look_max": PAGE_LOOK_MAX,
+        "after": after,
+        "limit": limit + 1,
+        "states": [state.value for state in filter.states],
+        "queue": filter.queue,
+        "name": filter.name,
+        "tenant": filter.tenant,
+        "tag": filter.tag,
+        "correlation_id": filter.correlation_id,
+        "error_code": filter.error_code,
+        "since": filter.since,
+        "until": filter.until,
+    }
+
+
+def _without_marks(row: Any) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("is_match", "is_last")}

@@ -1,0 +1,76 @@
+-- name: enqueue
+WITH added AS (
+    INSERT INTO holdfast.jobs (
+        id, name, queue, priority, arguments, max_attempts, run_at, expires_at, tenant,
+        correlation_id, tags, idempotency_key, breaker, trace
+    )
+    SELECT
+        id, name, queue, priority, arguments, max_attempts,
+        coalesce(run_at, now() + make_interval(secs => delay_seconds)),
+        now() + make_interval(secs => expires_in_seconds),
+        tenant, correlation_id, tags::text[], idempotency_key, breaker, trace
+    FROM unnest(
+        :ids::uuid[], :names::text[], :queues::text[], :priorities::smallint[],
+        :arguments::json[], :max_attempts::integer[], :run_at::timestamptz[],
+        :delay_seconds::float8[], :expires_in_seconds::float8[], :tenants::text[],
+        :correlation_ids::text[], :tags::text[], :keys::text[], :breakers::text[],
+        :traces::text[]
+    ) AS given (
+        id, name, queue, priority, arguments, max_attempts, run_at, delay_seconds,
+        expires_in_seconds, tenant, correlation_id, tags, idempotency_key, breaker, trace
+    )
+    RETURNING queue, run_at
+)
+SELECT count(pg_notify('holdfast', 'q:' || queue))
+FROM (SELECT DISTINCT queue FROM added WHERE run_at <= now()) AS woken
+
+-- name: enqueue_one
+INSERT INTO holdfast.jobs (
+    id, name, queue, priority, arguments, max_attempts, run_at, expires_at, tenant, correlation_id,
+    tags, idempotency_key, breaker, trace
+)
+VALUES (
+    :id, :name, :queue, :priority, :arguments, :max_attempts,
+    coalesce(:run_at, now() + make_interval(secs => :delay_seconds)),
+    now() + make_interval(secs => :expires_in_seconds),
+    :tenant, :correlation_id, :tags, :idempotency_key, :breaker, :trace
+)
+RETURNING CASE WHEN run_at <= now() THEN pg_notify('holdfast', 'j:' || id || ':' || queue)::text END
+
+-- name: enqueue_plain
+INSERT INTO holdfast.jobs (id, name, queue, priority, arguments, max_attempts)
+VALUES (:id, :name, :queue, :priority, :arguments, :max_attempts)
+RETURNING pg_notify('holdfast', 'j:' || id || ':' || queue)::text
+
+-- name: notify_queues
+SELECT count(pg_notify('holdfast', 'q:' || queue)) FROM unnest(:queues::text[]) AS woken (queue)
+
+-- name: notify
+SELECT pg_notify('holdfast', :payload)
+
+-- name: keep_keys
+INSERT INTO holdfast.idempotency_keys (tenant, key, job_id, body_hash, expires_at)
+SELECT tenant, key, job_id, body_hash, now() + make_interval(secs => kept_seconds)
+FROM unnest(
+    :tenants::text[], :keys::text[], :job_ids::uuid[], :body_hashes::bytea[],
+    :kept_seconds::float8[]
+) AS given (tenant, key, job_id, body_hash, kept_seconds)
+ON CONFLICT (tenant, key) DO UPDATE
+SET job_id = excluded.job_id, body_hash = excluded.body_hash, expires_at = excluded.expires_at
+WHERE idempotency_keys.expires_at <= now()
+RETURNING tenant, key
+
+-- name: kept_keys
+SELECT kept.tenant, kept.key, kept.job_id, kept.body_hash
+FROM unnest(:tenants::text[], :keys::text[]) AS wanted (tenant, key)
+CROSS JOIN LATERAL (
+    SELECT tenant, key, job_id, body_hash
+    FROM holdfast.idempotency_keys AS known
+    WHERE known.tenant = wanted.tenant AND known.key = wanted.key
+) AS kept
+
+-- name: ended_id
+SELECT
+    -- Without LIMIT: for a single row, a scan of a whole partition seems cheap.
+    (ARRAY(SELECT id::text FROM holdfast.history WHERE id = ANY (:ids::uuid[])))[1] AS ended,
+    current_setting('transaction_isolation') AS isolation

@@ -1,0 +1,85 @@
+-- name: cancel
+WITH found AS MATERIALIZED (
+    SELECT id, fence, attempt, lease_owner, started_at
+    FROM holdfast.jobs
+    WHERE
+        id = ANY (:ids::uuid[]) AND finished_at IS NULL
+        AND (lease_owner IS NULL OR NOT :waiting_only::boolean)
+    ORDER BY id
+    FOR UPDATE
+),
+told AS (
+    INSERT INTO holdfast.attempts (
+        job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text
+    )
+    SELECT
+        id, fence, attempt, 'canceled', lease_owner, started_at, now(), 'CANCELED',
+        'the job was canceled while it ran'
+    FROM found
+    WHERE lease_owner IS NOT NULL
+),
+ended AS (
+    DELETE FROM holdfast.jobs
+    WHERE id = ANY (ARRAY(SELECT id FROM found))
+    RETURNING
+        *, 'canceled' AS end_state, result AS end_result, 'CANCELED' AS end_code,
+        CASE
+            WHEN lease_owner IS NULL THEN 'the job was canceled while it waited'
+            ELSE 'the job was canceled while it ran'
+        END AS end_text,
+        0 AS crashed
+),
+{end}
+SELECT
+    id, lease_owner IS NOT NULL AS was_running,
+    (
+        SELECT count(pg_notify('holdfast', 'c:' || id)) FROM found WHERE lease_owner IS NOT NULL
+    ) AS woken
+FROM found
+ORDER BY id
+
+-- name: retry
+WITH due AS (
+    UPDATE holdfast.jobs
+    SET run_at = now(), held_run_at = NULL
+    WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL
+    RETURNING queue
+)
+SELECT pg_notify('holdfast', 'q:' || queue) FROM due
+
+-- name: requeue
+-- The row in `requeues` decides between two who requeue the same job at once.
+WITH old AS (
+    SELECT
+        id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
+        breaker, now() + make_interval(secs => :longest_seconds) AS kept_until
+    FROM holdfast.jobs
+    WHERE id = :job_id AND finished_at IS NOT NULL
+    UNION ALL
+    SELECT
+        id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
+        breaker, kept_until
+    FROM holdfast.history
+    WHERE id = :job_id
+),
+noted AS (
+    INSERT INTO holdfast.requeues (job_id, new_id, requeued_at, kept_until)
+    SELECT id, :new_id::uuid, now(), kept_until FROM old
+    ON CONFLICT (job_id) DO UPDATE
+    SET new_id = excluded.new_id, requeued_at = excluded.requeued_at
+    WHERE NOT :once::boolean
+    RETURNING job_id
+),
+added AS (
+    INSERT INTO holdfast.jobs (
+        id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
+        breaker, requeued_from
+    )
+    SELECT
+        :new_id, name, queue, priority, coalesce(:arguments::json, arguments), max_attempts,
+        tenant, correlation_id, tags, breaker, id
+    FROM old
+    JOIN noted ON noted.job_id = old.id
+    RETURNING queue
+)
+SELECT pg_notify('holdfast', 'q:' || queue) FROM added

@@ -1,0 +1,6 @@
+-- What a claim answers: the first fields of `Claimed`, in their order, and the due time. Included by
+-- claim.sql.
+RETURNING
+    id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
+    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, breaker, trace,
+    queue = ANY ((SELECT queues FROM caps)::text[]) AS capped, run_at

@@ -1,6 +1,0 @@
--- What a claim answers: the first fields of `Claimed`, in their order, and the due time. Included by
--- jobs.sql and holds.sql.
-RETURNING
-    id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
-    snoozes, releases, coalesce(expires_at <= now(), false) AS expired, breaker, trace,
-    queue = ANY ((SELECT queues FROM room)::text[]) AS capped, run_at

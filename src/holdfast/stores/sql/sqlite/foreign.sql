@@ -1,2 +1,0 @@
--- name: file
-SELECT file FROM pragma_database_list WHERE name = 'main'

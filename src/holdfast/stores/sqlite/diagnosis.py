@@ -1,0 +1,350 @@
+"""What surrounds a job that waits, and how an SQLite file is.
+
+The file is read part by part on a connection that changes nothing. It is not opened as a store
+opens it: that would bring its schema up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from holdfast.domain.breakers import BreakerStatus
+from holdfast.domain.diagnosis.vitals import (
+    LATELY_SECONDS,
+    Capped,
+    Due,
+    EndedLately,
+    Ends,
+    Failure,
+    FileStatus,
+    IndexStatus,
+    LeftHistory,
+    Patience,
+    Paused,
+    Stuck,
+    Vitals,
+    WakeupTrial,
+    Workload,
+)
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.job import Job
+from holdfast.domain.limits import (
+    AHEAD_COUNTED_MAX,
+    DUE_COUNTED_MAX,
+    DUE_LANES_MAX,
+    ENDED_LOOK_MAX,
+    FAILURES_LOOK_MAX,
+    LEFTOVERS_COUNTED_MAX,
+    STUCK_COUNTED_MAX,
+)
+from holdfast.domain.retention import DAY_SECONDS
+from holdfast.domain.states import State
+from holdfast.domain.why import Circumstances
+from holdfast.runtime.seam import Seam
+from holdfast.stores import migrations
+from holdfast.stores.sqlite import breakers, queries, queues, workers
+from holdfast.stores.sqlite.connections import Database
+from holdfast.stores.sqlite.forks import Usage
+from holdfast.stores.sqlite.rows import SQL, after, fetch, seconds_since, to_time
+from holdfast.stores.sqlite.schema import version_of
+from holdfast.wakeups.local import LocalSignals
+from holdfast.wakeups.protocol import Wakeup
+
+T = TypeVar("T")
+
+PART_SECONDS_MAX: Final = 3.0
+TRIAL_SECONDS_MAX: Final = 5.0
+_STEPS_BETWEEN_LOOKS = 10_000  # of SQLite's machine
+_BUSY_TIMEOUT = "PRAGMA busy_timeout = 2000"
+_CHECK = "PRAGMA quick_check(5)"  # so many damages are told
+_DAYS_LATE = 2
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def circumstances(connection: sqlite3.Connection, job_id: UUID, now: int) -> Circumstances | None:
+    """Read all that `explain` wants to know in one snapshot."""
+    connection.execute("BEGIN")
+    try:
+        return _circumstances(connection, job_id, now)
+    finally:
+        connection.execute("COMMIT")
+
+
+async def vitals(
+    database: Database, signals: LocalSignals, seam: Seam, patience: Patience
+) -> Vitals:
+    wakeups = await _try_wakeup(signals, seam)
+    examiner = Examiner(database, seam, patience)
+    thread = seam.threads("holdfast-examiner", 1)
+    try:
+        return await asyncio.wrap_future(thread.submit(partial(examiner.read, wakeups)))
+    except Exception as error:
+        raise database.translated(error) from error
+    finally:
+        thread.close()
+
+
+async def _try_wakeup(signals: LocalSignals, seam: Seam) -> WakeupTrial:
+    """Send ourselves a wake-up for a queue that nobody has."""
+    token = f"holdfast-trial-{seam.token()}"
+    arrived = asyncio.Event()
+    listener = signals.listen(
+        lambda wakeup: arrived.set() if wakeup.queue == token else None  # workers are heard, too
+    )
+    if listener is None:
+        return WakeupTrial(seconds=None, because=f"no socket can be bound in {signals.directory}")
+    try:
+        began = seam.monotonic()
+        signals.send([Wakeup(queue=token)])
+        async with asyncio.timeout(TRIAL_SECONDS_MAX):
+            await arrived.wait()
+        return WakeupTrial(seconds=seam.monotonic() - began)
+    except TimeoutError:
+        return WakeupTrial(seconds=None, because="it was sent and did not come")
+    finally:
+        await listener.close()
+        signals.close()
+
+
+class Examiner:
+    """Reads part by part; a part that can't be read is noted and left out."""
+
+    def __init__(self, database: Database, seam: Seam, patience: Patience) -> None:
+        self._database = database
+        self._seam = seam
+        self._patience = patience
+        self._unread: dict[str, str] = {}
+        self._usage = Usage(database.path, lambda: True)
+
+    def read(self, wakeups: WakeupTrial) -> Vitals:
+        path = self._database.path
+        if not os.path.exists(path):
+            raise ConfigurationError(
+                f"there is no file {path}; its first use makes it, or: holdfast migrate"
+            )
+        with self._usage.lock, closing(self._database.connect_reader().connection) as connection:
+            connection.execute(_BUSY_TIMEOUT)
+            return self._read(connection, wakeups)
+
+    def _read(self, connection: sqlite3.Connection, wakeups: WakeupTrial) -> Vitals:
+        asked = self._seam.monotonic()
+        version = self._part(connection, "the schema", version_of)
+        answer_seconds = self._seam.monotonic() - asked
+        known = migrations.steps("sqlite")[-1].version
+        read_only_because = _read_only_because(self._database.path)
+        fits = version in (known, known + 1)
+        return Vitals(
+            product=f"SQLite {sqlite3.sqlite_version} at {self._database.path}",
+            answer_seconds=answer_seconds,
+            schema_version=version,
+            schema_known=known,
+            writable=read_only_because is None,
+            read_only_because=read_only_because,
+            settings={"sqlite_synchronous": self._database.synchronous},
+            wakeups=wakeups,
+            indexes=self._part(connection, "indexes", partial(_indexes, min(version, known)))
+            if version
+            else None,
+            workload=self._part(connection, "jobs and workers", self._workload) if fits else None,
+            ended=self._part(connection, "ended jobs", self._ended) if fits else None,
+            history=self._part(connection, "the history", self._history) if fits else None,
+            file=self._file(connection),
+            unread=self._unread,
+        )
+
+    def _part(
+        self, connection: sqlite3.Connection, name: str, read: Callable[[sqlite3.Connection], T]
+    ) -> T | None:
+        self._limit(connection)
+        try:
+            return read(connection)
+        except (sqlite3.Error, OSError) as error:
+            self._unread[name] = str(self._database.translated(error))
+            return None
+
+    def _limit(self, connection: sqlite3.Connection) -> None:
+        """Interrupt whatever takes longer from now on than a part may."""
+        until = self._seam.monotonic() + PART_SECONDS_MAX
+        connection.set_progress_handler(
+            lambda: int(self._seam.monotonic() > until), _STEPS_BETWEEN_LOOKS
+        )
+
+    def _workload(self, connection: sqlite3.Connection) -> Workload:
+        now = self._database.now()
+        return Workload(
+            now=to_time(now),
+            workers=workers.workers(connection, now),
+            due=_due(connection, now),
+            stuck=_stuck(connection, now, self._patience.stuck_seconds),
+            paused=[
+                Paused(**row | {"since": to_time(row["since"])})
+                for row in fetch(connection, "vital_paused")
+            ],
+            capped=[Capped(**row) for row in fetch(connection, "vital_capped")],
+            breakers=breakers.breakers(connection, now),
+        )
+
+    def _ended(self, connection: sqlite3.Connection) -> EndedLately:
+        since = after(self._database.now(), -LATELY_SECONDS)
+        ends = fetch(connection, "vital_ends", since=since, limit=ENDED_LOOK_MAX)
+        failures = fetch(connection, "vital_failures", since=since, limit=FAILURES_LOOK_MAX)
+        return EndedLately(
+            ends=[
+                Ends(**row | {"state": State(row["state"]), "lately": bool(row["lately"])})
+                for row in ends
+            ],
+            failures=[Failure(**row) for row in failures],
+        )
+
+    def _history(self, connection: sqlite3.Connection) -> LeftHistory:
+        until = after(self._database.now(), -_DAYS_LATE * DAY_SECONDS)
+        bounds = {"until": until, "limit": LEFTOVERS_COUNTED_MAX}
+        return LeftHistory(
+            leftovers=connection.execute(SQL["vital_leftovers"].sql, bounds).fetchone()[0],
+            outlived=connection.execute(SQL["vital_outlived"].sql, bounds).fetchone()[0],
+        )
+
+    def _file(self, connection: sqlite3.Connection) -> FileStatus:
+        path = os.path.realpath(self._database.path)
+        damage = self._part(connection, "the file", _find_damage)
+        disk = os.statvfs(os.path.dirname(path))
+        log = f"{path}-wal"
+        return FileStatus(
+            path=self._database.path,
+            size_bytes=os.path.getsize(path),
+            log_bytes=os.path.getsize(log) if os.path.exists(log) else 0,
+            free_bytes=disk.f_bavail * disk.f_frsize,
+            disk_bytes=disk.f_blocks * disk.f_frsize,
+            journal_mode=self._part(connection, "the journal", _journal_mode),
+            file_system=_file_system(path),
+            check_ended=None if damage is None else damage.check_ended,
+            damage=() if damage is None else damage.words,
+        )
+
+
+class _Damage(NamedTuple):
+    check_ended: bool
+    words: Sequence[str] = ()
+
+
+def _find_damage(connection: sqlite3.Connection) -> _Damage:
+    try:
+        told = [" ".join(row[0].split()) for row in connection.execute(_CHECK)]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            return _Damage(check_ended=False)
+        raise
+    except sqlite3.DatabaseError as error:
+        told = [str(error)]
+    return _Damage(check_ended=True, words=[] if told == ["ok"] else told)
+
+
+def _journal_mode(connection: sqlite3.Connection) -> str:
+    mode: str = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    return mode
+
+
+def _indexes(version: int, connection: sqlite3.Connection) -> list[IndexStatus]:
+    there = {name for (name,) in connection.execute(SQL["vital_indexes"].sql)}
+    wanted = migrations.indexes("sqlite", version)
+    return [
+        IndexStatus(name=name, create=create, there=name in there)
+        for name, create in wanted.items()
+    ]
+
+
+def _due(connection: sqlite3.Connection, now: int) -> list[Due]:
+    bounds = {"now": now, "limit": DUE_LANES_MAX}
+    jobs: Counter[tuple[str, str]] = Counter()
+    oldest: dict[tuple[str, str], int] = {}
+    for queue, priority in connection.execute(SQL["vital_lanes"].sql, bounds).fetchall():
+        lane = {"queue": queue, "priority": priority, "now": now, "limit": DUE_COUNTED_MAX}
+        for name, count, first in connection.execute(SQL["vital_due"].sql, lane):
+            jobs[queue, name] += count
+            oldest[queue, name] = min(first, oldest.get((queue, name), first))
+    return [
+        Due(
+            queue=queue,
+            name=name,
+            jobs=count,
+            oldest_seconds=seconds_since(oldest[queue, name], now),
+        )
+        for (queue, name), count in jobs.items()
+    ]
+
+
+def _stuck(connection: sqlite3.Connection, now: int, stuck_seconds: float) -> Stuck:
+    bounds = {"until": after(now, -stuck_seconds), "limit": STUCK_COUNTED_MAX}
+    rows = connection.execute(SQL["vital_stuck"].sql, bounds).fetchall()
+    return Stuck(
+        jobs=len(rows),
+        oldest_seconds=seconds_since(rows[0][1], now) if rows else 0.0,
+        workers=sorted({worker for worker, _ in rows}),
+    )
+
+
+def _read_only_because(path: str) -> str | None:
+    for part in (path, os.path.dirname(os.path.abspath(path))):
+        if not os.access(part, os.W_OK):
+            return f"{part} can't be written by this user"
+    return None
+
+
+def _file_system(path: str) -> str | None:
+    """The kind of file system that holds the file; None where the system does not tell."""
+    try:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    return kind_of_mount(path, mounts)
+
+
+def kind_of_mount(path: str, mounts: str) -> str | None:
+    """Find the innermost of the mounts; the last one at the same place hides those before."""
+    kind, depth = None, -1
+    for line in mounts.splitlines():
+        _, place, name, *_ = line.split(" ")
+        place = place.replace("\\040", " ")
+        parts = 0 if place == "/" else place.count("/")
+        if parts >= depth and (place == "/" or f"{path}/".startswith(f"{place}/")):
+            kind, depth = name, parts
+    return kind
+
+
+def _circumstances(connection: sqlite3.Connection, job_id: UUID, now: int) -> Circumstances | None:
+    job = queries.get(connection, job_id)
+    if job is None:
+        return None
+    bounds = {"id": str(job_id), "now": now, "limit": AHEAD_COUNTED_MAX + 1}
+    suspect, parked, probes = connection.execute(SQL["surroundings"].sql, bounds).fetchone() or (
+        0,
+        0,
+        0,
+    )
+    attempts = queries.attempts(connection, job_id)
+    return Circumstances(
+        job=job,
+        now=to_time(now),
+        suspect=bool(suspect),
+        parked=bool(parked),
+        probes=probes,
+        ahead=connection.execute(SQL["ahead"].sql, bounds).fetchone()[0],
+        last_attempt=attempts[-1] if attempts else None,
+        workers=workers.workers(connection, now),
+        queue=queues.queue(connection, job.queue),
+        breaker=_breaker(connection, job, now),
+    )
+
+
+def _breaker(connection: sqlite3.Connection, job: Job, now: int) -> BreakerStatus | None:
+    found = [] if job.breaker is None else breakers.breakers(connection, now, job.breaker)
+    return next(iter(found), None)

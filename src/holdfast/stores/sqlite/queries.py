@@ -1,0 +1,254 @@
+"""What is read of jobs, without a lock."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from holdfast.domain.job import Attempt, Count, Filter, Job, Page
+from holdfast.domain.limits import PAGE_LOOK_MAX, RATE_JOBS_MAX, SUSPECTS_COUNTED_MAX
+from holdfast.domain.overview import RATE_SECONDS, Ended, Pulse
+from holdfast.domain.states import LIVE, State
+from holdfast.stores.sqlite.rows import (
+    SQL,
+    after,
+    fetch,
+    from_time,
+    ids_to_json,
+    to_document,
+    to_json,
+    to_time,
+    to_time_or_none,
+)
+
+_BEYOND_ALL_IDS = "~"
+_NAMES_LOOKED_AT_MAX = 200
+
+
+class _PageSql(NamedTuple):
+    """The statements of one step through a source of jobs."""
+
+    edge: str
+    matching: str
+
+
+PAGES = {
+    source: _PageSql(
+        edge=f"{SQL[source].sql} {SQL['page_edge'].sql}",
+        matching=f"{SQL[source].sql} {SQL['page_matching'].sql}",
+    )
+    for source in (
+        "page_live",
+        "page_leftovers",
+        "page_history",
+        "page_unsuccessful",
+        "page_tenant",
+        "page_correlation",
+    )
+}
+
+# As the statement `get` tells them.
+_FIELDS = (
+    "id",
+    "name",
+    "state",
+    "queue",
+    "priority",
+    "arguments",
+    "tenant",
+    "correlation_id",
+    "tags",
+    "idempotency_key",
+    "attempts",
+    "max_attempts",
+    "snoozes",
+    "releases",
+    "crashes",
+    "fence",
+    "lease_owner",
+    "lease_expires_at",
+    "run_at",
+    "expires_at",
+    "created_at",
+    "started_at",
+    "finished_at",
+    "progress",
+    "result",
+    "error_code",
+    "error_text",
+    "requeued_from",
+    "breaker",
+    "trace",
+)
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "id": UUID,
+    "state": State,
+    "arguments": to_document,
+    "tags": lambda tags: tuple(to_document(tags)),
+    "lease_expires_at": to_time_or_none,
+    "run_at": to_time,
+    "expires_at": to_time_or_none,
+    "created_at": to_time,
+    "started_at": to_time_or_none,
+    "finished_at": to_time_or_none,
+    "progress": to_document,
+    "result": to_document,
+    "requeued_from": lambda job_id: None if job_id is None else UUID(job_id),
+}
+
+
+def get(connection: sqlite3.Connection, job_id: UUID) -> Job | None:
+    return next(iter(_records(connection, [str(job_id)])), None)
+
+
+def attempts(connection: sqlite3.Connection, job_id: UUID) -> Sequence[Attempt]:
+    return [_attempt(row) for row in fetch(connection, "attempts", id=str(job_id))]
+
+
+def requeued(connection: sqlite3.Connection, job_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    rows = connection.execute(SQL["requeued"].sql, {"ids": ids_to_json(job_ids)}).fetchall()
+    return {UUID(job_id): UUID(new_id) for job_id, new_id in rows}
+
+
+def page(connection: sqlite3.Connection, filter: Filter, limit: int, after: UUID | None) -> Page:
+    """Look at the newest jobs along the indexes that fit best; all in one snapshot."""
+    connection.execute("BEGIN")
+    try:
+        return _page(connection, filter, limit, after)
+    finally:
+        connection.execute("COMMIT")
+
+
+def _page(connection: sqlite3.Connection, filter: Filter, limit: int, after: UUID | None) -> Page:
+    # One more than asked for tells whether there is a next page.
+    bounds = _bounds(filter, limit + 1, after)
+    sources = _sources(filter)
+    if filter != Filter():
+        bounds["edge"] = max(_edge(connection, source, bounds) for source in sources)
+    ids = sorted(
+        {
+            row[0]
+            for source in sources
+            for row in connection.execute(PAGES[source].matching, bounds).fetchall()
+        },
+        reverse=True,
+    )
+    jobs = _records(connection, ids[:limit])
+    if len(ids) > limit:
+        return Page(jobs, jobs[-1].id)
+    return Page(jobs, UUID(bounds["edge"]) if bounds["edge"] else None)
+
+
+def _bounds(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any]:
+    return {
+        "after": _BEYOND_ALL_IDS if after is None else str(after),
+        "edge": "",
+        "states": to_json(filter.states) if filter.states else None,
+        "queue": filter.queue,
+        "name": filter.name,
+        "tenant": filter.tenant,
+        "tag": filter.tag,
+        "correlation_id": filter.correlation_id,
+        "error_code": filter.error_code,
+        "since": None if filter.since is None else from_time(filter.since),
+        "until": None if filter.until is None else from_time(filter.until),
+        "look": PAGE_LOOK_MAX,
+        "limit": limit,
+    }
+
+
+def _sources(filter: Filter) -> tuple[str, ...]:
+    """Where the jobs may be that match."""
+    states = set(filter.states or State)
+    if states <= LIVE:
+        return ("page_live",)
+    jobs = "page_live" if states & LIVE else "page_leftovers"
+    if filter.correlation_id is not None:
+        return (jobs, "page_correlation")
+    if filter.tenant is not None:
+        return (jobs, "page_tenant")
+    if State.SUCCEEDED not in states:
+        return (jobs, "page_unsuccessful")
+    return (jobs, "page_history")
+
+
+def _edge(connection: sqlite3.Connection, source: str, bounds: dict[str, Any]) -> str:
+    """The last id that this step looks at, or the empty text, which is before all ids."""
+    row = connection.execute(PAGES[source].edge, bounds).fetchone()
+    return "" if row is None else row[0]
+
+
+def _records(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Job]:
+    rows = connection.execute(SQL["get"].sql, {"ids": to_json(ids)}).fetchall()
+    found = {row[0]: row for row in rows}
+    return [_job(found[job_id]) for job_id in ids if job_id in found]
+
+
+def counts(connection: sqlite3.Connection, tenant: str | None) -> Sequence[Count]:
+    statement = "counts" if tenant is None else "counts_tenant"
+    rows = connection.execute(SQL[statement].sql, {"tenant": tenant}).fetchall()
+    return [Count(queue, State(state), jobs) for queue, state, jobs in rows]
+
+
+def pulse(connection: sqlite3.Connection, newest_max: int, now: int) -> Pulse:
+    ended = connection.execute(SQL["ended_counts"].sql).fetchall()
+    since = after(now, -RATE_SECONDS)
+    last = connection.execute(
+        SQL["ended_last"].sql, {"limit": RATE_JOBS_MAX, "since": since}
+    ).fetchall()
+    newest = connection.execute(
+        SQL["newest_ended"].sql, {"limit": newest_max, "now": now}
+    ).fetchall()
+    return Pulse(
+        now=to_time(now),
+        ended=[Count(queue, State(state), jobs) for queue, state, jobs in ended],
+        ended_last_minute=[Count(queue, State(state), jobs) for queue, state, jobs in last],
+        newest=[Ended(*row) for row in newest],
+    )
+
+
+def suspects(
+    connection: sqlite3.Connection, names: Sequence[str], queues: Sequence[str] | None, now: int
+) -> int:
+    bounds = {
+        "names": to_json(list(names)),
+        "queues": _queues(queues),
+        "now": now,
+        "limit": SUSPECTS_COUNTED_MAX,
+    }
+    counted: int = connection.execute(SQL["suspects"].sql, bounds).fetchone()[0]
+    return counted
+
+
+def awaited(
+    connection: sqlite3.Connection, names: Sequence[str], queues: Sequence[str] | None, until: int
+) -> bool:
+    bounds = {"names": to_json(list(names)), "queues": _queues(queues), "until": until}
+    return bool(connection.execute(SQL["awaited"].sql, bounds).fetchone()[0])
+
+
+def unknown_names(
+    connection: sqlite3.Connection, names: Sequence[str], queues: Sequence[str] | None, now: int
+) -> Sequence[str]:
+    bounds = {"queues": _queues(queues), "now": now, "limit": _NAMES_LOOKED_AT_MAX}
+    found = {row[0] for row in connection.execute(SQL["unknown_names"].sql, bounds).fetchall()}
+    return sorted(found.difference(names))
+
+
+def _queues(queues: Sequence[str] | None) -> str | None:
+    return None if queues is None else to_json(list(queues))
+
+
+def _job(row: Sequence[Any]) -> Job:
+    fields = dict(zip(_FIELDS, row, strict=True))
+    fields |= {name: read(fields[name]) for name, read in _READERS.items()}
+    return Job(**fields)
+
+
+def _attempt(row: dict[str, Any]) -> Attempt:
+    row["job_id"] = UUID(row["job_id"])
+    row["started_at"] = to_time_or_none(row["started_at"])
+    row["ended_at"] = to_time(row["ended_at"])
+    return Attempt(**row)

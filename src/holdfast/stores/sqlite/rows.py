@@ -1,0 +1,104 @@
+"""The statements, and what goes in and out: times, ids, JSON."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.domain.errors import StoreRefused
+from holdfast.domain.times import FIRST, LAST
+from holdfast.stores.statements import Statement, load_folder
+
+SQL: Final[Mapping[str, Statement]] = load_folder(__package__, numbered=False)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_MICROSECONDS = 1_000_000
+_FIRST = (FIRST - _EPOCH) // _MICROSECOND
+_LAST = (LAST - _EPOCH) // _MICROSECOND
+
+
+def fetch(connection: sqlite3.Connection, name: str, /, **values: object) -> list[dict[str, Any]]:
+    """The rows of a statement, by the names of its columns."""
+    cursor = connection.execute(SQL[name].sql, values)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def from_time(value: datetime) -> int:
+    if value.tzinfo is None:
+        raise StoreRefused(f"the time {value.isoformat()} has no time zone")
+    return (value - _EPOCH) // _MICROSECOND
+
+
+def to_words(value: datetime) -> str:
+    """Write a time so that people can read it and texts sort as times do."""
+    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def adapted(value: object) -> object:
+    """What a PostgreSQL driver would take as it is."""
+    match value:
+        case datetime():
+            if value.tzinfo is None:
+                raise StoreRefused(f"the time {value.isoformat()} has no time zone")
+            return to_words(value)
+        case UUID() | Decimal():
+            return str(value)
+        case str():
+            return text(value)
+    return value
+
+
+def to_time(microseconds: int) -> datetime:
+    """Read a time; what another program stored beyond all times is the first or the last one."""
+    if _FIRST <= microseconds <= _LAST:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    return FIRST if microseconds < 0 else LAST
+
+
+def to_time_or_none(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else to_time(microseconds)
+
+
+def seconds_since(then: int, now: int) -> float:
+    """Reckon from the year in which times begin, if another program stored an earlier one."""
+    return (now - max(min(then, now), 0)) / _MICROSECONDS
+
+
+def after(now: int, seconds: float) -> int:
+    return now + round(seconds * _MICROSECONDS)
+
+
+def text(value: str | None) -> str | None:
+    """Refuse what other stores refuse, too: SQLite would keep a NUL and then lose what follows."""
+    if value is not None and "\0" in value:
+        raise StoreRefused("text with a NUL character can't be stored")
+    return value
+
+
+def document(value: bytes | None) -> str | None:
+    return None if value is None else text(value.decode())
+
+
+def to_document(value: str | None) -> Any:
+    """Read JSON; what is valid for SQLite but not as Unicode comes as its text, unharmed."""
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
+
+
+def to_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def ids_to_json(ids: Iterable[UUID]) -> str:
+    return to_json(sorted({str(job_id) for job_id in ids}))

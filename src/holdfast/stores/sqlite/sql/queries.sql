@@ -1,0 +1,151 @@
+-- name: get
+SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
+    attempt, max_attempts, snoozes, releases, crashes, fence, lease_owner, lease_expires_at,
+    CASE run_at WHEN 9223372036854775807 THEN coalesce(held_run_at, created_at) ELSE run_at END,
+    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
+    requeued_from, breaker, trace
+FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN jobs ON id = wanted
+UNION ALL
+SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
+    attempt, max_attempts, snoozes, releases, crashes, fence, NULL, NULL,
+    -- What ended on a worker of an older version, which knows nothing of parked jobs.
+    CASE run_at WHEN 9223372036854775807 THEN created_at ELSE run_at END,
+    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
+    requeued_from, breaker, trace
+FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
+
+-- name: attempts
+SELECT job_id, attempt, fence, outcome, worker, started_at, ended_at, error_code, error_text
+FROM attempts WHERE job_id = :id ORDER BY fence
+
+-- A list looks at jobs along one index of each table, `page_edge` tells how far one step goes.
+
+-- name: page_live
+SELECT id FROM jobs WHERE id < :after
+
+-- name: page_leftovers
+SELECT id FROM jobs INDEXED BY jobs_leftovers WHERE finished_at IS NOT NULL AND id < :after
+
+-- name: page_history
+SELECT id FROM history WHERE id < :after
+
+-- name: page_unsuccessful
+SELECT id FROM history INDEXED BY history_unsuccessful WHERE state <> 'succeeded' AND id < :after
+
+-- name: page_tenant
+SELECT id FROM history INDEXED BY history_tenant WHERE tenant = :tenant AND id < :after
+
+-- name: page_correlation
+SELECT id FROM history INDEXED BY history_correlation
+WHERE correlation_id = :correlation_id AND id < :after
+
+-- name: page_edge
+ORDER BY id DESC LIMIT 1 OFFSET :look - 1
+
+-- name: page_matching
+    AND id >= :edge
+    AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+    AND (:queue IS NULL OR queue = :queue)
+    AND (:name IS NULL OR name = :name)
+    AND (:tenant IS NULL OR tenant = :tenant)
+    AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+    AND (:error_code IS NULL OR error_code = :error_code)
+    AND (:since IS NULL OR coalesce(finished_at, created_at) >= :since)
+    AND (:until IS NULL OR coalesce(finished_at, created_at) < :until)
+    AND (:tag IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) WHERE value = :tag))
+ORDER BY id DESC LIMIT :limit
+
+-- name: requeued
+SELECT job_id, new_id FROM json_each(:ids) CROSS JOIN requeues ON job_id = value
+
+-- name: counts
+SELECT queue, state, sum(jobs) FROM (
+    SELECT queue, 'queued' AS state, count(*) AS jobs FROM jobs INDEXED BY jobs_due
+    WHERE state = 'queued' GROUP BY queue
+    UNION ALL
+    SELECT queue, 'running', count(*) FROM jobs INDEXED BY jobs_leased
+    WHERE state = 'running' GROUP BY queue
+    UNION ALL
+    SELECT queue, state, count(*) FROM jobs INDEXED BY jobs_leftovers
+    WHERE finished_at IS NOT NULL GROUP BY queue, state
+    UNION ALL
+    SELECT queue, state, jobs FROM history_counts
+)
+GROUP BY queue, state ORDER BY queue, state
+
+-- name: counts_tenant
+SELECT queue, state, sum(jobs) FROM (
+    SELECT queue, state, count(*) AS jobs FROM jobs WHERE tenant = :tenant GROUP BY queue, state
+    UNION ALL
+    SELECT queue, state, jobs FROM history_counts WHERE tenant = :tenant AND tenant <> ''
+)
+GROUP BY queue, state ORDER BY queue, state
+
+-- name: suspects
+SELECT count(*) FROM (
+    SELECT 1 FROM jobs INDEXED BY jobs_suspects
+    WHERE suspect = 1 AND state = 'queued' AND run_at <= :now
+        AND name IN (SELECT value FROM json_each(:names))
+        AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+        AND queue NOT IN (
+            SELECT queues.name FROM queues
+            WHERE paused_at IS NOT NULL OR running_max <= (
+                SELECT count(*) FROM jobs AS runs INDEXED BY jobs_leased
+                WHERE runs.state = 'running' AND runs.queue = queues.name
+            )
+        )
+    LIMIT :limit
+)
+
+-- name: awaited
+SELECT EXISTS (
+    SELECT 1 FROM jobs INDEXED BY jobs_leased
+    WHERE state = 'running' AND name IN (SELECT value FROM json_each(:names))
+        AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+) OR EXISTS (
+    SELECT 1 FROM lanes CROSS JOIN jobs INDEXED BY jobs_due
+        ON jobs.state = 'queued' AND jobs.queue = lanes.queue AND jobs.priority = lanes.priority
+    WHERE lanes.run_at <= :until AND jobs.run_at <= :until
+        AND jobs.name IN (SELECT value FROM json_each(:names))
+        AND (:queues IS NULL OR lanes.queue IN (SELECT value FROM json_each(:queues)))
+        AND lanes.queue NOT IN (
+            SELECT name FROM queues WHERE paused_at IS NOT NULL OR running_max = 0
+        )
+) OR EXISTS (
+    SELECT 1 FROM breakers INDEXED BY breakers_holding CROSS JOIN jobs INDEXED BY jobs_breaker
+        ON jobs.breaker = breakers.key AND jobs.run_at = 9223372036854775807
+    WHERE (opened_at IS NOT NULL OR letting_go) AND (letting_go OR next_probe_at <= :until)
+        AND jobs.name IN (SELECT value FROM json_each(:names))
+        AND (:queues IS NULL OR jobs.queue IN (SELECT value FROM json_each(:queues)))
+        AND jobs.queue NOT IN (
+            SELECT name FROM queues WHERE paused_at IS NOT NULL OR running_max = 0
+        )
+        AND jobs.state = 'queued'
+)
+
+-- name: unknown_names
+SELECT jobs.name FROM lanes CROSS JOIN jobs INDEXED BY jobs_due
+    ON jobs.state = 'queued' AND jobs.queue = lanes.queue AND jobs.priority = lanes.priority
+WHERE lanes.run_at <= :now AND jobs.run_at <= :now
+    AND (:queues IS NULL OR lanes.queue IN (SELECT value FROM json_each(:queues)))
+LIMIT :limit
+
+-- name: ended_counts
+SELECT queue, state, sum(jobs) FROM history_counts GROUP BY queue, state HAVING sum(jobs) > 0
+
+-- name: newest_ended
+-- Ids follow the time: the newest of those that have ended did so lately, or were urgent.
+SELECT queue, (started_at - run_at) / 1e6, (finished_at - started_at) / 1e6
+FROM (
+    SELECT
+        queue, state, max(min(run_at, :now), 0) AS run_at,
+        max(min(started_at, :now), 0) AS started_at, max(min(finished_at, :now), 0) AS finished_at
+    FROM history ORDER BY id DESC LIMIT :limit
+)
+WHERE started_at IS NOT NULL AND state <> 'canceled'
+
+-- name: ended_last
+SELECT queue, state, count(*)
+FROM (SELECT queue, state, finished_at FROM history ORDER BY id DESC LIMIT :limit)
+WHERE finished_at > :since
+GROUP BY queue, state

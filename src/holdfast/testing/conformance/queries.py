@@ -1,0 +1,187 @@
+"""Reads: pages, counts, and the questions that a worker asks."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from holdfast.domain.job import Count, Filter
+from holdfast.domain.states import State
+from holdfast.stores.protocol import Diagnosis
+from holdfast.stores.protocol import FullStore as Store
+from holdfast.testing.conformance.harness import (
+    LEASE_SECONDS,
+    Harness,
+    Room,
+    Suite,
+    claim,
+    claim_one,
+    enqueue,
+    enqueue_many,
+    job_in,
+    needs,
+    new_id,
+    new_job,
+    recorded,
+    success,
+)
+
+
+async def ids_of(store: Store, filter: Filter, limit: int = 100) -> list[UUID]:
+    return [job.id for job in (await store.page(filter, limit)).jobs]
+
+
+class Reading(Suite):
+    async def test_what_does_not_exist_is_none(self, store: Store) -> None:
+        assert await store.get(new_id()) is None
+        assert await store.page(Filter(), 10) == ([], None)
+        assert await store.counts() == []
+
+    async def test_all_instances_see_the_same_jobs(self, store: Store, other: Store) -> None:
+        job = await claim_one(store)
+        assert await other.get(job.id) == await store.get(job.id)
+        await other.settle([success(job)])
+        found = await store.get(job.id)
+        assert found is not None
+        assert found.state is State.SUCCEEDED
+
+    async def test_pages_go_from_the_newest_to_the_oldest_without_a_gap(self, store: Store) -> None:
+        older, newer = await enqueue_many(store, 5), await enqueue_many(store, 5)
+        ids = [*older, *newer]
+        for limit in (1, 3, 5, 9, 10, 11):
+            seen: list[UUID] = []
+            more = True
+            while more:
+                page = await store.page(Filter(), limit, seen[-1] if seen else None)
+                assert 0 < len(page.jobs) <= limit
+                seen += [job.id for job in page.jobs]
+                more = page.after is not None
+                assert page.after in (None, seen[-1])
+            assert seen == ids[::-1]
+
+    @needs(Room.QUEUES, Room.OPTIONS)
+    async def test_a_page_holds_what_all_filters_match(self, store: Store) -> None:
+        plain = await enqueue(store)
+        full = await enqueue(
+            store, queue="q", name="n", tenant="t", tags=("a", "b"), correlation_id="c"
+        )
+        half = await enqueue(store, queue="q", tags=("b", "ab"))
+        assert await ids_of(store, Filter(queue="q")) == [half, full]
+        assert await ids_of(store, Filter(name="job")) == [half, plain]
+        assert await ids_of(store, Filter(tenant="t")) == [full]
+        assert await ids_of(store, Filter(tenant="")) == []
+        assert await ids_of(store, Filter(tag="a")) == [full]
+        assert await ids_of(store, Filter(tag="b")) == [half, full]
+        assert await ids_of(store, Filter(correlation_id="c")) == [full]
+        assert await ids_of(store, Filter(queue="q", tag="b", tenant="t")) == [full]
+        assert await ids_of(store, Filter(queue="q", name="other")) == []
+
+    @needs(Room.TIMES)
+    async def test_a_page_holds_the_error_codes_and_times_that_were_asked_for(
+        self, store: Store, harness: Harness
+    ) -> None:
+        before = await job_in(store, State.DEAD)
+        await harness.advance(3600)
+        canceled, dead = await job_in(store, State.CANCELED), await job_in(store, State.DEAD)
+        waiting = await enqueue(store)
+        then = (await recorded(store, canceled)).finished_at
+        assert await ids_of(store, Filter(error_code="BROKEN")) == [dead, before]
+        assert await ids_of(store, Filter(error_code="CANCELED")) == [canceled]
+        assert await ids_of(store, Filter(error_code="other")) == []
+        assert await ids_of(store, Filter(since=then)) == [waiting, dead, canceled]
+        assert await ids_of(store, Filter(until=then)) == [before]
+        assert await ids_of(store, Filter(since=then, error_code="BROKEN")) == [dead]
+        # What waits has not ended: it counts from when it was created.
+        assert await ids_of(store, Filter(since=then, states=(State.QUEUED,))) == [waiting]
+
+    async def test_a_page_holds_the_states_that_were_asked_for(self, store: Store) -> None:
+        ids = {state: await job_in(store, state) for state in State}
+        for state in State:
+            assert await ids_of(store, Filter(states=(state,))) == [ids[state]]
+        bad = (State.FAILED, State.DEAD)
+        assert await ids_of(store, Filter(states=bad)) == sorted(
+            (ids[state] for state in bad), reverse=True
+        )
+        assert await ids_of(store, Filter(states=bad, queue="other")) == []
+        page = await store.page(Filter(states=bad), 1)
+        assert page.after == page.jobs[0].id
+        rest = await store.page(Filter(states=bad), 1, page.after)
+        assert ({rest.jobs[0].id, page.after}, rest.after) == ({ids[state] for state in bad}, None)
+        live = (State.QUEUED, State.RUNNING)
+        assert set(await ids_of(store, Filter(states=live))) == {ids[state] for state in live}
+
+    async def test_counts_and_depths_are_by_state(self, store: Store) -> None:
+        assert await store.queues() == []
+        await enqueue_many(store, 3)
+        await enqueue_many(store, 2, delay_seconds=600.0)
+        (done, *_) = await claim(store, 2)
+        await store.settle([success(done)])
+        queue = self.kind.queue
+        assert sorted(await store.counts()) == [
+            Count(queue, State.QUEUED, 3),
+            Count(queue, State.RUNNING, 1),
+            Count(queue, State.SUCCEEDED, 1),
+        ]
+        (depth,) = await store.queues()
+        assert (depth.name, depth.ready, depth.scheduled, depth.running) == (queue, 1, 2, 1)
+        assert depth.oldest_ready_seconds is not None
+        assert 0 <= depth.oldest_ready_seconds < 60
+
+    @needs(Room.QUEUES, Room.OPTIONS)
+    async def test_counts_are_by_queue_and_state_and_tenant(self, store: Store) -> None:
+        await store.enqueue([new_job(queue="a") for _ in range(3)])
+        await store.enqueue([new_job(queue="b", tenant="t") for _ in range(2)])
+        (job,) = await claim(store, 1, queues=("b",))
+        await store.settle([success(job)])
+        assert sorted(await store.counts()) == [
+            Count("a", State.QUEUED, 3),
+            Count("b", State.QUEUED, 1),
+            Count("b", State.SUCCEEDED, 1),
+        ]
+        assert sorted(await store.counts("t")) == [
+            Count("b", State.QUEUED, 1),
+            Count("b", State.SUCCEEDED, 1),
+        ]
+        assert await store.counts("nobody") == []
+
+    async def test_a_job_is_awaited_while_it_runs_or_is_soon_due(
+        self, store: Store, harness: Harness
+    ) -> None:
+        names = [self.kind.name]
+        assert not await store.awaited(names, None, 0)
+        await enqueue(store, delay_seconds=60.0)
+        assert not await store.awaited(names, None, 30)
+        assert await store.awaited(names, None, 90)
+        await harness.advance(61)
+        assert await store.awaited(names, None, 0)
+        (job,) = await claim(store)
+        assert await store.awaited(names, None, 0)
+        await store.settle([success(job)])
+        assert not await store.awaited(names, None, 3600)
+
+    @needs(Room.QUEUES)
+    async def test_only_these_names_and_queues_are_awaited(self, store: Store) -> None:
+        await enqueue(store, name="waiting", queue="q", priority=4)
+        running = await enqueue(store, name="running", queue="r")
+        await store.claim_by_id(running, "worker", LEASE_SECONDS)
+        assert await store.awaited(["waiting", "else"], ["q", "s"], 0)
+        assert await store.awaited(["running"], ["r"], 0)
+        assert not await store.awaited(["waiting"], ["r"], 0)
+        assert not await store.awaited(["running"], ["q"], 0)
+        assert not await store.awaited(["else"], None, 0)
+        assert not await store.awaited([], None, 0)
+        assert not await store.awaited(["waiting", "running"], [], 0)
+
+    @needs(Diagnosis, Room.QUEUES)
+    async def test_names_of_due_jobs_that_nobody_here_knows_are_told(self, store: Store) -> None:
+        await enqueue(store, name="known")
+        await enqueue(store, name="strange", queue="a")
+        await enqueue(store, name="stranger", queue="b", priority=3)
+        await enqueue(store, name="later", delay_seconds=60.0)
+        assert sorted(await store.unknown_names(["known"], None)) == ["strange", "stranger"]
+        assert list(await store.unknown_names(["known"], ["a"])) == ["strange"]
+        assert list(await store.unknown_names(["known", "strange"], ["a"])) == []
+
+    async def test_migrating_a_database_that_is_up_to_date_does_nothing(self, store: Store) -> None:
+        job_id = await enqueue(store)
+        assert list(await store.migrate()) == []
+        assert await store.get(job_id) is not None

@@ -1,0 +1,1 @@
+"""Transactions that jobs share with an application's own rows."""

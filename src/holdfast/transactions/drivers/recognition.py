@@ -1,0 +1,98 @@
+"""Which library a connection is of, by the names of its classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from holdfast.domain.errors import BadArguments
+from holdfast.transactions.drivers.django import DjangoDriver
+from holdfast.transactions.drivers.postgres import (
+    AsyncpgDriver,
+    AsyncPsycopgDriver,
+    Psycopg2Driver,
+    PsycopgDriver,
+)
+from holdfast.transactions.drivers.protocol import Driver, Foreign, run_now
+from holdfast.transactions.drivers.sqlalchemy import SqlalchemyDriver
+from holdfast.transactions.drivers.sqlite import Sqlite3Driver
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Direct:
+    driver: Driver
+    is_async: bool
+
+    async def run(self, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
+        return await work(self.driver)
+
+
+@dataclass(frozen=True, slots=True)
+class _SqlalchemyAsync:
+    connection: Any
+    is_async: bool = True
+
+    async def run(self, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
+        answer: T = await self.connection.run_sync(
+            lambda sync_side: run_now(work(SqlalchemyDriver(sync_side)))
+        )
+        return answer
+
+
+_WAYS: dict[tuple[str, str], Callable[[Any], Foreign]] = {
+    ("asyncpg", "Connection"): lambda it: _Direct(AsyncpgDriver(it), True),
+    ("asyncpg", "PoolConnectionProxy"): lambda it: _Direct(AsyncpgDriver(it), True),
+    ("psycopg", "AsyncConnection"): lambda it: _Direct(AsyncPsycopgDriver(it), True),
+    ("psycopg", "Connection"): lambda it: _Direct(PsycopgDriver(it), False),
+    ("psycopg2", "connection"): lambda it: _Direct(Psycopg2Driver(it), False),
+    ("sqlalchemy", "AsyncConnection"): _SqlalchemyAsync,
+    ("sqlalchemy", "AsyncSession"): _SqlalchemyAsync,
+    ("sqlalchemy", "Connection"): lambda it: _Direct(SqlalchemyDriver(it), False),
+    ("sqlalchemy", "Session"): lambda it: _Direct(SqlalchemyDriver(it), False),
+    ("sqlalchemy", "async_scoped_session"): lambda it: _SqlalchemyAsync(it()),
+    ("sqlalchemy", "scoped_session"): lambda it: _Direct(SqlalchemyDriver(it()), False),
+    ("django", "BaseDatabaseWrapper"): lambda it: _Direct(DjangoDriver(it), False),
+    ("django", "ConnectionProxy"): lambda it: _Direct(DjangoDriver(it), False),
+    ("sqlite3", "Connection"): lambda it: _Direct(Sqlite3Driver(it), False),
+}
+
+
+def recognize(connection: Any) -> Foreign:
+    enrolment: Callable[[], Foreign] | None = getattr(connection, "__holdfast_foreign__", None)
+    if enrolment is not None:
+        return enrolment()
+    for kind in type(connection).__mro__:
+        way = _WAYS.get((kind.__module__.partition(".")[0], kind.__name__))
+        if way is not None:
+            return way(connection)
+    raise BadArguments(
+        f"a {type(connection).__module__}.{type(connection).__qualname__} is no connection that"
+        " Holdfast knows; `connection` can be a connection of asyncpg, psycopg, psycopg2, sqlite3"
+        " or Django, a connection or session of SQLAlchemy, sync or async, or what ctx.completing()"
+        " gives"
+    )
+
+
+def recognize_async(connection: Any, instead: str) -> Foreign:
+    """Refuse a connection that would block the event loop; `instead` names the other method."""
+    foreign = recognize(connection)
+    if not foreign.is_async:
+        raise BadArguments(
+            f"{_name(connection)} is not async and would block the event loop: use {instead}"
+        )
+    return foreign
+
+
+def recognize_sync(connection: Any, instead: str) -> Foreign:
+    foreign = recognize(connection)
+    if foreign.is_async:
+        raise BadArguments(f"{_name(connection)} is async: use {instead}")
+    return foreign
+
+
+def _name(connection: Any) -> str:
+    kind = type(connection)
+    return f"a {kind.__name__} of {kind.__module__.partition('.')[0]}"

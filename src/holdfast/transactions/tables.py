@@ -1,0 +1,189 @@
+"""The tables of an application beside its jobs: steps that make them, named statements on them.
+
+They lie in the folder `sql` of the application's package:
+
+    sql/*.sql                                   statements for both databases
+    sql/postgres/*.sql, sql/sqlite/*.sql        statements that one of them says in its own way
+    sql/postgres/migrations/0001_orders.sql     numbered steps, forward only
+    sql/sqlite/migrations/0001_orders.sql
+
+Tables stand in PostgreSQL's schema `holdfast`. SQLite has no schemas: there the prefix `holdfast.`
+of the statements for both is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.domain.errors import BadArguments, ConfigurationError, SchemaMismatch
+from holdfast.stores.migrations import Step, application_steps, split
+from holdfast.stores.protocol import Transactions
+from holdfast.stores.statements import Statement, load, read_sql
+from holdfast.transactions.transaction import transaction
+
+Row = TypeVar("Row")
+
+_SCHEMA = "holdfast."
+
+
+class Tables:
+    """The tables of one application: made by `hf.tables(...)`."""
+
+    def __init__(self, name: str, package: str) -> None:
+        _check_package(name, package)
+        self.name = name
+        self._package = package
+
+    def on(self, connection: Any) -> Statements:
+        """Use a connection that `hf.transaction()` or `ctx.completing()` gave."""
+        return Statements(connection, _read(self._package, _dialect(connection)))
+
+    async def missing(self, connection: Any) -> list[Step]:
+        """The steps that this database has not taken."""
+        known = application_steps(_dialect(connection), self._package)
+        if not known:
+            folder = f"sql/{_dialect(connection)}/migrations"
+            raise ConfigurationError(
+                f"there are no steps for the tables of {self.name}: {self._package} has none in"
+                f" {folder}"
+            )
+        version = await _own(connection).value("application_version", application=self.name)
+        newest = known[-1].version
+        if version > newest + 1:
+            raise SchemaMismatch(
+                f"the tables of {self.name} have version {version}, this code knows {newest};"
+                f" upgrade {self.name}"
+            )
+        return [step for step in known if step.version > version]
+
+    async def migrate(self, connection: Any) -> list[str]:
+        """Take the steps that are missing, in the connection's transaction; answer their names."""
+        is_sqlite = _dialect(connection) == "sqlite"
+        if not is_sqlite:
+            # Two that migrate at once would take the same steps.
+            await connection.execute("LOCK TABLE holdfast.application_steps IN EXCLUSIVE MODE")
+        done = await self.missing(connection)
+        for step in done:
+            try:
+                for statement in split(step.sql) if is_sqlite else [step.sql]:
+                    await connection.execute(statement)
+            except Exception as error:
+                raise SchemaMismatch(
+                    f"the step {self._shown(step)} failed, and no step was taken: {error}"
+                ) from error
+            await _own(connection).execute(
+                "record_step", application=self.name, version=step.version, name=step.name
+            )
+        return [self._shown(step) for step in done]
+
+    def _shown(self, step: Step) -> str:
+        return f"{self.name} {step.version:04}_{step.name}"
+
+
+async def check_tables(
+    store: Transactions, declared: Sequence[Tables], *, may_migrate: bool
+) -> None:
+    """Refuse a database whose tables are not up to date, or make them where that is nobody else's
+    to do."""
+    async with transaction(store, read_only=True) as connection:
+        missing = [tables for tables in declared if await tables.missing(connection)]
+    if missing and not may_migrate:
+        names = ", ".join(tables.name for tables in missing)
+        raise SchemaMismatch(f"the tables of {names} are not up to date; run: holdfast migrate")
+    if missing:
+        async with transaction(store, read_only=False) as connection:
+            for tables in missing:
+                await tables.migrate(connection)
+
+
+class Statements:
+    """Run an application's statements by name, with values for their parameters."""
+
+    def __init__(self, connection: Any, statements: Mapping[str, Statement]) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    async def execute(self, statement: str, **values: Any) -> int:
+        """Answer the number of rows that it changed."""
+        done = await self._connection.execute(*self._call(statement, values))
+        if isinstance(done, int):
+            return done
+        # PostgreSQL's driver answers "UPDATE 3", or "CREATE TABLE".
+        last: str = done.rpartition(" ")[2]
+        return int(last) if last.isdigit() else 0
+
+    async def value(self, statement: str, **values: Any) -> Any:
+        """Answer the first column of the first row, or None."""
+        return await self._connection.fetchval(*self._call(statement, values))
+
+    async def one(self, statement: str, row_type: type[Row], **values: Any) -> Row | None:
+        """Answer the first row, or None."""
+        row = await self._connection.fetchrow(*self._call(statement, values))
+        return None if row is None else _converted(row, row_type)
+
+    async def all(self, statement: str, row_type: type[Row], **values: Any) -> list[Row]:
+        rows = await self._connection.fetch(*self._call(statement, values))
+        return [_converted(row, row_type) for row in rows]
+
+    def _call(self, name: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        if name not in self._statements:
+            raise BadArguments(f"there is no statement named {name!r}")
+        statement = self._statements[name]
+        if values.keys() != set(statement.parameters):
+            raise BadArguments(
+                f"the statement {name} takes {', '.join(statement.parameters) or 'nothing'},"
+                f" not {', '.join(values) or 'nothing'}"
+            )
+        return statement.sql, *statement.arguments(dict(values))
+
+
+def _check_package(name: str, package: object) -> None:
+    try:
+        is_there = isinstance(package, str) and files(package).joinpath("sql").is_dir()
+    except (ImportError, TypeError, ValueError):
+        is_there = False
+    if not is_there:
+        raise ConfigurationError(
+            f"the tables of {name} lie in the folder `sql` of a package, and {package!r} has none"
+        )
+
+
+def _converted(row: Any, row_type: type[Row]) -> Row:
+    return msgspec.convert(dict(row), row_type, strict=False)
+
+
+def _dialect(connection: Any) -> str:
+    dialect: str = getattr(connection, "dialect", "postgres")
+    return dialect
+
+
+def _own(connection: Any) -> Statements:
+    text = read_sql(__package__, "applications.sql")
+    return Statements(connection, _load(text, _dialect(connection)))
+
+
+@cache
+def _read(package: str, dialect: str) -> dict[str, Statement]:
+    folder = files(package).joinpath("sql")
+    found: dict[str, Statement] = {}
+    for place, of_both in ((folder, True), (folder.joinpath(dialect), False)):
+        entries = place.iterdir() if place.is_dir() else ()
+        here: dict[str, Statement] = {}
+        for file in entries:
+            if file.name.endswith(".sql"):
+                text = file.read_text(encoding="utf-8")
+                more = _load(text, dialect) if of_both else load(text, numbered=True)
+                if twice := here.keys() & more.keys():
+                    raise ConfigurationError(f"{package} has two statements named {min(twice)}")
+                here |= more
+        found |= here
+    return found
+
+
+def _load(sql: str, dialect: str) -> dict[str, Statement]:
+    return load(sql.replace(_SCHEMA, "") if dialect == "sqlite" else sql, numbered=True)

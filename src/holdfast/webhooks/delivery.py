@@ -1,0 +1,74 @@
+"""The delivery worker: performs the one attempt that its job stands for, and reports.
+
+It decides nothing. Whether there is another attempt, and when, is the orchestrator's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast import Permanent, Tables
+from holdfast.domain.signature import OtherArguments
+from holdfast.webhooks.events import Held
+from holdfast.webhooks.presets import Message, Preset, Request
+from holdfast.webhooks.sender import Report
+
+
+class Delivery(Message, frozen=True, kw_only=True):
+    """What a delivery job has to send, and where."""
+
+    url: str
+    preset: str
+    policy: str
+    subscription_id: UUID
+    attempt_no: int
+    worker_id: str | None
+    lease_until: datetime | None
+
+    def held_as(self, job_id: UUID) -> Held:
+        return Held(self.saga_id, job_id, self.attempt_no, self.worker_id, self.lease_until)
+
+
+class _Secret(msgspec.Struct):
+    secret: str
+
+
+class Deliverer:
+    def __init__(self, tables: Tables, presets: Mapping[str, Preset]) -> None:
+        self._tables = tables
+        self._presets = presets
+
+    async def prepare(self, connection: Any, job_id: UUID) -> tuple[Delivery, Request]:
+        """Read what the job has to send; sign it."""
+        statements = self._tables.on(connection)
+        delivery = await statements.one("delivery_of_job", Delivery, id=job_id)
+        if delivery is None:
+            # Somebody requeued a delivery job by hand. Attempts are the orchestrator's to give.
+            raise Permanent(f"no attempt waits for job {job_id}", code="NO_ATTEMPT")
+        preset = self._presets.get(delivery.preset)
+        if preset is None:
+            # Handed back: a worker of the application that has it sends this attempt.
+            raise OtherArguments(
+                f"preset {delivery.preset!r} is unknown here; known: {', '.join(self._presets)}"
+            )
+        secrets = await statements.all(
+            "secrets_of_subscription", _Secret, subscription_id=delivery.subscription_id
+        )
+        return delivery, preset.sign(delivery, [row.secret for row in secrets])
+
+    async def report(self, connection: Any, job_id: UUID, saga_id: UUID, report: Report) -> None:
+        statements = self._tables.on(connection)
+        await statements.execute(
+            "report",
+            id=job_id,
+            status="Completed" if report.error_code is None else "Failed",
+            response_status=report.response_status,
+            error_code=report.error_code,
+        )
+        logged = msgspec.structs.asdict(report)
+        await statements.execute("log_attempt", attempt_id=job_id, saga_id=saga_id, **logged)

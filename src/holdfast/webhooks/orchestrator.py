@@ -1,0 +1,154 @@
+"""The orchestrator: gives a saga its attempts, and alone decides what follows from each.
+
+It acts when a job `webhooks.orchestrate` names a saga and one of its attempts: to start it, to
+judge it when it was reported, or to see whether its job is still alive. Whatever comes too late or
+twice finds the saga elsewhere, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast import Holdfast, JobFunction, Tables
+from holdfast.webhooks.events import Died
+from holdfast.webhooks.policy import Delivered, GiveUp, Policy, TryAgain, decide
+from holdfast.webhooks.rows import SagaStatus
+
+LEASE_LOST = "LEASE_LOST"
+
+
+class _Saga(msgspec.Struct, frozen=True):
+    id: UUID
+    status: SagaStatus
+    attempt_count: int
+    policy: str
+
+
+class _Reported(msgspec.Struct, frozen=True):
+    """What is known of an attempt, and the state of its job (None: it is gone)."""
+
+    id: UUID
+    status: str
+    response_status: int | None
+    error_code: str | None
+    job_state: str | None
+    job_error_code: str | None
+
+    @property
+    def is_awaited(self) -> bool:
+        return self.status == "Pending" and self.job_state in ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The two jobs, which take a saga's id and the number of the attempt."""
+
+    orchestrate: JobFunction[[UUID, int]]
+    deliver: JobFunction[[UUID, int]]
+
+
+class Orchestrator:
+    def __init__(self, hf: Holdfast, tables: Tables) -> None:
+        self._hf = hf
+        self._tables = tables
+        self._random = Random()
+
+    async def step(
+        self, connection: Any, jobs: Jobs, job_id: UUID, saga_id: UUID, attempt_no: int
+    ) -> Died | None:
+        """Bring the saga one step further, in the transaction that ends this job."""
+        statements = self._tables.on(connection)
+        saga = await statements.one("saga_to_decide", _Saga, id=saga_id)
+        if saga is None:
+            return None
+        if saga.status == "Pending" and saga.attempt_count == attempt_no - 1:
+            await self._start(connection, jobs, saga, attempt_no)
+        elif saga.status == "InFlight" and saga.attempt_count == attempt_no:
+            reported = await self._look(connection, jobs, saga)
+            if reported is not None:
+                worker_id = await statements.value("worker_of_job", id=job_id)
+                return await self._judge(connection, jobs, saga, reported, worker_id)
+        return None
+
+    async def _start(self, connection: Any, jobs: Jobs, saga: _Saga, attempt_no: int) -> None:
+        statements = self._tables.on(connection)
+        job_id = self._hf.new_id()
+        await statements.execute(
+            "insert_attempt", id=job_id, saga_id=saga.id, attempt_no=attempt_no
+        )
+        await statements.execute("put_in_flight", id=saga.id, attempt_no=attempt_no)
+        deliver = jobs.deliver.options(id=job_id, connection=connection)
+        await deliver.enqueue(saga.id, attempt_no)
+        await self._watch(connection, jobs, saga, attempt_no)
+
+    async def _watch(self, connection: Any, jobs: Jobs, saga: _Saga, attempt_no: int) -> None:
+        """Look again later: a job whose workers all died reports nothing."""
+        delay_seconds = Policy.decode(saga.policy).guard_seconds
+        guard = jobs.orchestrate.options(delay_seconds=delay_seconds, connection=connection)
+        await guard.enqueue(saga.id, attempt_no)
+
+    async def _look(self, connection: Any, jobs: Jobs, saga: _Saga) -> _Reported | None:
+        """Find out how the attempt ended; None if it has not."""
+        reported = await self._tables.on(connection).one(
+            "report_of_attempt", _Reported, saga_id=saga.id, attempt_no=saga.attempt_count
+        )
+        if reported is not None and reported.is_awaited:
+            await self._watch(connection, jobs, saga, saga.attempt_count)
+            return None
+        if reported is not None and reported.status == "Pending":
+            return await self._report_for_the_dead(connection, reported)
+        return reported
+
+    async def _report_for_the_dead(self, connection: Any, reported: _Reported) -> _Reported:
+        """The job has ended without a word: nobody lives who could report."""
+        code = reported.job_error_code
+        if code is None or code == "CRASHED":
+            code = LEASE_LOST
+        failed = msgspec.structs.replace(reported, status="Failed", error_code=code)
+        await self._tables.on(connection).execute(
+            "report", id=failed.id, status="Failed", response_status=None, error_code=code
+        )
+        return failed
+
+    async def _judge(
+        self, connection: Any, jobs: Jobs, saga: _Saga, reported: _Reported, worker_id: str | None
+    ) -> Died | None:
+        attempts = saga.attempt_count
+        decision = decide(
+            Policy.decode(saga.policy),
+            attempts,
+            reported.response_status,
+            reported.error_code,
+            self._random.random(),
+        )
+        match decision:
+            case Delivered():
+                await self._tables.on(connection).execute("end_delivered", id=saga.id)
+            case TryAgain(delay_seconds):
+                await self._put_off(connection, jobs, saga, delay_seconds)
+            case GiveUp(code):
+                letter_id = await self._bury(connection, saga, code)
+                return Died(letter_id, saga.id, reported.id, attempts, code, worker_id)
+        return None
+
+    async def _put_off(
+        self, connection: Any, jobs: Jobs, saga: _Saga, delay_seconds: float
+    ) -> None:
+        await self._tables.on(connection).execute("put_off", id=saga.id, seconds=delay_seconds)
+        again = jobs.orchestrate.options(delay_seconds=delay_seconds, connection=connection)
+        await again.enqueue(saga.id, saga.attempt_count + 1)
+
+    async def _bury(self, connection: Any, saga: _Saga, error_code: str) -> UUID:
+        """The letter comes first: the database lets no saga die without one."""
+        statements = self._tables.on(connection)
+        letter_id = self._hf.new_id()
+        await statements.execute(
+            "insert_dead_letter", id=letter_id, saga_id=saga.id, final_error_code=error_code
+        )
+        await statements.execute("end_dead_lettered", id=saga.id)
+        return letter_id

@@ -1,0 +1,285 @@
+"""Metrics on their way out of a process: over HTTP to Prometheus, or to the process that started
+this one and answers for both.
+
+Either has a thread and a loop of its own: a handler that blocks the worker keeps no scrape waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from itertools import islice
+from logging import INFO, WARNING
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.observability import exposition, logs
+from holdfast.observability.metrics import Metrics, Snapshot
+from holdfast.runtime.seam import Seam
+from holdfast.settings import Settings
+from holdfast.worker.processes.launch import Birth
+
+REPORT_SECONDS: Final = 1.0
+REPORT_BYTES_MAX: Final = 8 * 1024 * 1024
+REPORTS_APART_SECONDS: Final = 0.02  # a process that floods its socket waits for us to read it
+REQUEST_SECONDS_MAX: Final = 10.0
+CONNECTIONS_MAX: Final = 20
+END_SECONDS_MAX: Final = 2.0
+
+_Tasks = dict[asyncio.Task[Any], None]  # in the order in which they came
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Snapshot)
+
+
+def exposed(
+    metrics: Metrics,
+    expose: Callable[[], Awaitable[str]],
+    close: Callable[[], Awaitable[None]],
+    settings: Settings,
+    birth: Birth | None,
+    seam: Seam,
+) -> AbstractAsyncContextManager[str | None]:
+    """Serve or report, if somebody wants it. A process that was started by another reports, because
+    the port is taken by that."""
+    if birth is not None:
+        path = birth.metrics_socket
+        return nullcontext() if path is None else reporting(metrics, path, seam)
+    if not settings.metrics_port:
+        return nullcontext()
+    return serving(metrics, expose, close, settings.metrics_host, settings.metrics_port, seam)
+
+
+@asynccontextmanager
+async def serving(
+    metrics: Metrics,
+    expose: Callable[[], Awaitable[str]],
+    close: Callable[[], Awaitable[None]],
+    host: str,
+    port: int,
+    seam: Seam,
+) -> AsyncIterator[str]:
+    """Serve what `expose` answers, together with what other processes report to the socket whose
+    path the block gets. Both callables are called on the server's own loop."""
+    exposition.load_client()
+    metrics.counting = True
+    folder = _own_folder()
+    path = os.path.join(folder, "metrics")
+    server = _Server(metrics, expose, close)
+    try:
+        async with _beside(seam, server.open(host, port, path), server.close):
+            yield path
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own_folder() -> str:
+    """A folder which nobody else may enter."""
+    try:
+        return tempfile.mkdtemp(prefix="holdfast-")
+    except OSError as error:
+        raise _no_place(error) from error
+
+
+def _no_place(error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        "metrics need a folder for a socket, whose path may have about 80 characters; set TMPDIR"
+        f" to one that can be written: {error.strerror or error}"
+    )
+
+
+@asynccontextmanager
+async def reporting(metrics: Metrics, path: str, seam: Seam) -> AsyncIterator[str]:
+    """Report to the process that listens at this path what is counted here; the block gets the
+    path for processes that it starts itself."""
+    metrics.counting = True
+    reporter = _Reporter(metrics, path)
+    async with _beside(seam, reporter.open(), reporter.close):
+        yield path
+
+
+@asynccontextmanager
+async def _beside(
+    seam: Seam,
+    opening: Coroutine[Any, Any, None],
+    close: Callable[[], Coroutine[Any, Any, None]],
+) -> AsyncIterator[None]:
+    """Open and close on a thread of its own."""
+    loop = seam.side_loop("holdfast-metrics")
+    try:
+        await asyncio.wrap_future(loop.submit(opening))
+        try:
+            yield
+        finally:
+            await asyncio.wrap_future(loop.submit(close()))
+    finally:
+        loop.close()
+
+
+class _Server:
+    def __init__(
+        self,
+        metrics: Metrics,
+        expose: Callable[[], Awaitable[str]],
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._metrics = metrics
+        self._expose = expose
+        self._close_store = close
+        self._answering: _Tasks = {}
+        self._hearing: _Tasks = {}
+
+    async def open(self, host: str, port: int, path: str) -> None:
+        try:
+            http = await asyncio.start_server(self._answer, host, port)
+        except OSError as error:
+            raise ConfigurationError(
+                f"metrics can't be served on {host}:{port}: {error.strerror or error}; give another"
+                " metrics_port or metrics_host"
+            ) from error
+        try:
+            reports = await asyncio.start_unix_server(self._hear, path, limit=REPORT_BYTES_MAX)
+        except OSError as error:
+            http.close()
+            raise _no_place(error) from error
+        self._servers = (http, reports)
+        logs.event(INFO, "metrics", f"served on http://{host}:{port}/metrics")
+
+    async def close(self) -> None:
+        """Leave scrapes unanswered, but hear the last words of other processes."""
+        for server in self._servers:
+            server.close()
+        for task in self._answering:
+            task.cancel()
+        if self._hearing:
+            await asyncio.wait(self._hearing, timeout=END_SECONDS_MAX)
+        for task in self._hearing:
+            task.cancel()
+        if talking := [*self._answering, *self._hearing]:
+            await asyncio.wait(talking)
+        await self._close_store()
+
+    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Add up what a process counts; what it measures is of interest as long as it is there."""
+        measured: dict[str, float] = {}
+        with (
+            _connection(writer, self._hearing),
+            self._metrics.measuring(lambda: measured),
+            suppress(ValueError),  # a report that was cut off with its process
+        ):
+            while line := await reader.readline():
+                report = _DECODER.decode(line)
+                self._metrics.add(report)
+                measured = report.gauges
+                await asyncio.sleep(REPORTS_APART_SECONDS)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request. Where too many have come, the oldest goes: each takes a file from the
+        worker, and it is the silent ones that stay."""
+        too_many = len(self._answering) + 1 - CONNECTIONS_MAX
+        # All of them: those that came in the same turn find the oldest still there.
+        for task in [*islice(self._answering, max(0, too_many))]:
+            task.cancel()
+        # So that `drain` waits until all was taken: a client that doesn't read it is left in time.
+        writer.transport.set_write_buffer_limits(0)
+        with (
+            _connection(writer, self._answering),
+            suppress(TimeoutError, EOFError, asyncio.LimitOverrunError),
+        ):
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                head = await reader.readuntil(b"\r\n\r\n")
+                method, target, *_ = [*head.decode("latin-1").split(" ", 2), ""]
+                writer.write(await self._response(method, target.partition("?")[0]))
+                await writer.drain()
+
+    async def _response(self, method: str, path: str) -> bytes:
+        if method not in ("GET", "HEAD"):
+            return _response("405 Method Not Allowed", "only GET is answered\n")
+        if path != "/metrics":
+            return _response("404 Not Found", "the metrics are at /metrics\n")
+        text = await self._expose()
+        return _response("200 OK", text, exposition.content_type(), with_body=method == "GET")
+
+
+@contextmanager
+def _connection(writer: asyncio.StreamWriter, tasks: _Tasks) -> Iterator[None]:
+    """Keep this connection's task where it can be canceled, which is no error of its own."""
+    task = asyncio.current_task()
+    assert task is not None
+    tasks[task] = None
+    try:
+        with suppress(OSError, asyncio.CancelledError):
+            yield
+    finally:
+        tasks.pop(task)
+        if writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # to close it is to wait for a client that doesn't read
+        writer.close()
+
+
+def _response(
+    status: str,
+    text: str,
+    content_type: str = "text/plain; charset=utf-8",
+    *,
+    with_body: bool = True,
+) -> bytes:
+    body = text.encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + (body if with_body else b"")
+
+
+class _Reporter:
+    """Tells at intervals what was counted since it told last. One that nobody listens to any longer
+    is about to end with its process."""
+
+    def __init__(self, metrics: Metrics, path: str) -> None:
+        self._metrics = metrics
+        self._path = path
+        self._told = Snapshot()
+
+    async def open(self) -> None:
+        self._reporting: asyncio.Task[None] | None = None
+        try:
+            _, self._writer = await asyncio.open_unix_connection(self._path)
+        except OSError as error:
+            told = f"this process's counts are missing: {error.strerror or error}: {self._path}"
+            logs.event(WARNING, "metrics", told)
+        else:
+            self._reporting = asyncio.create_task(self._report_on())
+
+    async def close(self) -> None:
+        if self._reporting is None:
+            return
+        self._reporting.cancel()
+        await asyncio.gather(self._reporting, return_exceptions=True)
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(END_SECONDS_MAX):
+                await self._report()
+        self._writer.close()
+
+    async def _report_on(self) -> None:
+        with suppress(OSError):
+            while True:
+                await self._report()
+                await asyncio.sleep(REPORT_SECONDS)
+
+    async def _report(self) -> None:
+        now = self._metrics.snapshot()
+        news, self._told = now.since(self._told), now
+        self._writer.write(_ENCODER.encode(news) + b"\n")
+        await self._writer.drain()

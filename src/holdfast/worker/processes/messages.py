@@ -1,0 +1,133 @@
+"""What a worker and its child processes say to each other, as frames on a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from holdfast.domain.errors import PayloadTooLarge
+from holdfast.domain.job import Claimed, Lease
+from holdfast.domain.limits import CHILD_MESSAGE_BYTES_MAX
+from holdfast.domain.outcomes import Failed, HandedBack, Outcome, Released, Snoozed, Succeeded
+from holdfast.observability.logs import Format
+from holdfast.worker.processes.origin import Origin
+from holdfast.worker.run import Stop
+
+_LENGTH_BYTES: Final = 4
+
+
+class Boot(msgspec.Struct, tag=True, kw_only=True):
+    """The first message to a child: what it is to be like its parent in."""
+
+    origin: Origin
+    url: str
+    path: list[str]
+    log_format: Format | None
+    log_level: int
+
+
+class Perform(msgspec.Struct, tag=True):
+    job: Claimed
+    memory_bytes_max: int | None
+
+
+class TellToStop(msgspec.Struct, tag=True):
+    why: Stop
+
+
+class Recorded(msgspec.Struct, tag=True):
+    """The answer to the Progress of this number: is its lease still held, or why is that not
+    known?"""
+
+    number: int
+    leased: bool
+    trouble: str | None = None
+
+
+class Close(msgspec.Struct, tag=True):
+    pass
+
+
+class Ready(msgspec.Struct, tag=True):
+    pass
+
+
+class NotReady(msgspec.Struct, tag=True):
+    """`error_text` is what the user's own code raised: for the job's error, and for no log."""
+
+    reason: str
+    error_type: str
+    error_text: str
+
+
+class Progress(msgspec.Struct, tag=True):
+    number: int
+    lease: Lease
+    data: bytes
+
+
+class Ended(msgspec.Struct, tag=True, kw_only=True):
+    """How the handler ended; nothing is given if its lease is lost."""
+
+    succeeded: Succeeded | None = None
+    failed: Failed | None = None
+    snoozed: Snoozed | None = None
+    released: Released | None = None
+    handed_back: HandedBack | None = None
+    bytes_used: int = 0
+
+    @classmethod
+    def of(cls, outcome: Outcome | None, bytes_used: int) -> Ended:
+        ended = cls(bytes_used=bytes_used)
+        match outcome:
+            case Succeeded():
+                ended.succeeded = outcome
+            case Failed():
+                ended.failed = outcome
+            case Snoozed():
+                ended.snoozed = outcome
+            case Released():
+                ended.released = outcome
+            case HandedBack():
+                ended.handed_back = outcome
+        return ended
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self.succeeded or self.failed or self.snoozed or self.released or self.handed_back
+
+
+Message = Boot | Perform | TellToStop | Recorded | Close | Ready | NotReady | Progress | Ended
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(Message)
+
+
+class Unreadable(Exception):
+    """The other side sent what is no message, or one that is too large."""
+
+
+def pack(message: Message) -> bytes:
+    data = _ENCODER.encode(message)
+    if len(data) > CHILD_MESSAGE_BYTES_MAX:
+        raise PayloadTooLarge(
+            f"{len(data)} bytes are more than the {CHILD_MESSAGE_BYTES_MAX} of a message to or from"
+            " a child process"
+        )
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+
+
+async def receive(reader: asyncio.StreamReader) -> Message | None:
+    """Read one message; None when the other side has gone."""
+    try:
+        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+        if length > CHILD_MESSAGE_BYTES_MAX:
+            raise Unreadable(f"a message of {length} bytes")
+        message: Message = _DECODER.decode(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    except msgspec.MsgspecError as error:
+        raise Unreadable(str(error)) from error
+    return message

@@ -1,0 +1,211 @@
+"""A child process, as the worker sees it: it runs one handler at a time, and can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Final
+from weakref import WeakSet
+
+from holdfast.domain.errors import StoreError
+from holdfast.runtime.seam import Process, Seam, give_up, no_forks
+from holdfast.worker.processes import messages
+from holdfast.worker.processes.launch import ending
+from holdfast.worker.processes.messages import (
+    Boot,
+    Close,
+    Ended,
+    NotReady,
+    Perform,
+    Progress,
+    Recorded,
+    TellToStop,
+)
+from holdfast.worker.run import Run, Stop
+
+START_SECONDS_MAX: Final = 60.0
+END_SECONDS_MAX: Final = 5.0
+_ECHO_SECONDS: Final = 1.0
+_SOURCE: Final = str(Path(__file__).parents[3])
+# Without the current directory on the path (-P): a file there may have the name of a module that
+# is needed before the worker's own path is known.
+_COMMAND: Final = (
+    sys.executable,
+    "-P",
+    "-c",
+    f"import sys; sys.path.append({_SOURCE!r});"
+    " from holdfast.worker.processes.child import main; main()",
+)
+
+# Our ends of what ties children to this process: none may outlive it in a copy of it.
+_ends: WeakSet[IO[bytes] | socket.socket] = WeakSet()
+
+
+def _let_go_of_ends() -> None:
+    give_up(_ends)
+
+
+os.register_at_fork(after_in_child=_let_go_of_ends)
+
+
+class NotStarted(Exception):
+    """A child process does not come to work; the text says why, and `told` what logs may say."""
+
+    def __init__(self, text: str, told: str | None = None) -> None:
+        super().__init__(text)
+        self.told = told or text
+
+
+class ChildProcess:
+    """One child process and the connection to it.
+
+    The lifeline is a pipe through which nothing is ever sent: it breaks when the worker dies.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        lifeline: IO[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._lifeline = lifeline
+        self._reader = reader
+        self._writer = writer
+        self._exited = asyncio.get_running_loop().create_task(self._watch())
+        self._fault: str | None = None
+        self.is_busy = True
+        self.is_spent = False
+        self.jobs_done = 0
+        self.bytes_used = 0
+
+    @classmethod
+    async def start(cls, seam: Seam) -> ChildProcess:
+        with ExitStack() as ours, ExitStack() as theirs:
+            try:
+                with no_forks:
+                    near, far = socket.socketpair()
+                    ours.enter_context(near)
+                    theirs.enter_context(far)
+                    reading, writing = os.pipe()
+                    their_end = theirs.enter_context(os.fdopen(reading, "rb", 0))
+                    lifeline = ours.enter_context(os.fdopen(writing, "wb", 0))
+                    _ends.update((near, lifeline))
+                descriptors = [far.fileno(), their_end.fileno()]
+                command = [*_COMMAND, *map(str, descriptors)]
+                async with asyncio.timeout(START_SECONDS_MAX):
+                    process = await seam.start_process(command, pass_fds=descriptors)
+                    streams = await asyncio.open_unix_connection(sock=near)
+            except OSError as error:
+                reason = str(error) or f"it took longer than {START_SECONDS_MAX:g} s"
+                raise NotStarted(f"no child process could be started: {reason}") from error
+            ours.pop_all()
+            return cls(process, lifeline, *streams)
+
+    async def boot(self, boot: Boot) -> None:
+        """Wait until it is ready, or raise NotStarted."""
+        self._send(boot)
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                answer = await messages.receive(self._reader)
+        except TimeoutError:
+            text = f"the child process was not ready within {START_SECONDS_MAX:g} s"
+            raise NotStarted(text) from None
+        except messages.Unreadable as error:
+            raise NotStarted(f"the child process sent an invalid message: {error}") from error
+        if answer is None:
+            raise NotStarted(f"the child process {await self.ending()} at its start")
+        if isinstance(answer, NotReady):
+            raise NotStarted(
+                f"{answer.reason}: {answer.error_text}", f"{answer.reason}: {answer.error_type}"
+            )
+        self.is_busy = False
+
+    async def perform(self, run: Run, memory_bytes_max: int | None) -> Ended | None:
+        """Have it run the handler, and record its progress; None if it died."""
+        self._send(Perform(run.traced_job, memory_bytes_max))
+        self.is_busy = True
+        try:
+            while (message := await messages.receive(self._reader)) is not None:
+                if isinstance(message, Progress):
+                    self._send(await _record(run, message))
+                elif isinstance(message, Ended):
+                    self.is_busy = False
+                    self.jobs_done += 1
+                    self.bytes_used = message.bytes_used
+                    failed = message.failed
+                    # What did not fit may have left it in any state.
+                    self.is_spent = failed is not None and failed.code == "MemoryError"
+                    return message
+        except messages.Unreadable:
+            # The handler has written into what is not its own: nothing more can be understood.
+            self._fault = "sent an invalid message"
+            self.kill()
+        return None
+
+    def tell_to_stop(self, why: Stop) -> None:
+        self._send(TellToStop(why))
+
+    def kill(self) -> None:
+        """Kill it, and all that the handler has started in its process group."""
+        if self._process.returncode is None:
+            self._kill_group()
+
+    async def close(self) -> None:
+        """Let it close its resources and end; kill it if it is busy, or takes too long."""
+        if self.is_busy:
+            self.kill()
+        self._send(Close())
+        await asyncio.wait([self._exited], timeout=END_SECONDS_MAX)
+        self.kill()
+        await asyncio.wait([self._exited], timeout=_ECHO_SECONDS)
+        self._writer.close()
+        self._lifeline.close()
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._exited.done() and not self._reader.at_eof()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.returncode
+
+    async def ending(self) -> str:
+        """Wait for its end; say how it came, as the rest of a sentence."""
+        await asyncio.wait([self._exited], timeout=_ECHO_SECONDS)
+        if not self._exited.done():
+            self._fault = self._fault or "closed its connection to the worker"
+            self.kill()
+            await asyncio.wait([self._exited], timeout=END_SECONDS_MAX)
+        return self._fault or ending(self._exited.result())
+
+    def _send(self, message: messages.Message) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(messages.pack(message))
+
+    async def _watch(self) -> int:
+        """Wait for its end. What it has started ends with it, and so do copies of its socket."""
+        code = await self._process.wait()
+        self._kill_group()
+        asyncio.get_running_loop().call_later(_ECHO_SECONDS, self._writer.transport.abort)
+        return code
+
+    def _kill_group(self) -> None:
+        # Its number is not given to others while a process of the group is left.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def _record(run: Run, progress: Progress) -> Recorded:
+    if progress.lease != run.lease:
+        return Recorded(progress.number, leased=False)
+    try:
+        return Recorded(progress.number, leased=await run.context.record_progress(progress.data))
+    except StoreError as error:
+        return Recorded(progress.number, leased=True, trouble=str(error))

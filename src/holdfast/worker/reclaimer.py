@@ -1,0 +1,105 @@
+"""Take back the jobs of workers that are gone. Every worker does it for all: there is no leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from logging import WARNING
+
+from holdfast.domain.errors import StoreError
+from holdfast.domain.job import Reclaimed
+from holdfast.domain.limits import RECLAIM_BATCH_MAX
+from holdfast.observability import logs
+from holdfast.runtime.seam import Seam
+from holdfast.settings import Settings
+from holdfast.stores.protocol import Store
+from holdfast.worker.reclaim import take_back_some
+
+# Whoever was cut off has to connect first, which a short lease makes no faster.
+CONNECT_SECONDS = 2.0
+PATIENCES_MAX = 3  # then a database that is always slow is no outage
+
+
+class Reclaimer:
+    """Runs on the lease keeper's thread with a store of its own: handlers that block their event
+    loop don't hold it up, and it holds up no renewal.
+
+    `reclaimed` is called on the worker's loop with what was taken back.
+    """
+
+    def __init__(
+        self,
+        make_store: Callable[[], Store],
+        seam: Seam,
+        settings: Settings,
+        reclaimed: Callable[[Sequence[Reclaimed]], None],
+    ) -> None:
+        self._make_store = make_store
+        self._seam = seam
+        self._settings = settings
+        self._reclaimed = reclaimed
+        self._workers_loop = asyncio.get_running_loop()
+        self._patience_seconds = max(settings.renewal_seconds, CONNECT_SECONDS)
+        self._patient_seconds = 0.0
+        self._looked_at = self._turned_at = self._reclaim_at = seam.monotonic()
+
+    async def run(self) -> None:
+        store = self._make_store()
+        self._look_at_delay()
+        is_open = False
+        try:
+            while True:
+                try:
+                    if not is_open:
+                        await store.open()
+                        is_open = True
+                    if await self._may_reclaim(store):
+                        await self._reclaim(store)
+                except StoreError as error:
+                    logs.event(WARNING, "sweep_failed", str(error))
+                    self._let_others_renew()
+                self._turned_at = self._seam.monotonic()
+                await self._pause()
+        finally:
+            await store.close()
+
+    async def _pause(self) -> None:
+        seconds = self._settings.reclaim_seconds * self._seam.random.uniform(0.7, 1)
+        await asyncio.sleep(seconds)
+        self._look_at_delay(seconds)
+
+    async def _may_reclaim(self, store: Store) -> bool:
+        """Is the database at hand? One that was not kept the living from renewing, too: what ran
+        out meanwhile is left to them for as long as connecting and one renewal may take.
+
+        That has a bound: whoever did not renew in the time of several renewals in which the
+        database answered, however slowly, is gone."""
+        await store.reclaim(0)
+        self._look_at_delay()
+        self._patient_seconds += min(self._looked_at - self._turned_at, self._patience_seconds)
+        if self._patient_seconds >= PATIENCES_MAX * self._patience_seconds:
+            return True
+        return self._looked_at >= self._reclaim_at
+
+    def _look_at_delay(self, meant_seconds: float = 0.0) -> bool:
+        """Was it the database or the machine: what held us up may have held up the living, too.
+        Answer whether they get time."""
+        now = self._seam.monotonic()
+        late_seconds = now - self._looked_at - meant_seconds
+        self._looked_at = now
+        # Less can't have cost a lease that is renewed every third of its length.
+        is_late = late_seconds > self._settings.lease_seconds / 2
+        if is_late:
+            self._let_others_renew()
+        return is_late
+
+    def _let_others_renew(self) -> None:
+        self._reclaim_at = self._seam.monotonic() + self._patience_seconds
+
+    async def _reclaim(self, store: Store) -> None:
+        self._patient_seconds = 0.0
+        while reclaimed := await take_back_some(store):
+            self._workers_loop.call_soon_threadsafe(self._reclaimed, reclaimed)
+            # What held up this batch may have held up the living: they come before the next.
+            if self._look_at_delay() or len(reclaimed) < RECLAIM_BATCH_MAX:
+                return

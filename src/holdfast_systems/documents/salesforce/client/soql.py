@@ -1,0 +1,54 @@
+"""SOQL from fixed text and values. Salesforce's REST API takes no parameters beside a query, so the
+values are written into it as literals, and only here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.store_api import BadArguments
+
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+_ESCAPES = str.maketrans(
+    {
+        "\\": "\\\\",
+        "'": "\\'",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "\b": "\\b",
+        "\f": "\\f",
+    }
+)
+
+
+def bind(statement: str, values: Mapping[str, Any]) -> str:
+    """Put the values where the statement says `:name`, each as a literal of its type."""
+    return _PARAMETER.sub(lambda match: literal(values[match[1]]), statement)
+
+
+def literal(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case str():
+            return f"'{value.translate(_ESCAPES)}'"
+        case datetime():
+            return _moment(value)
+        case list() | tuple() if value:
+            return f"({', '.join(literal(each) for each in value)})"
+        case _:
+            raise BadArguments(f"SOQL has no literal for {value!r}")
+
+
+def _moment(value: datetime) -> str:
+    """Whole seconds, as fine as Salesforce keeps times; the fraction is dropped."""
+    if value.tzinfo is None:
+        raise BadArguments("a time in SOQL needs a time zone")
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,29 @@
+"""A call to the API and its answer, apart from HTTP: a composite call holds several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast_systems.documents.salesforce.local.users import User
+
+
+@dataclass(frozen=True)
+class Call:
+    """`path` is what follows the version, in segments."""
+
+    method: str
+    version: str
+    path: tuple[str, ...]
+    user: User
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,0 @@
-"""SOQL: the part of Salesforce's query language that the documents system speaks."""
-
-from holdfast_systems.documents.salesforce.soql.parser import parse
-from holdfast_systems.documents.salesforce.soql.selection import Answer, run
-
-__all__ = ["Answer", "parse", "run"]

@@ -1,0 +1,59 @@
+"""The end of a snapshot: from then on nothing in it changes."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast import Job, JobFunction, Statements
+from holdfast_systems.passport.compiler import Order
+from holdfast_systems.passport.errors import SnapshotNotReady
+from holdfast_systems.passport.parts import Parts, find
+from holdfast_systems.passport.records import Snapshot
+
+
+async def lock_snapshot(statements: Statements, tenant: str, snapshot_id: UUID) -> Snapshot:
+    return await find(statements, "lock_snapshot", Snapshot, tenant, snapshot_id)
+
+
+async def seal(
+    parts: Parts,
+    connection: Any,
+    tenant: str,
+    snapshot: Snapshot,
+    compile_passport: JobFunction[[Order]],
+) -> Job | None:
+    """Seal a locked snapshot, and have the passport compiled that was ordered with it."""
+    if snapshot.is_sealed:
+        return None
+    statements = parts.tables.on(connection)
+    if waiting := await _unparsed(statements, tenant, snapshot):
+        raise SnapshotNotReady(f"{waiting} documents of {snapshot.id} are not parsed yet")
+    await statements.execute("seal_snapshot", tenant=tenant, id=snapshot.id)
+    await parts.audit(statements, tenant, "SNAPSHOT_SEALED", ("Snapshot", snapshot.id), {})
+    if snapshot.ordered is None:
+        return None
+    order = msgspec.json.decode(snapshot.ordered, type=Order)
+    return await compile_passport.options(tenant=tenant, connection=connection).enqueue(order)
+
+
+async def seal_if_ordered(
+    parts: Parts,
+    connection: Any,
+    tenant: str,
+    snapshot: Snapshot,
+    compile_passport: JobFunction[[Order]],
+) -> Job | None:
+    """Seal it if a passport waits for it, and this was its last document."""
+    if snapshot.ordered is None:
+        return None
+    if await _unparsed(parts.tables.on(connection), tenant, snapshot):
+        return None
+    return await seal(parts, connection, tenant, snapshot, compile_passport)
+
+
+async def _unparsed(statements: Statements, tenant: str, snapshot: Snapshot) -> int:
+    count: int = await statements.value("count_unparsed", tenant=tenant, snapshot_id=snapshot.id)
+    return count

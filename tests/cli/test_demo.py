@@ -1,0 +1,212 @@
+"""`holdfast demo`: what it tells when it can't, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from holdfast_systems.demos.environment import forget_settings
+from holdfast_systems.demos.frame import open_stage
+from holdfast_systems.demos.processes import ProcessFailed
+from holdfast_systems.demos.show import show
+from tests.support.processes import PROGRAM_SECONDS_MAX, Process, wait_until
+
+pytestmark = pytest.mark.heavy
+
+NOBODY = "postgresql://somebody:secret@127.0.0.1:1/jobs"
+COMMAND = ["-m", "holdfast.cli.main", "demo"]
+
+Demo = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """Where demonstrations put what goes with them."""
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+@pytest.fixture
+def demo(tmp_path: Path, scratch: Path) -> Demo:
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        own = {"TMPDIR": str(scratch), "PYTHONIOENCODING": "utf-8", **environment}
+        return subprocess.run(
+            [sys.executable, *COMMAND, *words],
+            cwd=tmp_path,
+            env={**os.environ, **own},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_SECONDS_MAX,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("system", ["webhooks", "passport"])
+def test_a_database_that_is_not_there_is_told_and_the_logs_are_kept(
+    system: str, demo: Demo, tmp_path: Path, scratch: Path
+) -> None:
+    done = demo(system, "--out", "out", "--database", NOBODY)
+    assert done.returncode == 1
+    assert "PostgreSQL at 127.0.0.1:1/jobs is not available" in " ".join(done.stdout.split())
+    assert f"out{os.sep}logs{os.sep}demo.log" in done.stdout
+    assert "Traceback" in (tmp_path / "out/logs/demo.log").read_text(encoding="utf-8")
+    logs = [path.read_text(encoding="utf-8") for path in (tmp_path / "out/logs").iterdir()]
+    assert "secret" not in done.stdout + done.stderr + "".join(logs)
+    assert list(scratch.iterdir()) == []
+
+
+async def test_a_system_that_fails_does_not_keep_the_next_one_from_its_turn(
+    tmp_path: Path,
+) -> None:
+    console = Console(file=StringIO(), width=100)
+    assert not await show(["webhooks", "compute"], tmp_path / "out", NOBODY, console)
+    assert isinstance(console.file, StringIO)
+    overview = console.file.getvalue().partition("Five systems on Holdfast")[2]
+    assert [line.split()[1] for line in overview.splitlines() if "failed" in line] == [
+        "webhooks", "compute",
+    ]  # fmt: skip
+
+
+def test_settings_of_the_user_are_not_meant_for_a_demonstration(demo: Demo) -> None:
+    done = demo(
+        "compute",
+        HOLDFAST_DATABASE_URL=NOBODY,
+        HOLDFAST_LEASE_SECONDS="nonsense",
+        HOLDFAST_CONCURRENCY="0",
+        DATABASE_URL=NOBODY,
+        APP_SERVER_URL="http://127.0.0.1:1/{def}/{ver}",
+        JOB_TIMEOUT_SEC="nonsense",
+        FAULT_STATUS="502",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("system", ["compute", "convert", "passport"])
+def test_every_setting_of_a_system_is_forgotten(system: str) -> None:
+    page = Path(f"docs/systems/{system}.md").read_text(encoding="utf-8")
+    section = page.partition("## Settings\n")[2].partition("\n## ")[0]
+    names = re.findall(r"`([A-Z]+_[A-Z_]+)(?:` \||=)", section)
+    assert len(names) > 3
+    environment = dict.fromkeys(names, "?") | {"PATH": "/bin"}
+    forget_settings(environment)
+    assert environment == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    ("port", "problem"), [(None, "Address already in use"), ("65536", "ports are from 0 to 65535")]
+)
+def test_a_port_that_can_not_be_had_is_told_in_one_line(port: str | None, problem: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        asked = port or str(busy.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast_systems.demos.receiver", "--port", asked],
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_SECONDS_MAX,
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"holdfast: can't listen on 127.0.0.1:{asked}: {problem}\n"
+
+
+def test_an_unknown_system_is_told_with_those_that_there_are(demo: Demo) -> None:
+    done = demo("weather")
+    assert done.returncode == 2
+    assert "'weather' is not one of 'webhooks', 'passport'" in done.stderr
+
+
+@pytest.mark.parametrize(("out", "code"), [("file", 2), ("file/below", 1), ("/proc", 1)])
+def test_a_place_that_takes_no_files_is_told_before_anything_starts(
+    out: str, code: int, demo: Demo, tmp_path: Path, scratch: Path
+) -> None:
+    (tmp_path / "file").touch()
+    done = demo("webhooks", "--out", out)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "is a file" in done.stderr or f"no files can be written to {out}" in done.stderr
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2])
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_nothing_stays_behind_when_it_is_interrupted(
+    signals: list[signal.Signals], tmp_path: Path, scratch: Path
+) -> None:
+    words = [*COMMAND, "compute", "--out", "out"]
+    # Its processes are found by this variable, which they inherit. A server of the demonstration
+    # takes a while until it tells its address.
+    demo = Process("demo", words, tmp_path, {"TMPDIR": str(scratch)})
+    await wait_until(lambda: "appserver" in "".join(processes_in(scratch)), "a server that starts")
+    for which in signals:
+        demo.signal(which)
+    assert await demo.ended() == 130, demo.text
+    assert "holdfast: interrupted" in demo.text
+    await wait_until(lambda: not processes_in(scratch), lambda: f"gone: {processes_in(scratch)}")
+    assert os.listdir(scratch) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_nothing_stays_behind_when_it_is_killed(tmp_path: Path, scratch: Path) -> None:
+    words = [*COMMAND, "compute", "--out", "out"]
+    demo = Process("demo", words, tmp_path, {"TMPDIR": str(scratch)})
+    # It starts one server after the other: the first one serves already.
+    await wait_until(lambda: "compute.server" in "".join(processes_in(scratch)), "two servers")
+    demo.signal(signal.SIGKILL)
+    await demo.ended()
+    await wait_until(lambda: not processes_in(scratch), lambda: f"gone: {processes_in(scratch)}")
+    assert os.listdir(scratch) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_an_interrupt_while_it_ends_changes_nothing(tmp_path: Path, scratch: Path) -> None:
+    demo = Process(
+        "demo", [*COMMAND, "compute", "--out", "out"], tmp_path, {"TMPDIR": str(scratch)}
+    )
+    await wait_until(lambda: "appserver" in "".join(processes_in(scratch)), "a server that starts")
+    demo.signal(signal.SIGINT)
+    await wait_until(lambda: "holdfast: interrupted" in demo.text, "interrupted")
+    demo.signal(signal.SIGINT)
+    assert await demo.ended() == 130, demo.text
+
+
+async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    async with open_stage("passport", tmp_path / "out") as stage:
+        with pytest.raises(ProcessFailed, match=r"gateway did not start: .*No module named"):
+            await stage.start("gateway", "holdfast_systems.no_such_module")
+
+
+async def test_an_error_outside_of_the_steps_is_a_failure_of_its_own(tmp_path: Path) -> None:
+    async with open_stage("passport", tmp_path / "out") as stage:
+        with stage.step("all goes well"):
+            pass
+        assert stage.succeeded
+        stage.failed(ZeroDivisionError("division by zero"))
+        assert [step.failures for step in stage.steps] == [
+            [],
+            ["ZeroDivisionError: division by zero"],
+        ]
+        assert not stage.succeeded
+
+
+def processes_in(folder: Path) -> list[str]:
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (place / "environ").read_bytes()
+            command = (place / "cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended, or is somebody else's
+        if f"TMPDIR={folder}".encode() in environment.split(b"\0"):
+            found.append(command.replace(b"\0", b" ").decode())
+    return found

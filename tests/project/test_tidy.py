@@ -1,0 +1,381 @@
+"""Style as a test: what no linter says about this project."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain import limits
+from tests.project import rules
+from tests.support.forks import ROOT
+from tests.support.pages import assert_documented
+
+DOC_COLUMNS_MAX = 100
+FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = 500
+UNREAD = {".git", "__pycache__", "build", "dist", "node_modules"}
+SQL_FOLDERS = ("stores", "wakeups", "transactions", "webhooks", "operations", "worker")
+
+# Where tests may sleep, and why no signal can take the sleep's place.
+SLEEPS = {
+    # Every wait for a condition looks again after a moment: in these three places.
+    "tests/support/processes.py::wait_until": "looks again, and fails at its deadline",
+    "tests/support/processes.py::poll": "looks again, inside of a worker process",
+    "tests/support/processes.py::poll_blocking": "the same, blocking the loop on purpose",
+    "tests/support/proxy.py::Proxy._close": "looks again for connections that came meanwhile",
+    "tests/support/terminal.py::Terminal.interrupt": "sees a process wait for a while",
+    # Real processes that are killed, frozen or starved.
+    "tests/promises/blocking.py::block_by_turns": "a handler that blocks: the fault itself",
+    "tests/promises/handlers.py::block": "a handler that blocks: the fault itself",
+    "tests/promises/handlers.py::linger": "takes a while, so that a kill finds it at work",
+    "tests/promises/handlers.py::poison": "lets its neighbors start before it kills them",
+    "tests/promises/clients.py::enqueue_through_failures": "the pace of a client",
+    "tests/promises/test_01_acknowledged_enqueue_is_never_lost.py"
+    "::test_clients_killed_at_random_moments_lose_nothing_acknowledged": "a random moment",
+    "tests/promises/test_09_wake_ups_cost_latency_only.py"
+    "::test_every_job_runs_though_every_wake_up_is_lost": "jobs come between two polls",
+    "tests/promises/test_10_same_key_same_job.py"
+    "::test_a_key_whose_transaction_rolls_back_is_free": "SQLite doesn't tell who waits for a lock",
+    "tests/promises/test_13_database_strain.py::Crowd._take_all": "the pace of a crowd of clients",
+    "tests/promises/test_13_database_strain.py"
+    "::test_a_server_without_free_connections_is_told_and_waited_for": "the pace of gates",
+    "tests/promises/test_crash_run.py::kill_workers": "a random moment",
+    "tests/promises/test_crash_run.py"
+    "::test_20_kills_of_workers_lose_no_job_and_finish_none_twice": "calls kill_workers",
+    "tests/worker/child_jobs.py::copy_the_worker": "ends by itself if the test can't end it",
+    "tests/worker/child_jobs.py::start_others": "ends by itself if the test can't end it",
+    # Work that takes a fixed time is what is tested.
+    "tests/stores/postgres/test_pool.py::": "a statement that never ends",
+    "tests/stores/postgres/test_pool.py::test_every_use_has_its_own_time": "a use of that length",
+    "tests/stores/postgres/test_pool.py"
+    "::test_a_use_of_many_steps_has_its_time_for_each": "steps of that length",
+    "tests/stores/postgres/test_pool.py::test_a_connection_that_rests_is_kept": "rests that long",
+    "tests/transactions/test_completion_canceled.py"
+    "::test_a_commit_that_outlasts_the_timeout_is_told_as_the_success_that_it_is.pay": (
+        "outlasts the timeout"
+    ),
+    "tests/transactions/test_completion_canceled.py"
+    "::test_a_handler_that_is_canceled_in_its_block_leaves_a_connection_that_works.pay_and_wait": (
+        "a statement that never ends"
+    ),
+    "tests/webhooks/hostile.py::dripping.behave": "a receiver that answers byte by byte",
+    "tests/worker/test_handlers.py::test_a_thread_that_ends_by_itself_soon_after_its_timeout"
+    "_has_succeeded.nearly_in_time": "outlasts its timeout without asking for it",
+    "tests/worker/test_worker.py::test_a_thread_that_ends_by_itself_while_the_worker_stops"
+    "_has_succeeded.finishes": "outlasts the stop without asking for it",
+    "tests/worker/test_handlers.py::test_what_follows_a_completed_block_is_not_canceled"
+    "_for_its_lost_lease.complete": "outlasts a renewal",
+    "tests/worker/test_handlers.py::test_what_follows_a_completed_block_is_not_canceled"
+    "_for_its_lost_lease.loop_turns": "outlasts a renewal",
+    # Virtual time: no second passes.
+    "tests/worker/test_reclaimer.py::SlowLooks.unknown_names": "virtual time",
+    "tests/worker/test_reclaimer.py::SlowAnswers.reclaim": "virtual time",
+    "tests/worker/test_reclaimer.py::LateBatches.reclaim": "virtual time",
+    "tests/worker/test_worker.py::test_an_unknown_name_is_told_once_however_long_its_jobs_wait"
+    ".run_for_an_hour": "virtual time",
+    # Nothing may happen, and nothing tells that it doesn't.
+    "tests/worker/test_handlers.py"
+    "::test_a_handler_that_ignores_its_timeout_keeps_its_slot_until_it_ends": "no job may start",
+    "tests/worker/test_handlers.py"
+    "::test_a_canceled_thread_keeps_its_slot_over_its_timeout": "no job may start",
+    "tests/worker/test_quarantine.py"
+    "::test_a_suspect_runs_when_what_hung_has_ended_within_the_grace": "no suspect may start",
+    "tests/worker/test_worker.py"
+    "::test_the_second_cancel_hurries_and_the_job_gets_its_attempt_back": "the worker may not end",
+}
+
+# Where tests may replace what they test with, and why there is no seam to pass it by.
+PATCHES = {
+    "tests/observability/test_metrics.py::read": "makes the app forget what it read before",
+    "tests/observability/test_tracing.py::provided": "OpenTelemetry lets it be set only once",
+    "tests/runtime/test_seam.py"
+    "::test_a_thread_that_could_not_be_started_is_started_the_next_time": "below the seam itself",
+    "tests/stores/postgres/test_claim.py::test_a_claim_that_is_under_way_does_not_pass_over_what"
+    "_was_found_in_front": "the answer has to be late between two steps of one claim",
+    "tests/systems/documents/crashing.py::": "a process that dies in the middle of its handler",
+}
+
+# Where SQL may be put together, and of what. Everything else is a block in a .sql file.
+SQL_BUILDERS = {
+    "src/holdfast/stores/statements.py::include": "parts from .sql files: the one loader",
+    "src/holdfast/stores/statements.py::_statement": "the numbers of parameters",
+    "src/holdfast/transactions/drivers/placeholders.py::percent_style": "the style of parameters",
+    "src/holdfast/transactions/drivers/placeholders.py::colon_style": "the style of parameters",
+    "src/holdfast/stores/postgres/enrolled.py::_with_casts": "types around parameters",
+    "src/holdfast/stores/postgres/connections.py::Connections.__init__": (
+        "limits in seconds: SET takes no parameters"
+    ),
+    "src/holdfast/stores/sqlite/enqueue.py::": "as many rows of question marks as there are jobs",
+    "src/holdfast/stores/sqlite/queries.py::": "each source of jobs before each way to read it",
+    "src/holdfast/transactions/tables.py::_load": "SQLite has no schemas: their names are dropped",
+}
+
+
+def files(folder: str = ".", name: str = "*") -> Iterator[Path]:
+    for place, folders, names in os.walk(ROOT / folder):
+        folders[:] = sorted(each for each in folders if not _is_unread(each))
+        yield from (
+            Path(place, each) for each in sorted(names) if fnmatch(each, name) and each != ".git"
+        )
+
+
+def _is_unread(folder: str) -> bool:
+    hidden = folder.startswith(".") and folder != ".ci"
+    return hidden or folder in UNREAD or folder.endswith(".egg-info")
+
+
+def texts(folder: str = ".", name: str = "*") -> Iterator[tuple[Path, str]]:
+    for path in files(folder, name):
+        content = path.read_bytes()
+        if b"\0" not in content:
+            yield path, content.decode("utf-8")
+
+
+def trees(folder: str) -> Iterator[tuple[Path, ast.Module]]:
+    for path, text in texts(folder, "*.py"):
+        yield path, ast.parse(text)
+
+
+def place(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def lines_with(pattern: str, folder: str = ".", name: str = "*") -> list[str]:
+    return [
+        f"{place(path, number)}: {line.strip()[:100]}"
+        for path, text in texts(folder, name)
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def called(node: ast.AST) -> str:
+    """The dotted name of what a call calls."""
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def places(path: Path, found: Iterable[rules.Found]) -> list[str]:
+    """Where each was found: the file and the function, which stay when lines are moved."""
+    return [f"{path.relative_to(ROOT)}::{each.function}" for each in found]
+
+
+def assert_excused(found: Iterable[str], excused: Iterable[str], name: str, instead: str) -> None:
+    new = sorted({*found} - {*excused})
+    assert new == [], f"{instead}; if that can't be, add the place and the reason to {name} above"
+    assert sorted({*excused} - {*found}) == [], f"no longer needed: remove it from {name} above"
+
+
+def test_tests_wait_on_signals_and_never_sleep() -> None:
+    tests = [(path, tree) for path, tree in trees("tests") if path.parent.name != "project"]
+    helpers = frozenset(name for _, tree in tests for name in rules.hiding_sleeps(tree))
+    found = [place for path, tree in tests for place in places(path, rules.sleeps(tree, helpers))]
+    assert_excused(found, SLEEPS, "SLEEPS", "wait for a condition: tests/support/processes.py")
+
+
+def test_tests_use_real_parts_and_no_mocks() -> None:
+    source, tests = [tree for _, tree in trees("src")], list(trees("tests"))
+    data = {name for tree in [*source, *(tree for _, tree in tests)] for name in rules.fields(tree)}
+    ours = {name for tree in source for name in rules.functions(tree)} - data
+    found = [place for path, tree in tests for place in places(path, rules.patches(tree, ours))]
+    assert_excused(found, PATCHES, "PATCHES", "pass another part in, or use the seam")
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "await asyncio.sleep(1)",
+        "from time import sleep as rest\nrest(1)",
+        "threading.Event().wait(0.5)",
+        "await asyncio.wait_for(asyncio.Event().wait(), 1)",
+        "await asyncio.wait({task}, timeout=0.2)",
+        "select.select([], [], [], 0.1)",
+        "loop.call_later(1.0, done.set)",
+        "threading.Timer(1.0, done.set)",
+        "with suppress(TimeoutError):\n    await asyncio.wait_for(reader.read(), 1)",
+        "with pytest.raises(TimeoutError):\n    async with asyncio.timeout(1):\n        await it",
+        "run('SELECT pg_sleep(1)')",
+        "run('import time; time.sleep(1)')",
+        "run(['sleep', '60'])",
+    ],
+)
+def test_a_sleep_is_found_by_any_name(hidden: str) -> None:
+    assert list(rules.sleeps(ast.parse(hidden)))
+
+
+def test_a_sleep_is_found_behind_a_helper() -> None:
+    helper = ast.parse("async def nap(seconds): await asyncio.sleep(seconds)")
+    assert set(rules.hiding_sleeps(helper)) == {"nap"}
+    assert list(rules.sleeps(ast.parse("await nap(1)"), frozenset({"nap"})))
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "await asyncio.sleep(0)",
+        "await asyncio.wait({task}, timeout=0)",
+        "await done.wait()",
+        "assert done.wait(10)",
+        "await asyncio.wait_for(done.wait(), 10)",
+        "async with asyncio.timeout(10):\n    await done.wait()",
+    ],
+)
+def test_a_wait_for_a_condition_is_no_sleep(waits: str) -> None:
+    assert list(rules.sleeps(ast.parse(waits))) == []
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "store.claim = watched",
+        "hf._look = other",
+        "setattr(store, 'claim', watched)",
+        "monkeypatch.setattr(store, 'claim', watched)",
+        "patch.setattr(Store, 'claim', watched)",
+        "object.__setattr__(job, 'id', 1)",
+        "from unittest import mock",
+        "from holdfast import app\napp.Holdfast = Other",
+    ],
+)
+def test_a_patch_is_found_by_any_spelling(patch: str) -> None:
+    assert list(rules.patches(ast.parse(patch), {"claim"}))
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        "f'SELECT {column} FROM jobs'",
+        "'DELETE FROM ' + table",
+        "'UPDATE %s' % table",
+        "'SELECT {}'.format(column)",
+        "' '.join(['SELECT 1', where])",
+        "read_sql(__package__, 'jobs.sql').replace('{part}', part)",
+        "text = read_sql(__package__, 'jobs.sql')\ntext = text.replace('{part}', part)",
+        "f'{statement.sql} LIMIT 1'",
+    ],
+)
+def test_sql_from_pieces_is_found_however_it_is_built(built: str) -> None:
+    assert list(rules.built_sql(ast.parse(built)))
+
+
+def test_lines_of_the_docs_are_not_too_long() -> None:
+    """Rows of tables can't be broken, and figures are written by `make bench`."""
+    figures = re.compile("<!-- figures -->.*<!-- end of figures -->", re.DOTALL)
+    long = [
+        f"{path.relative_to(ROOT)}: {line[:80]}"
+        for path, text in texts(name="*.md")
+        for line in figures.sub("", text).splitlines()
+        if len(line) > DOC_COLUMNS_MAX and not line.startswith("|")
+    ]
+    assert long == [], f"break these lines: at most {DOC_COLUMNS_MAX} columns"
+
+
+def test_nothing_is_left_for_later() -> None:
+    assert lines_with(r"\b(TO)(DO)\b|\b(FIX)(ME)\b|\b(X)(XX)\b") == []
+
+
+def test_no_machine_and_no_registry_is_named() -> None:
+    paths = r"/(root|work|farm)/|/home/(?!user/)\w+/"
+    hosts = r"(?i)(py)(pi)\.(org|io)|(files)\.(python)|(npm)(js)\.(org|com)|(deb)\.(deb)"
+    assert lines_with(paths) == []
+    assert lines_with(hosts) == []
+
+
+def test_the_engine_holds_no_customers_preset() -> None:
+    """What a database has to be upgraded from stays as it was."""
+    named = lines_with(r"(?i)bpc", "src/holdfast")
+    assert [line for line in named if "/migrations/" not in line] == []
+
+
+def test_functions_fit_on_a_screen() -> None:
+    long = [
+        f"{place(path, node.lineno)} {node.name}"
+        for path, tree in trees("src")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert long == [], f"split these: a function has fewer than {FUNCTION_LINES_MAX} lines"
+
+
+def test_modules_fit_in_a_sitting() -> None:
+    counts = {str(path): len(text.splitlines()) for path, text in texts("src", "*.py")}
+    long = {path: count for path, count in counts.items() if count > MODULE_LINES_MAX}
+    assert long == {}, f"split these: a module has at most {MODULE_LINES_MAX} lines"
+
+
+def test_only_the_seam_reads_a_clock() -> None:
+    clocks = re.compile(r"(^|\.)(datetime\.(now|utcnow|today)|date\.today|time\.(time|time_ns))$")
+    readers = [
+        f"{place(path, node.lineno)} {called(node)}"
+        for path, tree in trees("src")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and clocks.search(called(node)) and path.name != "seam.py"
+    ]
+    assert readers == [], "take the time from a seam: holdfast/runtime/seam.py"
+
+
+def test_sql_is_put_together_by_one_loader_from_files() -> None:
+    found = [
+        place
+        for folder in SQL_FOLDERS
+        for path, tree in trees(f"src/holdfast/{folder}")
+        for place in places(path, rules.built_sql(tree))
+        if not place.endswith(".translated")  # sentences of errors
+    ]
+    assert_excused(found, SQL_BUILDERS, "SQL_BUILDERS", "write it as a block of a .sql file")
+
+
+def test_only_the_command_line_prints() -> None:
+    printers = [
+        place(path, node.lineno)
+        for path, tree in trees("src")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and called(node) == "print" and "cli" not in path.parts
+    ]
+    assert printers == [], "log an event instead: holdfast/observability/logs.py"
+
+
+def test_every_limit_is_documented_with_its_value() -> None:
+    page = "docs/reference/limits.md"
+    text = (ROOT / page).read_text(encoding="utf-8")
+    documented = dict(re.findall(r"^\| `(\w+)` \| ([-\d,]+) \|", text, re.MULTILINE))
+    named = {name: f"{value:,}" for name, value in vars(limits).items() if name.isupper()}
+    assert_documented(page, documented, named)
+
+
+def test_locks_pin_every_package_by_hash_and_name_no_address() -> None:
+    for path, text in texts("requirements", "*.txt"):
+        entries = re.split(r"\n(?=\S)", re.sub(r"(?m)^\s*#.*\n?", "", text).strip())
+        loose = [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry]
+        assert loose == [], path.name
+        assert re.findall(r"://|^-", text, re.MULTILINE) == [], path.name
+
+
+def pins(name: str) -> dict[str, str]:
+    text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
+    return dict(re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE))
+
+
+def test_the_full_lock_holds_what_the_runtime_lock_holds() -> None:
+    assert pins("runtime.txt").items() <= pins("dev.txt").items()
+
+
+def test_every_dependency_has_a_lower_bound_that_the_lock_keeps() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [names for extra, names in project["optional-dependencies"].items() if extra != "all"]
+    locked = pins("runtime.txt")
+    for requirement in [*project["dependencies"], *chain(*extras)]:
+        bound = re.match(r"([\w-]+)>=([\d.]+)(;|$)", requirement)
+        assert bound, requirement
+        lowest, held = (
+            [int(part) for part in version.split(".")] for version in (bound[2], locked[bound[1]])
+        )
+        assert lowest <= held, requirement

@@ -1,0 +1,183 @@
+"""The real machine behind the seam: lanes, side loops and pools of threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from holdfast.runtime.seam import Seam, ServiceThread
+from holdfast.worker.signals import handling_signals
+from tests.support.processes import PROGRAM_SECONDS_MAX
+from tests.support.running import WAIT_SECONDS_MAX
+
+
+def test_a_lane_works_off_everything_in_order_on_one_thread_before_it_closes() -> None:
+    done: list[int] = []
+    threads: set[str] = set()
+
+    def work(items: list[int]) -> None:
+        threads.add(threading.current_thread().name)
+        done.extend(items)
+
+    lane = Seam().lane("a-lane", work)
+    for number in range(100):
+        lane.put(number)
+    lane.close()
+    assert done == list(range(100))
+    assert threads == {"a-lane"}
+
+
+def test_a_lane_takes_all_that_waits_at_a_time() -> None:
+    first, go = threading.Event(), threading.Event()
+    batches: list[list[int]] = []
+
+    def work(items: list[int]) -> None:
+        batches.append(items)
+        first.set()
+        go.wait(10)
+
+    lane = Seam().lane("a-lane", work)
+    lane.put(0)
+    first.wait(10)
+    for number in range(1, 5):
+        lane.put(number)
+    go.set()
+    lane.close()
+    assert batches == [[0], [1, 2, 3, 4]]
+
+
+def test_a_side_loop_runs_coroutines_on_a_thread_of_its_own() -> None:
+    async def where() -> str:
+        return threading.current_thread().name
+
+    async def fail() -> None:
+        raise LookupError("told to the caller")
+
+    loop = Seam().side_loop("aside")
+    assert loop.submit(where()).result(10) == "aside"
+    with pytest.raises(LookupError, match="told"):
+        loop.submit(fail()).result(10)
+    loop.close()
+    assert "aside" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_pool_runs_so_many_calls_at_a_time_and_no_more() -> None:
+    go, full = threading.Event(), threading.Event()
+    lock = threading.Lock()
+    running = most = 0
+
+    def call() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+            if running == 3:
+                full.set()
+        go.wait(10)
+        with lock:
+            running -= 1
+
+    pool = Seam().threads("pooled", 3)
+    calls = [pool.submit(call) for _ in range(9)]
+    assert full.wait(10)
+    go.set()
+    for future in calls:
+        future.result(10)
+    assert most == 3
+    pool.close()
+
+
+def test_a_pool_makes_no_more_threads_than_are_needed() -> None:
+    names: set[str] = set()
+    pool = Seam().threads("pooled", 8)
+    for _ in range(5):
+        done: Future[None] = pool.submit(lambda: names.add(threading.current_thread().name))
+        done.result(10)
+    assert len(names) <= 2
+    pool.close()
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_a_call_raises_reaches_its_caller_and_leaves_the_thread_alive(
+    error: BaseException,
+) -> None:
+    def fail() -> None:
+        raise error
+
+    pool = Seam().threads("pooled", 1)
+    assert pool.submit(fail).exception(10) is error
+    assert pool.submit(lambda: "alive").result(10) == "alive"
+    pool.close()
+
+
+def test_a_thread_that_could_not_be_started_is_started_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = Seam().threads("pooled", 1)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            pool.submit(lambda: None)
+    assert pool.submit(lambda: "alive").result(10) == "alive"
+    pool.close()
+
+
+class Stillborn(ServiceThread):
+    """A thread that found no memory for its first step."""
+
+    def _bootstrap(self) -> None:
+        pass
+
+
+def test_nobody_waits_forever_for_a_thread_that_never_takes_its_first_step() -> None:
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Stillborn("stillborn", lambda: None, start_seconds_max=0.1).start()
+
+
+def test_a_thread_that_hangs_does_not_keep_the_process_alive() -> None:
+    script = """
+import threading
+from holdfast.runtime.seam import Seam, ServiceThread
+started = threading.Event()
+pool = Seam().threads("pooled", 1)
+pool.submit(lambda: (started.set(), threading.Event().wait()))
+started.wait(10)
+pool.close()
+"""
+    subprocess.run([sys.executable, "-c", script], timeout=PROGRAM_SECONDS_MAX, check=True)
+
+
+def test_each_boot_has_an_identity_of_its_own() -> None:
+    seam = Seam()
+    assert seam.identity() != seam.identity() != Seam().identity()
+
+
+async def test_signals_are_not_free_on_other_threads() -> None:
+    assert not await asyncio.to_thread(Seam().signals_are_free)
+
+
+async def test_a_signal_is_heard_although_the_loop_was_told_to_handle_another() -> None:
+    """Python tells one of them of signals: who asked last."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    async with handling_signals(Seam(), lambda number: heard.put_nowait(number.name)):
+        loop.add_signal_handler(signal.SIGUSR1, heard.put_nowait, "other")
+        try:
+            for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "other")):
+                os.kill(os.getpid(), number)
+                async with asyncio.timeout(WAIT_SECONDS_MAX):
+                    assert await heard.get() == name
+        finally:
+            loop.remove_signal_handler(signal.SIGUSR1)
+    assert heard.empty()

@@ -1,0 +1,160 @@
+"""The pool of connections: what takes too long is cut off, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from holdfast.domain.errors import StoreUnavailable
+from holdfast.domain.job import NewJob
+from holdfast.runtime.seam import Seam
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.pool import Pool
+from holdfast.stores.protocol import Claim
+from tests.support.pooling import needs_a_session
+from tests.support.processes import turn, wait_until
+from tests.support.proxy import Proxy
+
+pytestmark = [needs_a_session, pytest.mark.both_postgres]
+NEVER = "SELECT pg_sleep(3600)"
+
+
+def pool(url: str, use_seconds_max: float) -> Pool:
+    return Pool(partial(asyncpg.connect, url), 2, use_seconds_max)
+
+
+async def test_a_use_that_takes_too_long_ends_and_its_connection_with_it(postgres_url: str) -> None:
+    connections = pool(postgres_url, use_seconds_max=2.0)
+    connection = await connections.acquire()
+    with pytest.raises(asyncpg.PostgresConnectionError):
+        await connection.execute(NEVER)
+    connections.release(connection)
+    again = await connections.acquire()
+    assert await again.fetchval("SELECT 1") == 1
+    connections.release(again)
+    await connections.close()
+
+
+async def test_every_use_has_its_own_time(postgres_url: str) -> None:
+    connections = pool(postgres_url, use_seconds_max=2.5)
+    for _ in range(3):
+        connection = await connections.acquire()
+        await connection.execute("SELECT pg_sleep(0.9)")
+        connections.release(connection)
+    await connections.close()
+
+
+async def test_a_use_of_many_steps_has_its_time_for_each(postgres_url: str) -> None:
+    connections = pool(postgres_url, use_seconds_max=2.0)
+    connection = await connections.acquire()
+    for _ in range(3):
+        await connection.execute("SELECT pg_sleep(0.9)")
+        connections.prolong(connection)
+    with pytest.raises(asyncpg.PostgresConnectionError):
+        await connection.execute(NEVER)
+    connections.release(connection)
+    await connections.close()
+
+
+async def test_a_connection_that_rests_is_kept(postgres_url: str) -> None:
+    connections = pool(postgres_url, use_seconds_max=0.1)
+    endless = await connections.acquire(endless=True)
+    resting = await connections.acquire()
+    connections.release(resting)
+    await endless.execute("SELECT pg_sleep(0.3)")
+    assert await connections.acquire() is resting
+    connections.release(resting)
+    connections.release(endless)
+    await connections.close()
+
+
+async def test_what_is_done_aside_leaves_others_the_connection_that_they_know(
+    postgres_url: str,
+) -> None:
+    connections = pool(postgres_url, use_seconds_max=60.0)
+    usual, other = await connections.acquire(), await connections.acquire()
+    connections.release(other)
+    connections.release(usual)
+    for _ in range(3):
+        aside = await connections.acquire(aside=True)
+        assert aside is other
+        assert await connections.acquire() is usual
+        connections.release(usual)
+        connections.release(aside, aside=True)
+    assert await connections.acquire() is usual
+    connections.release(usual)
+    await connections.close()
+
+
+async def test_what_is_said_to_be_endless_is_not_cut_off(postgres_url: str) -> None:
+    connections = pool(postgres_url, use_seconds_max=0.05)
+    endless = await connections.acquire(endless=True)
+    other = await connections.acquire()
+    with pytest.raises(asyncpg.PostgresConnectionError):
+        await other.execute(NEVER)
+    assert await endless.fetchval("SELECT 1") == 1
+    connections.release(other)
+    connections.release(endless)
+    await connections.close()
+
+
+async def test_a_begin_that_was_cut_off_swallows_nothing_that_is_done_later(
+    postgres_url: str,
+) -> None:
+    connections = pool(postgres_url, use_seconds_max=60.0)
+    cut_off = await connections.acquire()
+    beginning = asyncio.create_task(cut_off.execute("BEGIN"))
+    await turn()
+    beginning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await beginning
+    connections.release(cut_off, cut_off=True)
+    later = await connections.acquire()
+    await later.execute("CREATE TABLE kept ()")
+    connections.release(later)
+    await connections.close()
+    looking = await asyncpg.connect(postgres_url)
+    assert await looking.fetchval("SELECT to_regclass('kept')") == "kept"
+    await looking.close()
+
+
+async def test_a_statement_that_was_cut_off_ends_on_the_server(postgres_url: str) -> None:
+    connections = pool(postgres_url, use_seconds_max=60.0)
+    cut_off = await connections.acquire()
+    process = cut_off.get_server_pid()
+    with pytest.raises(TimeoutError):
+        await cut_off.execute(NEVER, timeout=0.1)
+    connections.release(cut_off, cut_off=True)
+    other = await connections.acquire()
+    await wait_until(partial(is_gone, other, process), "the server's process ended")
+    connections.release(other)
+    await connections.close()
+
+
+async def is_gone(connection: Any, process: int) -> bool:
+    known = await connection.fetchval("SELECT 1 FROM pg_stat_activity WHERE pid = $1", process)
+    return known is None
+
+
+async def test_a_renewal_on_a_connection_that_has_gone_silent_is_cut_off_in_time(
+    postgres_url: str,
+) -> None:
+    parts = urlsplit(postgres_url)
+    assert parts.port is not None
+    with Proxy(parts.port) as proxy:
+        store = PostgresStore(proxy.url(parts.path.removeprefix("/")), Seam())
+        await store.migrate()
+        await store.enqueue([NewJob(id=UUID(int=1), name="resize", arguments=b"{}")])
+        (job,) = await store.claim(Claim("worker", 1, 30.0, ["resize"]))
+        proxy.stall()
+        with pytest.raises(StoreUnavailable, match="did not renew leases within 2 s"):
+            await store.renew([job.lease], lease_seconds=3)
+        proxy.resume()
+        assert await store.renew([job.lease], lease_seconds=30) == []
+        await store.close()

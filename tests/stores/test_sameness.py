@@ -1,0 +1,119 @@
+"""Both stores read alike: whoever knows one finds everything in the other."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from holdfast.stores import postgres, protocol, sqlite
+from holdfast.stores.postgres.rows import SQL as POSTGRES_SQL
+from holdfast.stores.sqlite.rows import SQL as SQLITE_SQL
+
+SQLITE, POSTGRES = (Path(package.__path__[0]) for package in (sqlite, postgres))
+ONLY_SQLITE = {"threads", "forks", "place", "move", "transaction"}
+ONLY_POSTGRES = {"pool", "poolers", "types", "server_limits", "failures", "caps"}
+VERBS = {name for name in dir(protocol.FullStore) if not name.startswith("_")}
+ENROLLED = {"enqueue", "get", "settle"}
+OF_THE_STORE_ITSELF = {"open", "close", "abandon", "connection", "enrol", "writing", "listen"}
+# In SQLite one statement finds what the next ones write, by the numbers of the rows.
+SQLITE_BLOCKS = """
+    live_id queues_of
+    lease leased keep_attempts put_back end remove count
+    expired requeued_before note_requeue
+    forget_queue running
+    struck forget_unparked unparkable next_probe unpark_probes plan_probes
+    page_live page_leftovers page_history page_unsuccessful page_tenant page_correlation
+    page_edge page_matching counts_tenant
+    outlived forget_empty_counts
+    ahead vital_lanes vital_leftovers vital_outlived
+    create_versions file
+"""
+# In PostgreSQL one statement does it all, in variants that are as fast as can be; and the server
+# has locks, partitions and things to tell.
+POSTGRES_BLOCKS = """
+    enqueue_one enqueue_plain notify notify_queues
+    claim_with_caps claim_onwards claim_onwards_with_caps claim_told claim_told_with_caps
+    claim_suspect_with_caps claim_by_id_with_caps claim_probes_with_caps pass_over
+    standing standing_ended settle settle_completing
+    reclaim_one reclaimable
+    lock_breaker lock_unparking
+    get_json page now
+    history_days add_history_day drop_history_day fold_history_counts move_leftover
+    vital_time vital_server vital_connections vital_holders vital_hidden vital_jobs_table
+    vital_history
+    lock_migrations
+"""
+
+
+def modules(package: Path) -> set[str]:
+    return {file.stem for file in package.glob("*.py")}
+
+
+def functions(file: Path) -> list[str]:
+    """The verbs of the protocol that a file defines, in their order."""
+    nodes = [
+        part
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        for part in (node.body if isinstance(node, ast.ClassDef) else [node])
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return [name for name in dict.fromkeys(node.name for node in nodes) if name in VERBS]
+
+
+def places(package: Path) -> dict[str, list[str]]:
+    """The modules that define each verb."""
+    shared = sorted(modules(SQLITE) & modules(POSTGRES) - {"store"})
+    found = {module: functions(package / f"{module}.py") for module in shared}
+    return {
+        verb: [module for module in shared if verb in found[module]]
+        for verb in VERBS
+        if verb not in OF_THE_STORE_ITSELF
+    }
+
+
+def test_both_stores_have_the_same_modules() -> None:
+    assert modules(SQLITE) - ONLY_SQLITE == modules(POSTGRES) - ONLY_POSTGRES
+
+
+def test_a_verb_lives_in_the_same_module_of_both_stores() -> None:
+    assert places(SQLITE) == places(POSTGRES)
+    assert all(places(SQLITE).values())
+
+
+def test_both_stores_have_the_verbs_in_the_order_of_the_protocol() -> None:
+    # `Enrolled` has some of them, too, and comes first.
+    wanted = [name for name in functions(Path(protocol.__file__)) if name not in ENROLLED]
+    for package in (SQLITE, POSTGRES):
+        found = functions(package / "store.py")
+        assert [name for name in found if name not in ENROLLED] == wanted
+
+
+def test_both_stores_have_the_same_files_of_sql() -> None:
+    sqlite_files, postgres_files = (
+        {file.name for file in (package / "sql").glob("*.sql")} for package in (SQLITE, POSTGRES)
+    )
+    assert sqlite_files == postgres_files
+
+
+def test_both_stores_have_the_same_names_for_blocks_of_sql() -> None:
+    assert set(SQLITE_SQL) - set(SQLITE_BLOCKS.split()) == set(POSTGRES_SQL) - set(
+        POSTGRES_BLOCKS.split()
+    )
+    assert set(SQLITE_BLOCKS.split()) <= set(SQLITE_SQL)
+    assert set(POSTGRES_BLOCKS.split()) <= set(POSTGRES_SQL)
+
+
+def test_a_block_is_in_the_same_file_of_both_stores() -> None:
+    sqlite_files, postgres_files = (
+        {
+            line.removeprefix("-- name: "): file.name
+            for file in (package / "sql").glob("*.sql")
+            for line in file.read_text(encoding="utf-8").splitlines()
+            if line.startswith("-- name: ")
+        }
+        for package in (SQLITE, POSTGRES)
+    )
+    shared = sqlite_files.keys() & postgres_files.keys()
+    assert {name: sqlite_files[name] for name in shared} == {
+        name: postgres_files[name] for name in shared
+    }

@@ -1,0 +1,123 @@
+"""A database with the webhooks' tables of an older version: it loses nothing, and goes on."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.webhooks.limits import GUARD_SECONDS, TIMEOUT_SECONDS
+from holdfast.webhooks.policy import STANDARD, Policy
+from holdfast_systems.passport import BPC
+from tests.support.running import QUICK, execute
+from tests.webhooks.receiving import Receiver
+from tests.webhooks.shop import Shop, on_postgres
+
+pytestmark = pytest.mark.heavy
+
+IDS = {name: f"00000000-0000-7000-8000-00000000000{n}" for n, name in enumerate("sevkal", 1)}
+FILL = """
+INSERT INTO webhook_subscriptions (id, tenant, url, event_types, preset, created_at)
+VALUES ('{s}', NULL, '{url}', '[]', '{preset}', '2026-01-01T00:00:00.000000Z');
+INSERT INTO webhook_secrets VALUES
+('{k}', '{s}', 'whsec_YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4', '2026-01-01T00:00:00.000000Z');
+INSERT INTO webhook_events VALUES
+('{e}', NULL, 'order.paid', NULL, NULL, '2026-01-01T00:00:00.000000Z', '{{"order":1}}',
+'2026-01-01T00:00:00.000000Z');
+INSERT INTO webhook_sagas (id, event_id, subscription_id, next_attempt_at, created_at)
+VALUES ('{a}', '{e}', '{s}', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z');
+INSERT INTO webhook_attempts (id, saga_id, attempt_no, attempt_at)
+VALUES ('{l}', '{a}', 1, '2026-01-01T00:00:00.000000Z');
+UPDATE webhook_attempts SET status = 'Failed', response_status = 503, error_code = 'HTTP_503',
+ended_at = '2026-01-01T00:00:01.000000Z';
+INSERT INTO webhook_attempt_log VALUES
+('{l}', '{a}', 7, 503, '{{"X-Odd":"1"}}', x'00ff', 'HTTP_503', 'text',
+'2026-01-01T00:00:01.000000Z');
+"""
+
+
+def step_1(dialect: str) -> str:
+    folder = files("holdfast.webhooks").joinpath("sql").joinpath(dialect).joinpath("migrations")
+    return folder.joinpath("0001_webhooks.sql").read_text(encoding="utf-8")
+
+
+async def of_version_1(path: Path, url: str, preset: str = "standard") -> list[tuple[object, ...]]:
+    """Make a file whose webhooks are of version 1, with a row in each table; answer its log."""
+    hf = Holdfast(f"sqlite:///{path}", **QUICK)
+    await hf.migrate()
+    await hf.close()
+    with closing(sqlite3.connect(path)) as file, file:
+        file.executescript(step_1("sqlite"))
+        file.execute("INSERT INTO application_steps VALUES ('webhooks', 1, 'webhooks', 0)")
+        file.executescript(FILL.format(url=url, preset=preset, **IDS))
+        return file.execute("SELECT * FROM webhook_attempt_log").fetchall()
+
+
+async def test_the_attempt_log_of_version_1_is_kept(tmp_path: Path, receiver: Receiver) -> None:
+    path = tmp_path / "shop.db"
+    before = await of_version_1(path, receiver.url)
+    async with Shop.open(f"sqlite:///{path}") as shop:
+        (saga,) = await shop.fetch("SELECT id FROM webhook_sagas")
+        assert str(saga["id"]) == IDS["a"]
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT * FROM webhook_attempt_log").fetchall() == before
+        assert file.execute("PRAGMA foreign_key_check").fetchall() == []
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def test_subscriptions_of_version_1_get_the_default_policy(tmp_path: Path) -> None:
+    """Those in the clear were made with `https_only=False`, and stay so."""
+    path = tmp_path / "shop.db"
+    await of_version_1(path, "http://example.org/")
+    async with Shop.open(f"sqlite:///{path}") as shop:
+        (row,) = await shop.fetch("SELECT policy FROM webhook_subscriptions")
+    defaults = Policy(
+        https_only=False,
+        allow_private_addresses=False,
+        retry=STANDARD,
+        timeout_seconds=TIMEOUT_SECONDS,
+        guard_seconds=GUARD_SECONDS,
+    )
+    assert Policy.decode(row["policy"]) == defaults
+
+
+async def test_what_the_code_knew_of_a_preset_is_in_the_policy(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    await of_version_1(path, "https://example.org/", "bpc")
+    async with Shop.open(f"sqlite:///{path}") as shop:
+        (row,) = await shop.fetch("SELECT preset, policy FROM webhook_subscriptions")
+        policy = Policy.decode(row["policy"])
+        assert (row["preset"], policy) == ("bpc", policy.under(BPC))
+        (subscription,) = await shop.webhooks.subscriptions()
+        assert str(subscription.id) == IDS["s"]
+
+
+@on_postgres
+async def test_subscriptions_of_version_1_get_the_default_policy_on_postgres(
+    store_url: str,
+) -> None:
+    await execute(store_url, step_1("postgres"))
+    await execute(
+        store_url, "INSERT INTO application_steps VALUES ('webhooks', 1, 'webhooks', now())"
+    )
+    for letter, url, preset in (
+        ("s", "HTTP://example.org/", "standard"),
+        ("e", "https://a.org/", "standard"),
+        ("v", "https://b.org/", "bpc"),
+    ):
+        await execute(
+            store_url,
+            "INSERT INTO webhook_subscriptions (id, url, event_types, preset, created_at)"
+            f" VALUES ('{IDS[letter]}', '{url}', '[]', '{preset}', now())",
+        )
+    async with Shop.open(store_url) as shop:
+        rows = await shop.fetch("SELECT policy FROM holdfast.webhook_subscriptions ORDER BY id")
+    policies = [Policy.decode(row["policy"]) for row in rows]
+    assert [policy.https_only for policy in policies] == [False, True, True]
+    assert {policy.allow_private_addresses for policy in policies} == {False}
+    assert policies[0].retry == policies[1].retry == STANDARD
+    assert policies[2] == policies[1].under(BPC)
