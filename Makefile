@@ -1,11 +1,11 @@
-# make run    set up, and send work through each of the five systems
-# make test   set up, and run all checks and tests (FAST=1: below two minutes; ARGS="-k name": some)
-# make chaos  break everything at random on both stores for ten minutes, account for every job (SECONDS=, SEED=)
-# make soak   the long run: kills by schedule, lowest versions, 5 million finished jobs, chaos (JOBS=, SECONDS=)
+# make run    set up, then send work through each of the five systems
+# make test   set up, then run all checks and tests (FAST=1: about two minutes; ARGS="-k name": a selection)
+# make chaos  inject random faults on both stores for ten minutes, then account for every job (SECONDS=, SEED=)
+# make soak   the long run: simulated crashes, lowest versions, 5 million finished jobs, chaos (JOBS=, SECONDS=)
 # make bench  measure Holdfast, the raw loops and other queues (QUICK=1: about seven minutes)
 # make check  style, types, import contracts, tidiness
-# make pictures  record the pictures of the docs anew
-# make lock   write requirements/*.txt anew
+# make pictures  regenerate the pictures in the docs
+# make lock   regenerate requirements/*.txt
 
 export PYTHON ?= python3
 export FAST ONCE QUICK JOBS

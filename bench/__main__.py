@@ -41,7 +41,7 @@ BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 class Run:
-    """All turns, one after the other; a subject that fails is told of and left out."""
+    """Run all turns in sequence; report a subject that fails and leave it out."""
 
     def __init__(self, place: Place, scale: Scale, recorder: Recorder, cases: Cases) -> None:
         self._recorder = recorder
@@ -68,8 +68,8 @@ class Run:
         return (drain,) if self._measuring.scale.only_drains_of(subject) else ALL
 
     def _take_turns(self, subject: Subject, raw: Subject | None, case: growth.Case) -> None:
-        """The raw loop before and after each, in one case after the other: what is compared is
-        measured within seconds."""
+        """Measure the raw loop before and after each subject, case by case: figures that are
+        compared are measured within seconds."""
         if raw is not None:
             self._take_turn(raw, case)
         scale = self._measuring.scale
@@ -171,7 +171,7 @@ def _publish(recording: Recording, pictures: dict[str, str]) -> None:
 
 
 def filled(page: str, text: str) -> str:
-    """The page with the text between its markers, whatever was there before."""
+    """Put the text between the page's markers."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--report", action="store_true", help="of the last run, measuring nothing")
     options = parser.parse_args(arguments)
     names = [name for name in options.only.split(",") if name]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
     if not options.report:
         scale = QUICK if options.quick else Scale()
         measure(options.out, scale, names, quick=options.quick)

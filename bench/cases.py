@@ -22,11 +22,11 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything. A slow subject gets fewer jobs: a drain lasts about so long."""
+    """The size of a run. A slow subject gets fewer jobs, so that all drains take about as long."""
 
     # Of Holdfast itself, with the raw loop between them; others have one.
     drain_rounds: int = 3
-    short_rounds: int = 7  # of what is over within seconds: processes differ
+    short_rounds: int = 7  # for drains of a few seconds, because processes differ
     growth_rounds: int = 3
     only_drains: bool = False  # by one process; of Holdfast on PostgreSQL all is measured
     drain_seconds: float = 6.0
@@ -71,7 +71,7 @@ QUICK = Scale(
 
 @dataclass
 class Measuring:
-    """Notes what was found, with the subject's name, the turn, and how busy others were."""
+    """Records figures with the subject's name, the turn, and how busy the machine was otherwise."""
 
     place: Place
     scale: Scale
@@ -169,7 +169,7 @@ def add_latency(measuring: Measuring, driver: Driver, case: str, x: float = 0.0)
 
 
 def percentile(ascending: Sequence[float], percent: int) -> float:
-    """The smallest value that so many percent do not exceed."""
+    """The smallest value that this percentage of values does not exceed."""
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
 
 

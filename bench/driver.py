@@ -59,7 +59,7 @@ class Drained:
 
 
 class Driver(AbstractContextManager["Driver"]):
-    """A subject with an empty queue of its own, until the end of the block."""
+    """A subject with its own empty queue, until the end of the block."""
 
     def __init__(self, subject: Subject, place: Place, **said: object) -> None:
         self.subject = subject
@@ -108,7 +108,7 @@ class Driver(AbstractContextManager["Driver"]):
         return float(answer["jobs"]) / float(answer["seconds"])
 
     def drain(self, jobs: int, processes: int = 1, *, left: int = 0) -> Drained:
-        """Let new workers finish what is due, and see it acknowledged; so many are left."""
+        """Start new workers, and wait until they have acknowledged everything but `left` jobs."""
         self._forget()
         written = self._place.written(self.url)
         server_cpu = self._place.server_cpu_seconds()
@@ -159,7 +159,7 @@ class Driver(AbstractContextManager["Driver"]):
                 _end(worker)
 
     def until_handled(self, jobs: int) -> HandledStatus:
-        """Wait until so many were handled, as long as there is progress."""
+        """Wait until this many jobs were handled, as long as there is progress."""
         seen, progress_at = handled_seen(self._folder), time.monotonic()
         while seen.jobs < jobs:
             time.sleep(LOOK_SECONDS)

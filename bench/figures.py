@@ -1,4 +1,4 @@
-"""What was measured: one figure a line, and the ways to look at many of them."""
+"""Measured figures: one per line, and ways to summarize them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Figure:
     unit: str
     x: float = 0.0
     variant: str = "best"
-    others: float = 0.0  # the share of the machine that others used meanwhile
+    others: float = 0.0  # the share of the machine that other processes used
     turn: int = 0  # subjects take turns; the raw loop has those before and after each
 
 
@@ -71,7 +71,7 @@ class Recording:
 
 
 class Recorder:
-    """Writes everything down at once: a run that is cut off has told what it found."""
+    """Writes every figure at once, so that an interrupted run keeps what it found."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -80,7 +80,7 @@ def _write_past(measuring: Measuring, driver: Driver, jobs: int) -> None:
 
 
 async def _claim_seconds(url: str) -> float:
-    """The median of claims; what was claimed is handed back."""
+    """The median time of a claim; claimed jobs are released."""
     store = make_store(url, Seam(), Holdfast(url).settings)
     await store.open()
     claimed: list[Claimed] = []
@@ -282,7 +282,7 @@ def idle_workers(measuring: Measuring, subject: Subject) -> None:
 class CountingSeam(Seam):
     """Counts the claims that go to PostgreSQL."""
 
-    CLAIMS = tuple(SQL[name].sql for name in ("claim", "claim_told", "claim_onwards"))
+    CLAIMS = tuple(SQL[name].sql for name in ("claim", "claim_named", "claim_onwards"))
 
     def __init__(self) -> None:
         super().__init__()
@@ -298,7 +298,7 @@ class CountingSeam(Seam):
 
 
 async def claims_for_one_job(url: str, workers: int) -> int:
-    """They poll so rarely that what is counted comes from the one wake-up."""
+    """They poll so rarely that only the one wake-up is counted."""
     seam, done = CountingSeam(), asyncio.Event()
     async with AsyncExitStack() as stack:
         apps = [Holdfast(url, seam=seam, poll_seconds=3600.0) for _ in range(workers)]

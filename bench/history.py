@@ -37,7 +37,7 @@ async def nothing(number: int) -> None:
 
 
 class Bench:
-    """One database and what was measured on it."""
+    """One database and its figures."""
 
     def __init__(self, url: str, drain_jobs: int) -> None:
         self.url = url
@@ -68,7 +68,7 @@ class Bench:
         await store.close()
 
     async def _claims(self, hf: Holdfast) -> None:
-        """Claim in batches; what was claimed is handed back."""
+        """Claim in batches; claimed jobs are released."""
         store = make_store(self.url, Seam(), hf.settings)
         await store.open()
         claimed: list[Claimed] = []

@@ -36,7 +36,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def memory_bytes(pid: int, field: str = "VmHWM") -> int:
-    """The most that each process of a tree has held, or with VmRSS what it holds now."""
+    """The peak memory of each process of a tree, or with VmRSS the current one."""
     found = 0
     for each in tree(pid):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -47,7 +47,7 @@ def memory_bytes(pid: int, field: str = "VmHWM") -> int:
 
 
 class Others:
-    """How busy the machine is with what is not ours: the tree of this process is."""
+    """How busy the machine is with processes outside this one's tree."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the long runs share: a durable PostgreSQL of their own, and a line of progress."""
+"""What the long runs share: a durable PostgreSQL, and a progress line."""
 
 from __future__ import annotations
 

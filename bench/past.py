@@ -101,7 +101,7 @@ SELECT '', queue, state, count(*) FROM history GROUP BY queue, state
 
 
 async def write_past(url: str, jobs: int, progress: Progress) -> None:
-    """Write so many finished jobs into a migrated database that has none."""
+    """Write this many finished jobs into a migrated, empty database."""
     if url.startswith("sqlite"):
         _write_sqlite(url.removeprefix("sqlite:///"), jobs, progress)
     else:

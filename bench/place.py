@@ -105,7 +105,7 @@ class Place:
 
     @contextmanager
     def held_open(self, url: str) -> Iterator[None]:
-        """A transaction that keeps its snapshot: nothing that dies meanwhile can be vacuumed."""
+        """Keep a snapshot open, so that rows that die can't be vacuumed."""
         connection = self._databases.run(asyncpg.connect(url))
         try:
             self._databases.run(connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ"))

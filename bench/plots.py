@@ -61,7 +61,7 @@ def _file(name: str) -> str:
 
 
 def bars(title: str, unit: str, values: Mapping[str, float]) -> str:
-    """The largest first; what is ours in color."""
+    """Draw the largest first, and ours in color."""
     room = WIDTH - NAMES_WIDTH - 3 * MARGIN - AXIS_WIDTH
     most = max(values.values())
     parts = []
@@ -80,8 +80,7 @@ def bars(title: str, unit: str, values: Mapping[str, float]) -> str:
 
 
 def lines(title: str, unit: str, curves: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """From 0 up; what it was varied by goes to the right, in steps of equal size if it grows by
-    factors."""
+    """Draw from 0 up. The x-axis has the varied quantity, in equal steps if it grows by factors."""
     xs = sorted({x for points in curves.values() for x, _ in points})
     most = max((value for points in curves.values() for _, value in points), default=0.0) or 1.0
     right, bottom = WIDTH - 2 * MARGIN - AXIS_WIDTH, HEAD_HEIGHT + CHART_HEIGHT

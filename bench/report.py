@@ -103,7 +103,7 @@ def _bounds(bounds: Iterable[Bound], target: Target, recording: Recording) -> st
 
 
 def _distance(bounds: Sequence[Bound], target: Target, reached: float, recording: Recording) -> str:
-    """In percent of the bound that is hardest to keep; more than 0 is better than asked."""
+    """The distance to the tightest bound, in percent; positive is better than required."""
     found = []
     for bound in bounds:
         try:
@@ -167,7 +167,7 @@ def growth_table(recording: Recording) -> str:
 
 
 def drift_table(recording: Recording) -> str:
-    """How far the raw loops' figures lie apart over the run: what smaller ratios say nothing."""
+    """The spread of the raw loops' figures over the run: smaller differences mean nothing."""
     rows = []
     for raw in RAW.values():
         for case, x, head in COLUMNS:

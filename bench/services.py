@@ -1,6 +1,6 @@
-"""RabbitMQ and Redis for the bench: on free ports, in a temporary folder, gone at the end.
+"""RabbitMQ and Redis for the bench, on free ports and in a temporary folder.
 
-They are the distribution's own; scripts/install-packages installs what is missing, as root.
+They come from the distribution; scripts/install-packages installs missing ones, as root.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.1
 RABBITMQ_HOME = Path("/usr/lib/rabbitmq")
-# What is not acknowledged yet is told over HTTP only, as often as the queue says it.
+# Only HTTP shows unacknowledged messages, updated as often as the queue reports them.
 RABBITMQ_SETTINGS = """
 listeners.tcp.local = 127.0.0.1:{port}
 prometheus.tcp.ip = 127.0.0.1
@@ -86,7 +86,7 @@ def _rabbitmq_environment(folder: Path, port: int) -> dict[str, str]:
 def _port_mapper(
     folder: Path, owner: pwd.struct_passwd | None, said: Mapping[str, str]
 ) -> Iterator[None]:
-    """Erlang's: a node would start one by itself, which would outlive it."""
+    """Erlang's port mapper. A node would start one that outlives it."""
     port = int(said["ERL_EPMD_PORT"])
     program = _found("epmd", "erlang-base")
     with _running([program, "-port", str(port)], folder, owner, said, lambda: _accepts(port)):
@@ -101,7 +101,7 @@ def _running(
     said: Mapping[str, str],
     ready: Callable[[], bool],
 ) -> Iterator[None]:
-    """Run a server in the foreground, in a session of its own, until the end of the block."""
+    """Run a server in the foreground, in its own session, until the end of the block."""
     log = folder / f"{Path(command[0]).name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -65,7 +65,7 @@ def find_subjects(names: Sequence[str], *, quick: bool) -> tuple[list[Subject], 
 
 @contextmanager
 def started_services(wanted: set[str]) -> Iterator[tuple[dict[str, str], list[Missing]]]:
-    """Start what is asked for beside PostgreSQL; answer addresses, and what can't be had."""
+    """Start the requested services beside PostgreSQL; return addresses, and what is unavailable."""
     addresses, missing = {}, []
     if "postgresql" in wanted and system_binaries() is None:
         missing.append(Missing("postgresql", "PostgreSQL is not installed"))

@@ -36,10 +36,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Bound:
-    """So many times what was measured elsewhere, or that number itself.
+    """A multiple of another figure, or the number itself.
 
-    Other queues are measured minutes before or after, when the machine may be faster or slower:
-    what counts is what they had of the raw loop beside them.
+    Other queues are measured minutes earlier or later, when the machine may be faster or slower,
+    so their share of the raw loop beside them is compared.
     """
 
     times: float

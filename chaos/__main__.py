@@ -20,7 +20,7 @@ from pathlib import Path
 
 from chaos.faults import HEAVY, all_kinds
 from chaos.report import report
-from chaos.run import ChaosRun
+from chaos.run import ChaosRun, Pace
 
 STORES = ("sqlite", "postgresql")
 TELL_SECONDS = 1.0
@@ -76,16 +76,17 @@ def again(options: argparse.Namespace) -> str:
 
 
 async def run_all(runs: Sequence[ChaosRun], seconds: float) -> None:
-    """Run them side by side; whatever ends this also ends all that they started."""
+    """Run them in parallel. Whatever ends this also ends everything they started."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     telling = asyncio.create_task(tell(runs))
+    pace = Pace(len(runs), seconds)
     try:
         async with asyncio.TaskGroup() as group:
             for run in runs:
-                group.create_task(run.run(seconds))
+                group.create_task(run.run(pace))
     finally:
         telling.cancel()
 

@@ -24,7 +24,7 @@ INNOCENT = Retry.schedule([0.05, 0.2], max_attempts=200)
 GUILTY = Retry.schedule([0.05], max_attempts=2)
 CAPPED = "capped"
 CAP = 2
-DOWN = "down"  # while there is a file of this name, what `depend` depends on is down
+DOWN = "down"  # while a file with this name exists, the dependency of `depend` is down
 
 hf = Holdfast()
 
@@ -35,7 +35,7 @@ def is_down() -> bool:
 
 @contextmanager
 def noted(ctx: Context) -> Iterator[dict[str, int]]:
-    """Write down a run; the value names it in a result or a row."""
+    """Record a run; the value identifies it in a result or a row."""
     run = {"job": str(ctx.job_id), "fence": ctx.fence}
     ledger.write("start", **run, name=ctx.name, queue=ctx.queue, attempt=ctx.attempt)
     try:
@@ -78,7 +78,7 @@ async def work_under_a_cap(ctx: Context, seconds: float) -> dict[str, int]:
 
 @hf.job(retry=INNOCENT)
 async def carry(ctx: Context, load: str) -> dict[str, Any]:
-    """Answer a result that is four times as large as the arguments."""
+    """Return a result four times as large as the arguments."""
     with noted(ctx) as run:
         return {**run, "load": [load, load, load, load]}
 
@@ -146,7 +146,7 @@ async def ship(ctx: Context, ordered: str) -> dict[str, int]:
 
 @hf.job(retry=INNOCENT)
 async def block(ctx: Context, seconds: float) -> dict[str, int]:
-    """Block the event loop, as code that was never meant for one does."""
+    """Block the event loop, like code that was not written for one."""
     with noted(ctx) as run:
         threading.Event().wait(seconds)
         return run
@@ -154,7 +154,7 @@ async def block(ctx: Context, seconds: float) -> dict[str, int]:
 
 @hf.job(retry=INNOCENT)
 def hold_the_interpreter(ctx: Context, seconds: float) -> dict[str, int]:
-    """Let no other thread of the process run, as an extension in C may."""
+    """Keep every other thread from running, like some extensions in C."""
     with noted(ctx) as run:
         ctypes.PyDLL(None).usleep(int(seconds * 1e6))
         return run

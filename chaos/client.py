@@ -1,6 +1,6 @@
-"""A client: `python -m chaos.client SEED` enqueues in all ways, until it is killed.
+"""A client: `python -m chaos.client SEED` enqueues in all possible ways until it is killed.
 
-It writes down what it wishes before it asks, and what it was told afterwards.
+It records each request before it sends it, and the answer afterwards.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Disk:
         self.can_be_full = os.geteuid() == 0 and self._mount("-t", "tmpfs", "chaos-disk")
 
     def fill(self) -> None:
-        """Let it be just as large as what is on it."""
+        """Shrink it to the size of its contents."""
         status = os.statvfs(self.folder)
         used_bytes = (status.f_blocks - status.f_bfree) * status.f_frsize
         self._mount("-o", f"remount,size={used_bytes + status.f_frsize}")

@@ -1,6 +1,7 @@
-"""What is done to a site. Every fault ends by itself, and leaves things as it found them.
+"""The faults. Every fault ends on its own, and restores what it changed.
 
-Two loops strike at the same time, one at processes, one at what surrounds them: faults meet.
+Two loops inject faults at the same time, one into processes, one into their environment, so that
+faults overlap.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Fault:
 Strike = Callable[[Fault, Site, Random], Awaitable[None]]
 PROCESSES: dict[str, tuple[Strike, int]] = {}
 SURROUNDINGS: dict[str, dict[str, tuple[Strike, int]]] = {"sqlite": {}, "postgresql": {}}
-# They would slow down whatever else runs on the machine, or take long to start.
+# These slow down everything else on the machine, or take long to start.
 HEAVY = ("crowd", "clock")
 KILL_IN_CALM = "kill in calm"
 FREEZE_IN_CALM = "freeze in calm"
@@ -77,8 +78,8 @@ def all_kinds() -> list[str]:
 async def strike_until(
     site: Site, random: Random, until: float, kinds: dict[str, tuple[Strike, int]]
 ) -> AsyncIterator[Fault]:
-    """Strike again and again; yield what was done. Every kind has had its turn before one comes
-    more often than its weight says."""
+    """Inject faults; yield what was done. Every kind gets its turn before one comes more often
+    than its weight says."""
     bag: list[str] = []
     while kinds and time.monotonic() < until:
         await asyncio.sleep(random.uniform(0, PAUSE_SECONDS_MAX))
@@ -88,7 +89,7 @@ async def strike_until(
         kind = bag.pop()
         fault = Fault(kind, time.monotonic())
         site.note(f"{kind} begins")
-        # A fault may be hit by another: what it works on is gone then.
+        # Another fault may have removed what this one works on.
         with suppress(*TROUBLES):
             await kinds[kind][0](fault, site, Random(random.getrandbits(32)))
         fault.ended = time.monotonic()
@@ -124,7 +125,7 @@ async def strike_in_calm(site: Site) -> AsyncIterator[Fault]:
     pids = await busiest(site, killed.pids)
     frozen = Fault(FREEZE_IN_CALM, time.monotonic(), pids=pids)
     site.freeze(frozen.pids)
-    while not await site.is_writable():  # who holds the lock of an SQLite file must not sleep
+    while not await site.is_writable():  # it must not have an SQLite file locked
         site.thaw(frozen.pids)
         await asyncio.sleep(0.1)
         site.freeze(frozen.pids)

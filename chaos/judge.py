@@ -1,4 +1,4 @@
-"""After a run: is every job accounted for? The ledger says what happened, the rows what was kept.
+"""After a run: is every job accounted for? Compares the ledger with the rows.
 
 Numbers in findings are those of the promises in the README.
 """
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A promise that was broken: what is `lost`, `doubled` or `stuck`, or `wrong` otherwise."""
+    """A broken promise: a job is `lost`, `doubled` or `stuck`, or something else is `wrong`."""
 
     kind: str
     promise: int

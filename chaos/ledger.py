@@ -1,7 +1,7 @@
-"""What handlers and clients write down themselves, outside the database that is under test.
+"""What handlers and clients record themselves, outside the database under test.
 
 Every line is one append, so it is whole even if its writer is killed right after it. Times are
-those of the machine's monotonic clock: all processes share it, and nobody can set it.
+those of the machine's monotonic clock: all processes share it, and it can't be set.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     fence: int = 0
     attempt: int = 0
     how: str = ""
-    # ask, told, undone: a client's wish, what it was told, or that it took the wish back
+    # ask, told, undone: a client's request, its answer, or that the client rolled it back
     request: str = ""
     jobs: int = 0
     delay_seconds: float = 0.0

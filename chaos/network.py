@@ -26,7 +26,7 @@ class Network(Proxy):
         self._call(self._cut_some(random))
 
     def lose_clients(self) -> None:
-        """End all connections, without telling the server until `heal`."""
+        """Cut all connections; the server doesn't learn of it until `heal`."""
         self._call(self._lose_clients())
 
     def heal(self) -> None:

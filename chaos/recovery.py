@@ -47,8 +47,8 @@ def find_late(account: Account, faults: Sequence[Fault]) -> Iterator[Finding]:
 
 
 def _seconds(account: Account, starts: list[float], fault: Fault) -> list[float]:
-    """From the fault until the last job of its victims went on; without victims, from its end until
-    anybody started anything. None, if nothing was to go on."""
+    """From the fault until the last job of its victims continued; without victims, from its end
+    until the next start of a job. None if there was nothing to continue."""
     if fault.pids:
         return [at - fault.began for at in [max(_resumed(account, fault), default=0.0)] if at]
     index = bisect_right(starts, fault.ended)
@@ -60,7 +60,7 @@ def _resumed(account: Account, fault: Fault) -> Iterable[float]:
         for run in runs:
             start, end = run.start, run.end
             is_hit = start.pid in fault.pids and start.at < fault.began
-            # Later attempts may belong to suspects, who wait for a process of their own.
+            # Later attempts may be those of suspects, which wait for their own process.
             if not is_hit or (end and end.at < fault.began) or start.attempt > 1:
                 continue
             later = [other.start.at for other in runs if other.start.fence > start.fence]

@@ -1,4 +1,4 @@
-"""What a run came to, as text."""
+"""The outcome of a run, as text."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Outcome:
     again: int = 0  # runs of a job after its first one
     overlapping: int = 0  # runs that began while a run with an older lease went on
     payments: int = 0
-    refused: int = 0  # wishes of clients that were refused, and told so
+    refused: int = 0  # requests of clients that failed with an error
     faults: list[Fault] = field(default_factory=list)
     ends: Counter[int] = field(default_factory=Counter)
     drain_seconds: float = 0.0
@@ -48,8 +48,31 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
 
 
+class Pace:
+    """Keeps the runs in step: the faults of one would disturb the calm of another, because all
+    share the machine."""
+
+    def __init__(self, runs: int, seconds: float) -> None:
+        self._together = asyncio.Barrier(runs)
+        self._seconds = seconds
+        self.until = 0.0
+        self._left_seconds = seconds
+
+    async def next_round(self) -> float:
+        """Wait for the others; return how long to inject faults, or 0 when the time is up."""
+        now = time.monotonic()
+        self.until = self.until or now + self._seconds
+        self._left_seconds = self.until - now  # the last one to arrive decides for all
+        await self._together.wait()
+        return max(0.0, min(self._left_seconds, ROUND_SECONDS))
+
+    async def calm(self) -> None:
+        """Wait until no run injects faults."""
+        await self._together.wait()
+
+
 class ChaosRun:
-    """`outcome` can be watched while it goes on."""
+    """`outcome` can be watched during the run."""
 
     def __init__(self, store: str, folder: Path, seed: int, kinds: Collection[str]) -> None:
         self.outcome = Outcome(store)
@@ -62,16 +85,18 @@ class ChaosRun:
             return SqliteSite(folder, self._random)
         return PostgresSite(folder, self._random, clocks="clock" in self._kinds)
 
-    async def run(self, seconds: float) -> None:
+    async def run(self, pace: Pace) -> None:
         site, outcome = self._site, self.outcome
         staffing: asyncio.Task[None] | None = None
         try:
             await site.open()
             staffing = asyncio.create_task(self._keep_staffed())
             await self._see_work()
-            outcome.phase, outcome.until = "faults", time.monotonic() + seconds
-            while (left := outcome.until - time.monotonic()) > 0:
-                await self._strike(time.monotonic() + min(left, ROUND_SECONDS))
+            outcome.phase = "faults"
+            while round_seconds := await pace.next_round():
+                outcome.until = pace.until
+                await self._strike(time.monotonic() + round_seconds)
+                await pace.calm()
                 await self._strike_in_calm()
             outcome.phase = "draining"
             await self._drain()
@@ -96,7 +121,7 @@ class ChaosRun:
             await asyncio.sleep(STAFF_SECONDS)
 
     async def _see_work(self) -> None:
-        """Wait until jobs end: what is not at work yet can't be disturbed."""
+        """Wait until jobs end, so that faults hit a working site."""
         await wait_until(lambda: self._site.ledger.counts["end"], "at work")
 
     async def _strike(self, until: float) -> None:
@@ -120,7 +145,7 @@ class ChaosRun:
         try:
             async for fault in strike_in_calm(self._site):
                 self.outcome.faults.append(fault)
-        except AssertionError:  # the wait for somebody at work was in vain
+        except AssertionError:  # no worker was busy in time
             text = "no job started for a minute, though nothing was wrong any more"
             self.outcome.findings.append(Finding("stuck", 5, text))
         await asyncio.sleep(until - time.monotonic())
@@ -138,7 +163,7 @@ class ChaosRun:
         self.outcome.drain_seconds = time.monotonic() - began
 
     async def _stop(self) -> None:
-        """A worker that nobody bothers ends by itself when it is told to."""
+        """Without faults, a worker exits on SIGTERM."""
         working = [role for role in self._site.workers if role.process is not None]
         processes = [role.process for role in working if role.process is not None]
         for process in processes:

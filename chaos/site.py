@@ -110,7 +110,7 @@ class Site:
                 role.process = Process(name, role.command, self.folder, role.environment)
 
     async def revive(self) -> None:
-        """Start what the workers stand on, if it has ended by itself."""
+        """Restart the services that the workers need, if they have ended."""
 
     def dismiss_clients(self) -> None:
         """Kill them where they stand."""
@@ -125,7 +125,7 @@ class Site:
         return [[pid, *descendants(pid)] for pid in alive]
 
     def note(self, text: str) -> None:
-        """Write down what was done to it, with both clocks: the ledger's, and that of the logs."""
+        """Record a fault, with both clocks: the ledger's and the logs'."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         with (self.folder / "faults").open("a", encoding="utf-8") as file:
             file.write(f"{time.monotonic():.3f} {now} {text}\n")
@@ -141,7 +141,7 @@ class Site:
             self.frozen.discard(pid)
 
     async def is_writable(self) -> bool:
-        """Does nobody hold the lock of the whole database?"""
+        """Is the database unlocked?"""
         return True
 
     @property
@@ -293,7 +293,7 @@ class PostgresSite(Site):
             await self.blocking(self._revive, self.bouncer)
 
     def _revive(self, bouncer: Bouncer) -> None:
-        if not bouncer.is_running:  # on the servers' thread nobody else restarts it
+        if not bouncer.is_running:  # on the servers' thread, nothing else restarts it
             self.note(f"the pooler has ended by itself: {bouncer.log[-10:]}")
             bouncer.restart()
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import pydoc
+import re
 import subprocess
 import sys
 import threading
@@ -147,7 +148,7 @@ async def test_result_waits_for_the_end_and_tells_what_went_wrong(hf: Holdfast) 
 
     doubled, failed = await double.enqueue(4), await fail.enqueue()
     waiting = asyncio.create_task(hf.result(doubled.id, timeout_seconds=WAIT_SECONDS_MAX))
-    with pytest.raises(ResultTimeout, match=r"had not ended after 0\.05 s") as timed_out:
+    with pytest.raises(ResultTimeout, match=r"did not end within 0\.05 s") as timed_out:
         await hf.result(doubled.id, timeout_seconds=0.05)
     assert isinstance(timed_out.value, TimeoutError)
     async with working(hf):
@@ -217,7 +218,8 @@ async def test_pages_come_newest_first_and_go_on_where_they_ended(local_hf: Hold
     assert ([job.id for job in rest.jobs], rest.after) == (newest_first[3:], None)
     tagged = await local_hf.jobs.list(Filter(tag="tag1"))
     assert [job.arguments["number"] for job in tagged.jobs] == [3, 1]
-    for limit in (0, PAGE_ROWS_MAX + 1):
+    wrong: list[Any] = [0, PAGE_ROWS_MAX + 1, 1.5, "5"]
+    for limit in wrong:
         with pytest.raises(ConfigurationError, match="limit must be"):
             await local_hf.jobs.list(limit=limit)
 
@@ -398,6 +400,14 @@ def test_an_address_with_a_driver_of_sqlalchemy_is_the_address_without_it(tmp_pa
     assert hf.url_shown == f"sqlite:///{tmp_path}/jobs.db"
 
 
+def test_the_scheme_of_an_address_may_be_upper_case(tmp_path: Path) -> None:
+    for scheme in ("POSTGRESQL", "PostgreSQL+AsyncPG"):
+        assert Holdfast(f"{scheme}://Ada@DB/Shop").url_shown == "postgresql://Ada@DB/Shop"
+    for scheme in ("SQLite", "SQLITE+AIOSQLITE"):
+        shown = Holdfast(f"{scheme}:///{tmp_path}/Jobs.db").url_shown
+        assert shown == f"sqlite:///{tmp_path}/Jobs.db"
+
+
 def test_a_job_function_looks_like_its_handler(local_hf: Holdfast) -> None:
     def resize(ctx: Context, image: str, width: int = 80) -> bool:
         """Make an image smaller."""
@@ -420,6 +430,28 @@ def test_a_job_function_looks_like_its_handler(local_hf: Holdfast) -> None:
 def test_an_address_that_can_not_be_right_is_refused_at_once(url: str) -> None:
     with pytest.raises(ConfigurationError):
         Holdfast(url or "no address")
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("postgresql://u:secret@a..b/db", "a..b"),
+        ("postgresql://u:secret@good,.bad:5433/db", ".bad"),
+        ("postgresql://u:secret@/db?host=a..b", "a..b"),
+        (f"postgresql://u:secret@{'x' * 64}.org/db", f"{'x' * 64}.org"),
+    ],
+    ids=["an empty label", "one of several", "in the query", "a label that is too long"],
+)
+def test_a_host_that_can_not_be_looked_up_is_named_at_once(url: str, host: str) -> None:
+    told = f"the host {host!r} in the database URL is not a valid host name"
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(told)}$"):
+        Holdfast(url)
+
+
+def test_the_directory_of_a_socket_is_a_host() -> None:
+    folder = "x" * 70
+    Holdfast(f"postgresql://u@%2F{folder}/db")
+    Holdfast(f"postgresql://u@/db?host=/{folder}")
 
 
 @pytest.mark.parametrize(
@@ -560,7 +592,7 @@ async def test_an_object_can_be_used_again_after_it_was_closed(local_hf: Holdfas
 async def test_an_id_that_is_no_uuid_is_named(hf: Holdfast, verb: str) -> None:
     asks: list[Any] = [hf.get, hf.result, getattr(hf.jobs, verb)]
     for ask in asks:
-        with pytest.raises(BadArguments, match="a job's id is a UUID, not 'nonsense'"):
+        with pytest.raises(BadArguments, match="a job id is a UUID, not 'nonsense'"):
             await ask("nonsense")
 
 

@@ -45,7 +45,7 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What the driver tells, each by the environment variable BENCH_ + its name in capitals."""
+    """What the driver passes, each in the environment variable BENCH_ + its name in capitals."""
 
     folder: Path
     """Where what was handled is counted."""
@@ -89,7 +89,7 @@ class Adapter:
         self.loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 
     def settings(self) -> dict[str, str]:
-        """`settings`: what was chosen; `documented`: where that is recommended; `versions`."""
+        """`settings`: the chosen settings; `documented`: where they are recommended; `versions`."""
         raise NotImplementedError
 
     def prepare(self) -> Any:
@@ -110,7 +110,7 @@ class Adapter:
         raise NotImplementedError
 
     def unfinished(self) -> Any:
-        """Count what is not acknowledged yet: waiting, running, or done but not told."""
+        """Count unacknowledged jobs: waiting, running, or done but not acknowledged."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What the adapters on psycopg share: one count, on a connection of its own."""
+"""What the adapters on psycopg share: one count, on its own connection."""
 
 from __future__ import annotations
 

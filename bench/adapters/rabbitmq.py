@@ -1,4 +1,4 @@
-"""What RabbitMQ holds: AMQP tells what is ready, only its metrics tell what is not acknowledged."""
+"""Messages in RabbitMQ: AMQP shows those that are ready, only metrics show unacknowledged ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import urllib.request
 from urllib.parse import urlsplit
 
-TOLD_SECONDS = 0.2  # as often as a queue says what it holds: see bench/services.py
+TOLD_SECONDS = 0.2  # as often as a queue reports its counts: see bench/services.py
 
 
 def unfinished(url: str, queue: str) -> int:

@@ -1,6 +1,6 @@
 """What PostgreSQL itself can do: claims and settlements of 500 on one connection, and nothing else.
 
-No dispatch, no time-outs, no history: every queue on PostgreSQL is measured against this loop.
+No dispatch, no timeouts, no history: every queue on PostgreSQL is measured against this loop.
 """
 
 from __future__ import annotations

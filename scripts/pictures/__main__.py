@@ -1,4 +1,4 @@
-"""Record the pictures of the docs anew: `make pictures`."""
+"""Regenerate the pictures in the docs: `make pictures`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording as an SVG that moves by itself, and needs nothing from the network."""
+"""A recording as an animated SVG that needs nothing from the network."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Recording:
         self._stream.feed("\n")
 
     def hold(self, seconds: float) -> None:
-        """Show the screen as it is for so long."""
+        """Show the screen as it is for this long."""
         lines = tuple(
             tuple(self._screen.buffer[row][column] for column in range(COLUMNS))
             for row in range(self._lines)
@@ -65,7 +65,7 @@ class Recording:
         self.frames.append(Frame(deepcopy(lines), seconds))
 
     def run(self, words: Sequence[str], shown_seconds: float) -> str:
-        """Run a command to its end, and show what it printed; answer that as text."""
+        """Run a command to its end and show its output; return that as text."""
         self.type(" ".join(["holdfast", *words]))
         session = Session(self, words)
         session.watch_to_end()
@@ -101,7 +101,7 @@ class Session:
         os.write(self._ours, keys.encode())
 
     def watch(self, seconds: float, every_seconds: float) -> None:
-        """Let it run, and record what it shows at intervals."""
+        """Let it run, and record the screen at intervals."""
         end = time.monotonic() + seconds
         following = time.monotonic() + every_seconds
         while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""The jobs of a small shop, for something to look at."""
+"""The jobs of a small shop, for the pictures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def monthly_report(shop: int) -> None:
 
 
 async def fill(seconds: float) -> None:
-    """Enqueue as a busy shop does, in waves, for so many seconds."""
+    """Enqueue in waves, like a busy shop, for this many seconds."""
     order = 0
     async with hf:
         for second in range(int(seconds * 2)):

@@ -1,8 +1,8 @@
-"""Durable, lease-based job processing for Python, on the database that you already have."""
+"""Durable, lease-based background jobs for Python, on the database you already have."""
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # type checkers know the name; typing would take half of the time
+TYPE_CHECKING = False  # type checkers know the name; importing typing would be slow
 
 if TYPE_CHECKING:
     from holdfast.public import *  # noqa: F403
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Load the public names when the first of them is used: importing them takes a third of
-        a second, and the command has to be ready for Ctrl-C before that."""
+        """Load the public names on first use: that takes a third of a second, and the command
+        must be ready for Ctrl-C before."""
         public = import_module("holdfast.public")
         names = {each: getattr(public, each) for each in ("__all__", *public.__all__)}
         globals().update(names)

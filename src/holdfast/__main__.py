@@ -1,4 +1,4 @@
-"""The command `holdfast`, also as `python -m holdfast`."""
+"""The `holdfast` command, also as `python -m holdfast`."""
 
 from holdfast.interrupts import end_at_interrupt
 

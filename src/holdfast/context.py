@@ -1,4 +1,4 @@
-"""What a handler gets to know of its job, and may say while it runs."""
+"""What a handler knows about its job, and what it can report while it runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -23,125 +24,121 @@ current_context: ContextVar[Context | None] = ContextVar("holdfast_context", def
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the contexts of all jobs of a worker share."""
+    """What the contexts of a worker's jobs share."""
 
-    store: object  # of a worker, or what stands for it in a child process
+    store: object  # the worker's, or its stand-in in a child process
     resources: Mapping[str, Any]
     results: codec.Results
     seam: Seam
     loop: asyncio.AbstractEventLoop
 
 
-class Context:
-    """One attempt of one job, as its handler sees it."""
+def _of_job(name: str) -> Any:
+    return property(attrgetter(f"_job.{name}"))
 
-    __slots__ = ("_around", "_completing", "_job", "_stop", "noticed_stop")
+
+class Context:
+    """One attempt of a job, as its handler sees it."""
+
+    __slots__ = ("_around", "_completing", "_job", "_noticed_stop", "_result", "_stop")
 
     def __init__(self, job: Claimed, around: Surroundings) -> None:
         self._job = job
         self._around = around
         self._stop: threading.Event | None = None
         self._completing: Completing | None = None
-        self.noticed_stop = False
+        self._noticed_stop = False
+        self._result: Any = None
+
+    job_id: UUID = _of_job("id")
+    name: str = _of_job("name")
+    queue: str = _of_job("queue")
+    tenant: str | None = _of_job("tenant")
+    attempt: int = _of_job("attempt")
+    max_attempts: int = _of_job("max_attempts")
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        """What the worker's resources have opened, by their names."""
+        """What the functions decorated with `@hf.resource` returned, by name."""
         return self._around.resources
 
     @property
-    def job_id(self) -> UUID:
-        return self._job.id
-
-    @property
-    def name(self) -> str:
-        return self._job.name
-
-    @property
-    def queue(self) -> str:
-        return self._job.queue
-
-    @property
-    def tenant(self) -> str | None:
-        return self._job.tenant
-
-    @property
     def correlation_id(self) -> str:
-        """The id that ties together all jobs of one request; the first job's own id by default."""
+        """The id that all jobs of one request share; by default, the id of the first job."""
         return self._job.correlation_id or str(self._job.id)
 
     @property
-    def attempt(self) -> int:
-        return self._job.attempt
-
-    @property
-    def max_attempts(self) -> int:
-        return self._job.max_attempts
-
-    @property
     def fence(self) -> int:
-        """A number that rises with every lease of the job: give it to what the handler writes to,
-        so that an attempt which lost its lease can be told from the one that holds it."""
+        """A number that rises with every lease of the job. Pass it to systems that the handler
+        writes to, so that they can reject an attempt that lost its lease."""
         return self._job.fence
 
     @property
     def canceled(self) -> bool:
-        """Should the handler stop? Handlers in threads look here; async ones are canceled."""
+        """Whether the handler should stop. Check it in plain functions; async ones are canceled."""
         return self.wait_canceled(0)
 
     def wait_canceled(self, seconds: float) -> bool:
-        """Wait in a thread, but no longer than until the handler should stop."""
+        """Sleep, but return True as soon as the handler should stop. For plain functions."""
         if self._stop is None or not self._stop.wait(seconds):
             return False
-        self.noticed_stop = True
+        self._noticed_stop = True
         return True
 
     async def progress(self, value: Any) -> None:
-        """Record how far the job is; any JSON value. LeaseLost if the job is no longer ours."""
-        if not await self.record_progress(self._around.results.encode_progress(value)):
+        """Record how far the job is, as any JSON value. Raises LeaseLost if the lease is lost."""
+        if not await self._record_progress(self._around.results.encode_progress(value)):
             raise LeaseLost(self._job.id, self._job.fence)
 
-    async def record_progress(self, data: bytes) -> bool:
-        """Record it as it is; answer whether the job is still ours."""
+    async def _record_progress(self, data: bytes) -> bool:
         notes = require(self._around.store, ProgressNotes, "record progress")
         return await notes.progress(self._job.lease, data)
 
     def progress_sync(self, value: Any) -> None:
-        """`progress` for handlers that run in a thread."""
+        """`progress` for plain functions."""
         if is_on_loop(self._around.loop):
-            raise RuntimeError("progress_sync would wait for itself here: await ctx.progress(...)")
+            raise RuntimeError(
+                "progress_sync blocks the event loop; in an async handler, await ctx.progress(...)"
+            )
         asyncio.run_coroutine_threadsafe(self.progress(value), self._around.loop).result()
 
     def completing(self, connection: Any = None) -> AbstractAsyncContextManager[Any]:
-        """Write in the transaction that ends the job: all of it happens exactly once, or nothing.
+        """Commit your writes together with the job's success: both happen exactly once, or neither.
 
-        The block gets a connection to the job's own database, or works on `connection`: one of the
-        caller's own to that database, which is in no transaction block yet. At its end the job is
-        settled as succeeded and both are committed together; LeaseLost, and nothing is written, if
-        the job is no longer ours. An error inside the block rolls back, and counts as the
-        handler's. What the handler returns afterwards is not recorded: see `set_result`.
+        The block receives a connection to the database of the jobs. Or pass `connection`, your own
+        to that database, without an open transaction. The end of the block settles the job as
+        succeeded and commits; if the lease is lost, it raises LeaseLost and writes nothing. An
+        error inside the block rolls back and fails the attempt. Set the job's result with
+        `set_result`: what the handler returns is ignored.
         """
         return self._completer().block(connection)
 
     def completing_sync(self, connection: Any = None) -> AbstractContextManager[Any]:
-        """`completing` for handlers that run in a thread."""
+        """`completing` for plain functions."""
         return self._completer().block_sync(connection)
 
     def set_result(self, value: Any) -> None:
-        """Say what `completing` records as the job's result."""
-        self._completer().result = value
+        """Set the job's result: what `completing` records, or what the handler would return.
+
+        Without `completing`, a value that the handler returns replaces it, unless that is None.
+        """
+        self._result = value
+        if self._completing is not None:
+            self._completing.result = value
+
+    def _result_or(self, returned: Any) -> Any:
+        """The job's result, of a handler that returned this."""
+        return self._result if returned is None and self._completed is None else returned
 
     @property
-    def completed(self) -> Settlement | None:
-        """The settlement that `completing` has committed."""
+    def _completed(self) -> Settlement | None:
         return None if self._completing is None else self._completing.settled
 
     @property
-    def settles_itself(self) -> bool:
-        """Is `completing` just committing the job's success, or has it done so?"""
-        return self._completing is not None and (
-            self._completing.is_settling or self._completing.settled is not None
-        )
+    def _settles_itself(self) -> bool:
+        """Whether `completing` is committing the job's success, or has committed it."""
+        completing = self._completing
+        return completing is not None and (completing.is_settling or completing.settled is not None)
 
     def _completer(self) -> Completing:
         if self._completing is None:
@@ -149,23 +146,24 @@ class Context:
             store = capability(around.store, Transactions)
             if store is None:
                 raise NotInThisStore(
-                    "ctx.completing is not available in child processes,"
-                    " nor in a store without transactions"
+                    "ctx.completing needs a store with transactions, and does not work in child"
+                    " processes"
                 )
             self._completing = Completing(
                 self._job, store, around.results, around.loop, around.seam
             )
+            self._completing.result = self._result
         return self._completing
 
-    def enable_stop(self) -> None:
-        """Get ready to be told to stop: only handlers in threads need it."""
+    def _enable_stop(self) -> None:
+        """Make `canceled` work; only handlers in threads need it."""
         self._stop = threading.Event()
 
-    def tell_to_stop(self) -> None:
+    def _request_stop(self) -> None:
         if self._stop is not None:
             self._stop.set()
 
-    def give_up(self) -> None:
-        """Let a commit that is under way end as it may: the worker ends now."""
+    def _give_up(self) -> None:
+        """Stop waiting for a commit in progress: the worker is exiting."""
         if self._completing is not None:
             self._completing.give_up()

@@ -1,15 +1,15 @@
-"""From calls of job functions to rows: ids, traces, and the transaction that records them."""
+"""Turn calls into rows: ids, traces, and the transaction that records them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from random import Random
 from uuid import UUID
 
 from holdfast.domain.errors import ConfigurationError, JobNotFound
 from holdfast.domain.ids import IdMaker
-from holdfast.domain.job import Job, NewJob
+from holdfast.domain.job import Job, NewJob, Receipt
 from holdfast.domain.limits import ENQUEUE_BATCH_MAX
 from holdfast.job_function import Call
 from holdfast.observability import tracing
@@ -20,7 +20,7 @@ from holdfast.transactions.drivers import Driver, Foreign
 
 
 class Enqueuer:
-    """`make_store` makes one that is not open, for a connection of the caller's."""
+    """`make_store` returns a store that is not open, for a connection of the caller."""
 
     def __init__(
         self, desk: Desk, make_store: Callable[[], Store], metrics: Metrics, random: Random
@@ -38,7 +38,7 @@ class Enqueuer:
     ) -> list[NewJob]:
         if len(calls) > ENQUEUE_BATCH_MAX:
             raise ConfigurationError(
-                f"{len(calls)} jobs in one call are more than {ENQUEUE_BATCH_MAX}"
+                f"{len(calls)} jobs are more than {ENQUEUE_BATCH_MAX}; use several calls"
             )
         kept_seconds = self._desk.settings.keys_kept_seconds
         ids = self._ids.make_many(_milliseconds(now), len(calls))
@@ -46,7 +46,7 @@ class Enqueuer:
             call.new_job(job_id, kept_seconds, span.trace)
             for call, job_id in zip(calls, ids, strict=True)
         ]
-        span.tell(jobs)
+        span.describe(jobs)
         return jobs
 
     async def enqueue(self, jobs: Sequence[NewJob], now: datetime) -> list[Job]:
@@ -56,36 +56,36 @@ class Enqueuer:
         receipts = await store.enqueue(jobs)
         if self._metrics.counting:
             self._metrics.enqueued(jobs, receipts)
-        return [
-            job.enqueued(receipt.id, now) if receipt.created else await self._known(receipt.id)
-            for job, receipt in zip(jobs, receipts, strict=True)
-        ]
-
-    async def _known(self, job_id: UUID) -> Job:
-        job = await (await self._desk.store()).get(job_id)
-        if job is None:
-            raise JobNotFound(job_id)
-        return job
+        return await _enqueued(jobs, receipts, store.get, now)
 
     async def enqueue_through(
         self, foreign: Foreign, jobs: Sequence[NewJob], now: datetime
     ) -> list[Job]:
-        """Enqueue in a transaction of the caller's, where what it did before can be seen."""
-        # It need not be open: the connection is the caller's.
+        """Enqueue in the caller's transaction, which sees what it did before."""
         store = require(self._make_store(), Transactions, "join a transaction of its caller")
 
         async def enqueue(driver: Driver) -> list[Job]:
             await driver.join()
             enrolled = store.enrol(driver)
-            found = []
-            for job, receipt in zip(jobs, await enrolled.enqueue(jobs), strict=True):
-                known = None if receipt.created else await enrolled.get(receipt.id)
-                if known is None and not receipt.created:
-                    raise JobNotFound(receipt.id)
-                found.append(known or job.enqueued(receipt.id, now))
-            return found
+            receipts = await enrolled.enqueue(jobs)
+            return await _enqueued(jobs, receipts, enrolled.get, now)
 
         return await foreign.run(enqueue) if jobs else []
+
+
+async def _enqueued(
+    jobs: Sequence[NewJob],
+    receipts: Sequence[Receipt],
+    get: Callable[[UUID], Awaitable[Job | None]],
+    now: datetime,
+) -> list[Job]:
+    found = []
+    for job, receipt in zip(jobs, receipts, strict=True):
+        known = None if receipt.created else await get(receipt.id)
+        if known is None and not receipt.created:
+            raise JobNotFound(receipt.id)
+        found.append(known or job.enqueued(receipt.id, now))
+    return found
 
 
 def _milliseconds(now: datetime) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import WRAPPER_ASSIGNMENTS
+from functools import update_wrapper
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -36,6 +36,7 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.retry import Retry
 from holdfast.domain.signature import Signature
+from holdfast.domain.texts import check_name, check_range
 from holdfast.domain.times import check_time
 
 if TYPE_CHECKING:
@@ -46,26 +47,26 @@ TIMEOUT_SECONDS_MIN = 0.001
 
 
 class JobOptions(TypedDict, total=False):
-    """What `@hf.job(...)` takes."""
+    """The options of `@hf.job(...)`."""
 
-    name: str  # the function's own name unless given
-    aliases: Sequence[str]  # names under which older jobs may still wait
+    name: str  # defaults to the function's name
+    aliases: Sequence[str]  # old names under which jobs may still be waiting
     queue: str
     priority: int
     retry: Retry | Callable[[], Retry]
     timeout_seconds: float
-    executor: str  # "process": in a child process, which can be killed
+    executor: str  # "process" runs the handler in a child process, which can be killed
     memory_bytes_max: int  # for executor="process"
     permanent: Sequence[type[BaseException] | str]  # exception types and error codes
     transient: Sequence[type[BaseException] | str]
     expires_in_seconds: float
     tags: Sequence[str]
-    breaker: Breaker | str | Callable[..., str | None]  # what it depends on
+    breaker: Breaker | str | Callable[..., str | None]  # what the job depends on
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What the worker has to know of a job function."""
+    """What a worker needs to know about a job function."""
 
     name: str
     aliases: tuple[str, ...]
@@ -78,10 +79,10 @@ class Definition:
     permanent: tuple[type[BaseException] | str, ...] = ()
     transient: tuple[type[BaseException] | str, ...] = ()
     breaker: Breaker | None = None
-    queue: str = "default"  # unless a call names another
+    queue: str = "default"
 
     def breaker_key(self, arguments: bytes) -> str | None:
-        """The key of what a job with these arguments depends on."""
+        """The key of the breaker for a job with these arguments."""
         if self.breaker is None:
             return None
         if isinstance(self.breaker.key, str):
@@ -90,18 +91,16 @@ class Definition:
         try:
             key = self.breaker.key(**values)
         except Exception as error:
-            raise BadArguments(
-                f"{self.name}: the function for the breaker's key raised"
-                f" {type(error).__name__}: {error}"
-            ) from error
+            problem = f"the breaker's key function raised {type(error).__name__}: {error}"
+            raise BadArguments(f"{self.name}: {problem}") from error
         if key is not None:
-            codec.check_name("breaker's key", key)
+            check_name("breaker's key", key)
         return key
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a job is enqueued with; `resize.options(...)` changes some for one call."""
+    """How a job is enqueued; `resize.options(...)` changes some of these for one call."""
 
     queue: str = "default"
     priority: int = 0
@@ -116,35 +115,35 @@ class Options:
     id: UUID | None = None
 
     def __post_init__(self) -> None:
-        codec.check_name("queue", self.queue)
+        check_name("queue", self.queue)
         for kind in ("tenant", "correlation_id", "idempotency_key"):
             if (value := getattr(self, kind)) is not None:
-                codec.check_name(kind, value)
+                check_name(kind, value)
         if isinstance(self.tags, str):
             raise BadArguments(f"tags must be a list of strings, not the string {self.tags!r}")
         object.__setattr__(self, "tags", tuple(self.tags))
         if len(self.tags) > TAGS_MAX:
-            raise BadArguments(f"{len(self.tags)} tags are more than {TAGS_MAX}")
+            raise BadArguments(f"a job has at most {TAGS_MAX} tags, not {len(self.tags)}")
         for tag in self.tags:
-            codec.check_name("tag", tag)
-        _check_range("priority", self.priority, PRIORITY_MIN, PRIORITY_MAX, int)
-        _check_range("delay_seconds", self.delay_seconds, 0, DELAY_SECONDS_MAX)
+            check_name("tag", tag)
+        check_range("priority", self.priority, PRIORITY_MIN, PRIORITY_MAX, int)
+        check_range("delay_seconds", self.delay_seconds, 0, DELAY_SECONDS_MAX)
         if self.max_attempts is not None:
-            _check_range("max_attempts", self.max_attempts, 1, ATTEMPTS_MAX, int)
+            check_range("max_attempts", self.max_attempts, 1, ATTEMPTS_MAX, int)
         if self.expires_in_seconds is not None:
-            _check_range("expires_in_seconds", self.expires_in_seconds, 0, DELAY_SECONDS_MAX)
+            check_range("expires_in_seconds", self.expires_in_seconds, 0, DELAY_SECONDS_MAX)
         if not isinstance(self.id, UUID | None):
             raise BadArguments(f"id must be a UUID, not {self.id!r}")
         if self.run_at is not None:
             check_time("run_at", self.run_at)
         if self.run_at is not None and self.delay_seconds:
-            raise BadArguments("give run_at or delay_seconds, not both")
+            raise BadArguments("pass run_at or delay_seconds, not both")
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A job function with arguments, for `hf.enqueue_many`.
+    """A job function with its arguments, for `hf.enqueue_many`.
 
-    Inside of a handler the new job belongs to the tenant and the request of the handler's job.
+    Inside a handler, the new job inherits the tenant and the correlation id of the handler's job.
     """
 
     definition: Definition
@@ -179,33 +178,31 @@ class Call(msgspec.Struct, frozen=True):
         )
 
 
-@dataclass(frozen=True, repr=False)
 class JobFunction(Generic[P]):
-    """A function that can be enqueued; calling it runs it here and now, as any function.
+    """A function that can be enqueued: `await resize.enqueue(17)`.
 
-    It has the handler's name, docstring and signature.
+    Calling it runs the function here and now. It has the function's name, docstring and signature.
     """
 
-    app: Holdfast
-    definition: Definition
-    defaults: Options = field(default_factory=Options)
-    connection: Any = field(default=None, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        function = self.definition.function
-        names = (name for name in WRAPPER_ASSIGNMENTS if hasattr(function, name))
-        self.__dict__.update({name: getattr(function, name) for name in names})
-        self.__dict__["__wrapped__"] = function
+    def __init__(
+        self, app: Holdfast, definition: Definition, defaults: Options, connection: Any = None
+    ) -> None:
+        self._app = app
+        self._definition = definition
+        self._defaults = defaults
+        self._connection = connection
+        update_wrapper(self, definition.function, updated=())
 
     def __repr__(self) -> str:
         return f"<job {self.name}{inspect.signature(self)}>"
 
     @property
     def name(self) -> str:
-        return self.definition.name
+        """The name under which the job is stored."""
+        return self._definition.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.definition.function(*args, **kwargs)
+        return self._definition.function(*args, **kwargs)
 
     def options(
         self,
@@ -223,61 +220,49 @@ class JobFunction(Generic[P]):
         id: UUID | None = None,
         connection: Any = None,
     ) -> JobFunction[P]:
-        """The same function, enqueued with these options.
+        """Return the same function with other options: `resize.options(priority=5).enqueue(17)`.
 
-        `connection` is one of the caller's own: the job is recorded in its open transaction, and
-        committed with that or not at all.
+        With `connection`, the job is enqueued in the open transaction of that connection, which
+        commits it or rolls it back.
         """
-        given = {
-            "queue": queue,
-            "priority": priority,
-            "max_attempts": max_attempts,
-            "delay_seconds": delay_seconds,
-            "run_at": run_at,
-            "expires_in_seconds": expires_in_seconds,
-            "tenant": tenant,
-            "correlation_id": correlation_id,
-            "tags": tags,
-            "idempotency_key": idempotency_key,
-            "id": id,
-        }
-        changed: dict[str, Any] = {
-            name: value for name, value in given.items() if value is not None
-        }
-        return replace(
-            self,
-            defaults=replace(self.defaults, **changed),
-            connection=self.connection if connection is None else connection,
+        given = locals()
+        changed = {name: given[name] for name in Options.__slots__ if given[name] is not None}
+        return JobFunction(
+            self._app,
+            self._definition,
+            replace(self._defaults, **changed),
+            self._connection if connection is None else connection,
         )
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        """Check the arguments and hold them, for `hf.enqueue_many`."""
-        if self.connection is not None:
-            raise BadArguments("a call has no connection: hf.enqueue_many(calls, connection=...)")
+        """Check the arguments and keep them, for `hf.enqueue_many`."""
+        if self._connection is not None:
+            raise BadArguments(
+                "a call has no connection: pass it to hf.enqueue_many(calls, connection=...)"
+            )
         return self._call(*args, **kwargs)
 
     def _call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
-        arguments = self.definition.signature.bind(
-            args, kwargs, bytes_max=self.app.settings.payload_bytes_max
-        )
-        breaker = self.definition.breaker_key(arguments)
-        return Call(self.definition, self.defaults, arguments, breaker)
+        bytes_max = self._app.settings.payload_bytes_max
+        arguments = self._definition.signature.bind(args, kwargs, bytes_max=bytes_max)
+        breaker = self._definition.breaker_key(arguments)
+        return Call(self._definition, self._defaults, arguments, breaker)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """Record the job; when this returns, it will not be lost."""
+        """Enqueue a job with these arguments. Once this returns, the job can't be lost."""
         calls = [self._call(*args, **kwargs)]
-        (job,) = await self.app.enqueue_many(calls, connection=self.connection)
+        (job,) = await self._app.enqueue_many(calls, connection=self._connection)
         return job
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """`enqueue` for code without an event loop."""
         calls = [self._call(*args, **kwargs)]
-        (job,) = self.app.enqueue_many_sync(calls, connection=self.connection)
+        (job,) = self._app.enqueue_many_sync(calls, connection=self._connection)
         return job
 
 
 class JobDecorator(Protocol):
-    """Turns a handler into a job function that takes the handler's own arguments."""
+    """Turns a handler into a job function that takes the same arguments."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Any], /) -> JobFunction[P]: ...
@@ -289,21 +274,20 @@ class JobDecorator(Protocol):
 def define(
     function: Callable[..., Any], options: Mapping[str, Any], default_max_attempts: int
 ) -> tuple[Definition, Options]:
-    """Take a handler and its options apart: what the worker needs, and how it is enqueued."""
+    """Split a handler's options into what workers need and how it is enqueued."""
     given = dict(options)
     known = JobOptions.__annotations__
     if unknown := given.keys() - known.keys():
         raise ConfigurationError(
-            f"@hf.job has no option {min(unknown)!r}; there are: {', '.join(known)}"
+            f"@hf.job has no option {min(unknown)!r}; the options are: {', '.join(known)}"
         )
     timeout_seconds = given.pop("timeout_seconds", None)
     if timeout_seconds is not None:
-        _check_range("timeout_seconds", timeout_seconds, TIMEOUT_SECONDS_MIN, DELAY_SECONDS_MAX)
-    name = given.pop("name", None) or getattr(function, "__name__", type(function).__name__)
-    signature = Signature.of(function, name)
+        check_range("timeout_seconds", timeout_seconds, TIMEOUT_SECONDS_MIN, DELAY_SECONDS_MAX)
+    signature = Signature.of(function, given.pop("name", None))
     executor, memory_bytes_max = _executor(given, signature)
     definition = Definition(
-        name=name,
+        name=signature.name,
         aliases=_listed("aliases", given, str),
         function=function,
         signature=signature,
@@ -320,50 +304,44 @@ def define(
 
 
 def _executor(given: dict[str, Any], signature: Signature) -> tuple[str | None, int | None]:
-    """Take `executor` and `memory_bytes_max` out of the options, if they fit together."""
+    """Take `executor` and `memory_bytes_max` out of the options and check them."""
     executor = given.pop("executor", None)
     memory_bytes_max = given.pop("memory_bytes_max", None)
     if executor not in (None, "process"):
-        raise ConfigurationError(f'executor must be "process" or left out, not {executor!r}')
+        raise ConfigurationError(f'executor must be "process" or omitted, not {executor!r}')
     if executor == "process" and signature.is_async:
         raise ConfigurationError(
-            f"{signature.name}: an async function runs on the worker's event loop; only a plain"
-            ' one can have executor="process"'
+            f'{signature.name}: executor="process" needs a plain function; an async one runs on the'
+            " worker's event loop"
         )
     if memory_bytes_max is not None:
         if executor is None:
             raise ConfigurationError('memory_bytes_max needs executor="process"')
-        _check_range("memory_bytes_max", memory_bytes_max, 1, INTEGER_MAX, int)
+        check_range("memory_bytes_max", memory_bytes_max, 1, INTEGER_MAX, int)
     return executor, memory_bytes_max
 
 
 def _make_breaker(given: object, signature: Signature) -> Breaker | None:
-    """Accept a key, or a function that answers one, as well as a Breaker."""
+    """Accept a Breaker, a key, or a function that returns a key."""
+    if isinstance(given, str) or callable(given):
+        given = Breaker(given)
     if given is None:
         return None
-    if isinstance(given, Breaker):
-        breaker = given
-    elif isinstance(given, str) or callable(given):
-        breaker = Breaker(given)
-    else:
+    if not isinstance(given, Breaker):
         raise ConfigurationError(f"breaker must be a key or a Breaker, not {given!r}")
-    if not isinstance(breaker.key, str):
-        _check_takes_arguments(breaker.key, signature)
-    return breaker
-
-
-def _check_takes_arguments(key: Callable[..., str | None], signature: Signature) -> None:
-    try:
-        inspect.signature(key).bind(**dict.fromkeys(signature.parameters))
-    except TypeError as error:
-        raise ConfigurationError(
-            f"{signature.name}: the function for the breaker's key is called with the handler's"
-            f" arguments by name ({', '.join(signature.parameters)}), and can't be: {error}"
-        ) from None
+    if not isinstance(given.key, str):
+        try:
+            inspect.signature(given.key).bind(**dict.fromkeys(signature.parameters))
+        except TypeError as error:
+            raise ConfigurationError(
+                f"{signature.name}: the breaker's key function must take the handler's arguments by"
+                f" name ({', '.join(signature.parameters)}): {error}"
+            ) from None
+    return given
 
 
 def _listed(name: str, given: dict[str, Any], *kinds: type) -> tuple[Any, ...]:
-    """Take a list out of the options; a lone string would be taken for a list of its letters."""
+    """Take a list out of the options. A string is not a list of its letters."""
     value = given.pop(name, ())
     if not isinstance(value, list | tuple | set | frozenset) or not all(
         isinstance(entry, kinds) for entry in value
@@ -371,13 +349,6 @@ def _listed(name: str, given: dict[str, Any], *kinds: type) -> tuple[Any, ...]:
         expected = " and ".join({str: "strings", type: "exception types"}[kind] for kind in kinds)
         raise ConfigurationError(f"{name} must be a list of {expected}, not {value!r}")
     return tuple(value)
-
-
-def _check_range(
-    name: str, value: object, least: float, most: float, kind: Any = int | float
-) -> None:
-    if not isinstance(value, kind) or not least <= value <= most:
-        raise BadArguments(f"{name} must be {least} to {most}, not {value!r}")
 
 
 def _make_retry(retry: Retry | Callable[[], Retry] | None, max_attempts: int) -> Retry:

@@ -1,4 +1,4 @@
-"""The settings: keyword arguments of `Holdfast(...)`, or environment variables of the same name."""
+"""Settings: keyword arguments of `Holdfast(...)`, or environment variables of the same name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from holdfast.domain.retention import DAY_SECONDS, Retention, parse_rules
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 MAY_BE_ZERO = ("renew_seconds", "grace_seconds", "metrics_port")
+CHOICES = {"unstorable_results": ("fail", "replace"), "sqlite_synchronous": ("FULL", "NORMAL")}
 PORT_MAX = 65535
-CLOSE = 0.88  # how alike two names are, from 0 to 1, to be taken for one
+CLOSE = 0.88  # how similar two names must be, from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`docs/reference/settings.md` explains each; units come last in a name."""
+    """`docs/reference/settings.md` explains each setting."""
 
     lease_seconds: float = 30.0
     renew_seconds: float = 0.0  # 0: a third of the lease
@@ -35,7 +36,7 @@ class Settings:
     max_attempts: int = 5
     keys_kept_seconds: float = 7 * DAY_SECONDS
     history_kept_seconds: float = 7 * DAY_SECONDS
-    history_kept_rules: str = ""  # like '*:dead=90d, images:succeeded=12h'
+    history_kept_rules: str = ""  # for example '*:dead=90d, images:succeeded=12h'
     child_jobs_max: int = 1000
     child_bytes_max: int = 512 * 1024 * 1024
     alone_processes: int = 4
@@ -57,7 +58,7 @@ class Settings:
                 bound = "more than 0" if least else "0 or more"
                 raise ConfigurationError(f"{field.name} must be {bound}, not {value}")
             if field.name.endswith("_seconds") and value > limits.DELAY_SECONDS_MAX:
-                raise ConfigurationError(f"{field.name} is longer than ten years")
+                raise ConfigurationError(f"{field.name} must be at most ten years, not {value}")
         for name in ("payload_bytes_max", "result_bytes_max"):
             if getattr(self, name) > limits.STORED_BYTES_MAX:
                 raise ConfigurationError(
@@ -69,18 +70,13 @@ class Settings:
             raise ConfigurationError(
                 f"metrics_port must be at most {PORT_MAX}, not {self.metrics_port}"
             )
-        if self.unstorable_results not in ("fail", "replace"):
-            raise ConfigurationError(
-                f"unstorable_results must be fail or replace, not {self.unstorable_results!r}"
-            )
-        if self.sqlite_synchronous not in ("FULL", "NORMAL"):
-            raise ConfigurationError(
-                f"sqlite_synchronous must be FULL or NORMAL, not {self.sqlite_synchronous!r}"
-            )
+        for name, choices in CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise ConfigurationError(f"{name} must be {' or '.join(choices)}, not {value!r}")
         if self.renewal_seconds > self.lease_seconds / 2:
             raise ConfigurationError(
                 f"renew_seconds ({self.renewal_seconds:g}) must be at most half of lease_seconds"
-                f" ({self.lease_seconds:g}), so that one late renewal loses no lease"
+                f" ({self.lease_seconds:g}), so that one late renewal does not lose a lease"
             )
 
     @property
@@ -100,12 +96,16 @@ class Settings:
 def read_settings(
     given: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> Settings:
-    """Take the given settings, then those of the environment, then the defaults."""
+    """Read settings from the arguments, then the environment, then the defaults."""
     environment = os.environ if environment is None else environment
     known = {field.name: type(field.default) for field in fields(Settings)}
     for name in given:
         if name not in known:
-            raise ConfigurationError(f"there is no setting {name!r}{_closest(name, known)}")
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"did you mean {close[0]!r}?" if close else f"the settings are: {', '.join(known)}"
+            )
+            raise ConfigurationError(f"there is no setting {name!r}; {hint}")
     _warn_of_unknown(environment, known)
     values: dict[str, Any] = {}
     for name, kind in known.items():
@@ -118,8 +118,8 @@ def read_settings(
 
 
 def _warn_of_unknown(environment: Mapping[str, str], known: Mapping[str, object]) -> None:
-    """Warn about a variable that looks like a misspelled setting. Others with the prefix may belong
-    to anybody: Kubernetes sets some for a service of this name."""
+    """Warn about a variable that looks like a misspelled setting. Others with the prefix may be
+    somebody else's: Kubernetes sets some for a service of this name."""
     variables = [f"HOLDFAST_{name.upper()}" for name in (*known, "database_url")]
     for variable in environment:
         if variable.startswith("HOLDFAST_") and variable not in variables:
@@ -137,8 +137,3 @@ def _convert(name: str, kind: type, value: Any) -> Any:
         return converted
     except (TypeError, ValueError, OverflowError):
         raise ConfigurationError(f"{name} must be a {kind.__name__}, not {value!r}") from None
-
-
-def _closest(name: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"

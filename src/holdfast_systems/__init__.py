@@ -1,4 +1,4 @@
-"""Four systems on Holdfast: passport, convert, compute and documents; and demonstrations of all.
+"""Four systems on Holdfast (passport, convert, compute, documents), and demos of all five.
 
-(The fifth system, webhooks, is a part of Holdfast itself: `holdfast.webhooks`.)
+The fifth, webhooks, is part of Holdfast itself: `holdfast.webhooks`.
 """

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any
 
 from holdfast import ConfigurationError
 
-T = TypeVar("T")
+# The setting that a variable sets, and the function that reads its text.
+Variables = Mapping[str, tuple[str, Callable[[str], Any]]]
 
 
-def number(environment: Mapping[str, str], name: str, default: float) -> float:
-    text = environment.get(name)
-    return converted(name, float, text) if text else default
+def read_variables(environment: Mapping[str, str], variables: Variables) -> dict[str, Any]:
+    """Read the variables that are set and not empty."""
+    found = {}
+    for variable, (name, convert) in variables.items():
+        if text := environment.get(variable):
+            try:
+                found[name] = convert(text)
+            except ValueError:
+                raise ConfigurationError(f"{variable} must be a number, not {text!r}") from None
+    return found
 
 
-def converted(name: str, convert: Callable[[str], T], text: str) -> T:
-    try:
-        return convert(text)
-    except ValueError:
-        raise ConfigurationError(f"{name} must be a number, not {text!r}") from None
+def milliseconds(text: str) -> float:
+    """Convert milliseconds to seconds."""
+    return float(text) / 1000
 
 
 def is_set(environment: Mapping[str, str], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Serve a FastAPI application from a process of its own: `python -m package.module --port 0`."""
+"""Serve a FastAPI application in its own process: `python -m package.module --port 0`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
-from typing import Any
+from importlib import import_module
 
 from holdfast.interrupts import end_at_interrupt
 
@@ -17,9 +16,12 @@ GRACE_SECONDS = 3
 FAILED_CODE = 1
 
 
-def serve(make_app: Callable[[], Any]) -> None:
-    """Serve until SIGTERM or Ctrl-C; the first line printed tells where, also when the port was
-    free to choose. `make_app` imports what takes long, so that Ctrl-C ends that, too."""
+def serve(target: str) -> None:
+    """Serve the application that `package.module:function` makes, until SIGTERM or Ctrl-C.
+
+    The first line on stdout is the address, even if the port was picked by the system. The module
+    is imported here, so that Ctrl-C also ends a slow import.
+    """
     end_at_interrupt()
     import uvicorn
 
@@ -27,10 +29,11 @@ def serve(make_app: Callable[[], Any]) -> None:
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int, default=0)
     chosen = options.parse_args()
-    app = make_app()  # what fails here has told no address
+    module, _, make_app = target.partition(":")
+    app = getattr(import_module(module), make_app)()
     with _listen(chosen.host, chosen.port) as listening:
-        # The event loop would not do it for this socket, and every answer would wait 40 ms for an
-        # acknowledgement.
+        # The event loop doesn't set this on a socket that it is given. Without it, every response
+        # waits 40 ms for an acknowledgment.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = listening.getsockname()[:2]
         sys.stdout.write(json.dumps({"address": f"http://{host}:{port}"}) + "\n")

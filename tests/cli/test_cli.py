@@ -218,7 +218,7 @@ def test_a_reader_that_has_gone_is_told_nothing(sqlite_url: str, folder: Path) -
         ("worker nowhere:hf", 1, "no module named 'nowhere'"),
         ("worker good:hv", 1, "did you mean 'hf'?"),
         ("worker good:os", 1, "good:os is a module, not a Holdfast object"),
-        ("worker good:hf", 1, "there are no jobs"),
+        ("worker good:hf", 1, "no jobs are defined"),
         ("worker good:hf --concurrency 0", 2, "--concurrency"),
         ("worker raises:hf", 1, "raises.py:3: ValueError: it went wrong"),
         ("worker lacks:hf", 1, "lacks.py:1: ModuleNotFoundError: No module named 'not_there'"),
@@ -388,7 +388,7 @@ def test_a_job_that_is_not_dead_is_not_requeued_as_a_dead_one(sqlite_url: str, r
     (job,) = lines_of(run("jobs", "list", "--json", url=sqlite_url))
     answer = run("dead", "requeue", job["id"], url=sqlite_url)
     assert answer.returncode == 1
-    assert "is queued, not dead or failed; see: holdfast jobs retry" in answer.stderr
+    assert "is queued, not dead or failed; use: holdfast jobs retry" in answer.stderr
     assert len(lines_of(run("jobs", "list", "--json", url=sqlite_url))) == 1
 
 

@@ -217,13 +217,58 @@ def test_a_drain_of_a_quiet_queue_ends(sqlite_url: str, run: Run) -> None:
     )
 
 
+@pytest.mark.parametrize("change", [("pause",), ("cap", "3"), ("drain",)], ids=lambda each: each[0])
+def test_a_misspelled_queue_is_told_of_when_it_is_changed(
+    change: tuple[str, ...], sqlite_url: str, run: Run
+) -> None:
+    enqueue(sqlite_url, "greet", "Ada", queue="mail")
+    word, *more = change
+
+    def changed(name: str, *options: str) -> str:
+        ran = run("queues", word, name, *more, *options, url=sqlite_url)
+        assert (ran.returncode, ran.stdout[:6]) == (0, "queue "), ran.stderr
+        return ran.stderr
+
+    told = "holdfast: no job has used a queue named 'mial'; did you mean 'mail'?\n"
+    assert changed("mial") == told
+    assert changed("elsewhere") == "holdfast: no job has used a queue named 'elsewhere'\n"
+    assert "did you mean 'images'" in changed("image", "--app", "app:hf")
+    assert changed("images", "--app", "app:hf") == ""  # declared, though no job has used it
+    assert changed("mail") == ""
+
+
+def test_a_queue_whose_jobs_have_all_ended_is_known(sqlite_url: str, run: Run) -> None:
+    enqueue(sqlite_url, "greet", "Ada", queue="mail")
+    run("worker", "app:hf", "--until-empty", url=sqlite_url)
+    assert run("queues", "pause", "mail", url=sqlite_url).stderr == ""
+
+
+@pytest.mark.parametrize("pattern", ["mail*", "*", "mail-?", "mail-[12]"])
+def test_queues_are_not_changed_by_pattern(pattern: str, sqlite_url: str, run: Run) -> None:
+    enqueue(sqlite_url, "greet", "Ada", queue="mail")
+    for change in (("pause", pattern), ("cap", pattern, "3"), ("drain", pattern)):
+        ran = run("queues", *change, url=sqlite_url)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr == (
+            f"holdfast: {pattern!r}: queues can't be selected by pattern; name one queue\n"
+        )
+    (seen,) = lines_of(run("queues", "--json", url=sqlite_url))
+    assert (seen["name"], seen["paused_at"], seen["running_max"]) == ("mail", None, None)
+
+
+def test_a_queue_that_is_named_like_a_pattern_can_be_paused(sqlite_url: str, run: Run) -> None:
+    enqueue(sqlite_url, "greet", "Ada", queue="mail?")
+    paused = run("queues", "pause", "mail?", url=sqlite_url)
+    assert (paused.returncode, paused.stderr) == (0, "")
+
+
 def test_to_open_a_breaker_that_nobody_knows_is_told(sqlite_url: str, run: Run) -> None:
     enqueue(sqlite_url, "greet", "Ada")
     opened = run("breakers", "open", "gateway", url=sqlite_url)
-    assert opened.stderr == "breaker gateway is new\n"
+    assert opened.stderr == "breaker gateway did not exist before\n"
     assert run("breakers", "open", "gateway", url=sqlite_url).stderr == ""
     misspelled = run("breakers", "open", "gatway", url=sqlite_url)
-    assert misspelled.stderr == ("breaker gatway is new; did you mean gateway?\n")
+    assert misspelled.stderr == ("breaker gatway did not exist before; did you mean gateway?\n")
 
 
 @both_stores
@@ -260,7 +305,7 @@ def test_a_parked_job_is_queued_and_shown_with_its_breaker(store_url: str, run: 
     (other,) = [row for row in rows if row.startswith(free)]
     assert "parked" not in other
     shown = run("jobs", "show", job_id, url=store_url).stdout
-    told = r"parked by +breaker gateway, open since 20\S+Z: by ann@host: deploying\n"
+    told = r"parked by +breaker gateway, opened 20\S+Z by ann@host: deploying\n"
     assert re.search(told, shown)
     assert re.search(r"breaker +gateway\n", shown)
     assert json.loads(run("jobs", "show", job_id, "--json", url=store_url).stdout)["parked_by"] == (

@@ -31,6 +31,7 @@ from tests.support.terminal import Terminal
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 PLACE = Place("sqlite:///jobs.db", 2.0)
+QUEUES_OF_A_TOWN = [QueueStatus(name=f"town-{number}", ready=1) for number in range(30)]
 
 
 def worker(number: int, *, lost: bool = False) -> WorkerStatus:
@@ -125,6 +126,30 @@ def test_the_queues_view_tells_what_waits_runs_and_is_paused() -> None:
     assert line_with(found, "images").split() == ["images", "2", "0", "0", "3/4", "-", "-"]
     mail = " ".join(line_with(found, "paused").split())
     assert mail == "mail paused 123k 12 9 0 - - 1 min 250 ms 1.5 s"
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+@pytest.mark.parametrize("tab", list(Tab))
+def test_what_the_store_can_not_tell_is_said_in_full_and_takes_no_more_lines(
+    columns: int, tab: Tab
+) -> None:
+    untold = "this store (Plain) can't tell how long jobs took or which workers are running"
+    seen = overview(untold=untold, workers=None)
+    found = lines(View(tab=tab), seen, columns=columns)
+    assert untold in " ".join(" ".join(found).split())
+    assert len(found) == 24
+    assert "no workers" not in " ".join(found)
+    if columns >= 80:
+        assert "- workers" in found[1]
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_a_single_look_shows_all_queues_whatever_else_it_says(columns: int) -> None:
+    seen = overview(untold="this store can't tell " + "a lot " * 30, queues=QUEUES_OF_A_TOWN)
+    paper = Console(width=columns, height=24, color_system=None)
+    with paper.capture() as captured:
+        paper.print(draw(View(), seen, Meter(), PLACE, Size(columns, 24), live=False))
+    assert [f"town-{number}" in captured.get() for number in range(30)] == [True] * 30
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80])

@@ -43,7 +43,7 @@ FUNCTIONS = {"absent", "by", "histogram_quantile", "increase", "max", "on", "rat
 
 
 class Expression(NamedTuple):
-    """PromQL, with the texts that show what it answers."""
+    """A PromQL expression, with the texts that display its result."""
 
     place: str
     promql: str
@@ -54,7 +54,7 @@ class Expression(NamedTuple):
             yield name, set(re.findall(r"(\w+)(?:=~|!~|!=|=)", matchers))
 
     def aggregations(self) -> Iterator[tuple[set[str], str]]:
-        """The labels that are kept, and what is summed up."""
+        """The labels that a sum keeps, and its operand."""
         for match in AGGREGATION.finditer(self.promql):
             kept = {label.strip() for label in match[1].split(",")}
             yield kept, enclosed(self.promql, match.end())
@@ -167,7 +167,7 @@ def wrong(expression: Expression, known: Mapping[str, set[str]]) -> Iterator[str
         yield f"{where}: the text shows {missing}, which the expression does not keep"
 
 
-def test_what_is_wrong_is_found() -> None:
+def test_mistakes_are_found() -> None:
     known = {"holdfast_a": {"queue"}}
     for promql in (
         "holdfast_b",

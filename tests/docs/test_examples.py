@@ -117,7 +117,7 @@ def _close_all(apps: Iterable[Holdfast], runner: asyncio.Runner) -> None:
         runner.run(app.close())
 
 
-def test_links_inside_of_the_docs_lead_somewhere() -> None:
+def test_links_inside_the_docs_lead_somewhere() -> None:
     broken = [
         f"{page.relative_to(ROOT)}: {target}#{heading}"
         for page in PAGES
@@ -156,7 +156,7 @@ def test_a_recording_shows_its_last_frame_where_nothing_moves(name: str) -> None
     )
 
 
-def test_every_picture_of_a_page_is_there_and_every_one_that_is_there_is_shown() -> None:
+def test_every_picture_of_a_page_exists_and_every_picture_is_shown() -> None:
     shown = {
         (page.parent / path).resolve()
         for page in PAGES

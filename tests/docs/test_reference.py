@@ -30,7 +30,7 @@ class Call(NamedTuple):
 
 
 def texts(*suffixes: str) -> Iterator[str]:
-    """The engine's own files, without what it ships for tests."""
+    """The engine's files, without those for tests."""
     for path in sorted(SOURCE.rglob("*")):
         if path.suffix in suffixes and not path.is_relative_to(SOURCE / "testing"):
             yield path.read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def emitted() -> dict[str, set[str]]:
     for call in calls():
         for name in call.names:
             found.setdefault(name, set()).update(call.fields)
-    # The warden, a process that imports nothing of ours, writes its line by itself.
+    # The warden imports nothing of ours, so it formats its own line.
     return {**found, warden.EVENT: {"worker_id", "process_id"}}
 
 

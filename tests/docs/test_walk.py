@@ -1,4 +1,4 @@
-"""The page that shows a job's way through the code tells the truth, on both databases."""
+"""The page that walks through the code is correct for both databases."""
 
 from __future__ import annotations
 

@@ -47,9 +47,9 @@ def test_a_claim_asks_for_what_can_be_held_if_all_jobs_are_as_large_as_they_may(
 def test_claims_get_smaller_while_much_comes_and_grow_back() -> None:
     portion = Portion(PAYLOAD_BYTES_MAX)
     large = msgspec.structs.replace(claimed(), arguments=bytes(MIB))
-    portion.came([large] * 100)
+    portion.received([large] * 100)
     assert portion.rows == CLAIM_BYTES_AIM // MIB
-    portion.came([large] * portion.rows)
+    portion.received([large] * portion.rows)
     grown = portion.rows
     assert grown == 2 * CLAIM_BYTES_AIM // MIB
     portion.failed(grown)
@@ -57,5 +57,5 @@ def test_claims_get_smaller_while_much_comes_and_grow_back() -> None:
     portion.failed(1)
     assert portion.rows == 1
     for _ in range(10):
-        portion.came([claimed()])
+        portion.received([claimed()])
     assert portion.rows == CLAIM_BATCH_MAX

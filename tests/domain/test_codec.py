@@ -36,6 +36,7 @@ from holdfast.domain.limits import (
     PROGRESS_BYTES_MAX,
     TAG_CHARS_MAX,
 )
+from holdfast.domain.texts import check_name, error_text, storable_text
 
 ROOM = 256 * 1024
 
@@ -479,7 +480,7 @@ def test_the_body_hash_tells_bodies_apart(name: str, arguments: bytes) -> None:
 @settings(deadline=None)
 @given(st.text(), st.integers(1, 20))
 def test_texts_are_storable_and_cut(text: str, chars_max: int) -> None:
-    stored = codec.storable_text(text, chars_max)
+    stored = storable_text(text, chars_max)
     stored.encode()
     assert "\0" not in stored
     assert len(stored) == min(len(text), chars_max)
@@ -491,9 +492,9 @@ def test_a_text_that_is_none_is_made_one() -> None:
         def __str__(self) -> str:
             raise RuntimeError("mute")
 
-    assert codec.storable_text(404, 10) == "404"
-    assert codec.storable_text(Words("wörd\0s"), 10) == "wörd\ufffds"
-    assert codec.storable_text(Mute(), 100) == "<Mute without a readable text>"
+    assert storable_text(404, 10) == "404"
+    assert storable_text(Words("wörd\0s"), 10) == "wörd\ufffds"
+    assert storable_text(Mute(), 100) == "<Mute without a readable text>"
 
 
 def fail(depth: int, error: Exception) -> None:
@@ -507,7 +508,7 @@ def fail(depth: int, error: Exception) -> None:
 def caught(error: Exception, depth: int = 0) -> str:
     with pytest.raises(type(error)) as raised:
         fail(depth, error)
-    return codec.error_text(raised.value)
+    return error_text(raised.value)
 
 
 def test_an_error_text_says_what_and_where_without_variables() -> None:
@@ -527,7 +528,7 @@ def test_an_error_text_shows_the_innermost_frames_only() -> None:
 def test_an_error_text_leaves_out_the_frames_of_the_engine() -> None:
     with pytest.raises(BadArguments) as raised:
         encode(x=math.nan)
-    lines = codec.error_text(raised.value).splitlines()
+    lines = error_text(raised.value).splitlines()
     assert len(lines) == 3
     assert lines[2].endswith(" in encode")
 
@@ -556,7 +557,7 @@ def test_an_error_that_cannot_speak_still_has_a_text() -> None:
         def __str__(self) -> str:
             raise RuntimeError("silent")
 
-    assert codec.error_text(Silent()) == "Silent: <Silent without a readable text>"
+    assert error_text(Silent()) == "Silent: <Silent without a readable text>"
 
 
 @pytest.mark.parametrize(
@@ -572,10 +573,10 @@ def test_an_error_that_cannot_speak_still_has_a_text() -> None:
 )
 def test_a_name_has_a_limit(kind: str, chars_max: int) -> None:
     error = ConfigurationError if kind in ("job name", "queue") else BadArguments
-    codec.check_name(kind, "ü" * chars_max)
+    check_name(kind, "ü" * chars_max)
     message = f"the {kind} has {chars_max + 1} characters; the maximum is {chars_max}"
     with pytest.raises(error, match=message):
-        codec.check_name(kind, "ü" * (chars_max + 1))
+        check_name(kind, "ü" * (chars_max + 1))
 
 
 @pytest.mark.parametrize(
@@ -594,7 +595,7 @@ def test_a_name_has_a_limit(kind: str, chars_max: int) -> None:
 )
 def test_a_name_that_cannot_be_stored_or_shown_is_refused(name: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        codec.check_name("queue", name)
+        check_name("queue", name)
 
 
 def test_an_aware_datetime_is_plain() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.codec import error_text
 from holdfast.domain.limits import ERROR_TEXT_CHARS_MAX
 from holdfast.domain.secrets import masked, shown_url
+from holdfast.domain.texts import error_text
 
 SECRET = "s3cr3t"
 

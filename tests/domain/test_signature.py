@@ -345,7 +345,7 @@ class Shop:
         (callback, "callback: parameter call: "),
         (unclear, "unclear: parameter moment: its type can't be stored: Type unions may not"),
         (late, "late: the context job must come first"),
-        (keyword_context, "keyword_context: the context ctx is passed by position"),
+        (keyword_context, "keyword_context: the context ctx must be positional"),
         (generator, "generator: a handler returns its result; it can't be a generator"),
         (async_generator, "async_generator: a handler returns its result"),
         (Item, "Item: a handler is a function"),

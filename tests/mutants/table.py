@@ -1,6 +1,6 @@
-"""Mutants: small breaks of the engine, each with the test of the promise that must see it.
+"""Mutants: small breaks of the engine, each with the test of the promise that must catch it.
 
-A break is one piece of text, found exactly once in its file, and what it is replaced with.
+A break is a text that occurs exactly once in its file, and its replacement.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ MUTANTS = [
         connection.execute("COMMIT")
 """,
         ONE,
-        "test_a_client_killed_with_the_acknowledgement_has_enqueued[sqlite]",
+        "test_a_client_killed_with_the_acknowledgment_has_enqueued[sqlite]",
     ),
     Mutant(
         "01 SQLite does not sync its commits",
@@ -110,7 +110,7 @@ MUTANTS = [
         "if not (stopped and usage.disconnect()):",
         "if not stopped:",
         ONE_FORKS,
-        "test_a_copy_goes_on_when_its_parent_closes[sqlite]",
+        "test_a_copy_continues_when_its_parent_closes[sqlite]",
     ),
     Mutant(
         "13 a signal to a forked process reaches its parent",
@@ -137,15 +137,13 @@ MUTANTS = [
         "02 a claim does not lock what it takes",
         POSTGRES_CLAIM,
         """\
-        WHERE {due}
-        ORDER BY run_at, id
-        LIMIT :limit
+        SELECT id FROM holdfast.jobs WHERE {due}
+        ORDER BY run_at, id LIMIT :limit
         FOR UPDATE SKIP LOCKED
 """,
         """\
-        WHERE {due}
-        ORDER BY run_at, id
-        LIMIT :limit
+        SELECT id FROM holdfast.jobs WHERE {due}
+        ORDER BY run_at, id LIMIT :limit
 """,
         TWO,
         "test_claims_at_the_same_time_never_lease_a_job_twice[pg15]",
@@ -153,8 +151,8 @@ MUTANTS = [
     Mutant(
         "02 a cancel resets the fence",
         SQLITE_SETTLE,
-        "crashes + json_extract(value, '$[9]'), fence + 1,",
-        "crashes + json_extract(value, '$[9]'), 0,",
+        "crashes + json_extract(value, '$.crashed'), fence + 1,",
+        "crashes + json_extract(value, '$.crashed'), 0,",
         TWO,
         "test_no_retry_snooze_release_crash_cancel_or_requeue_resets_a_fence[sqlite]",
     ),
@@ -218,11 +216,11 @@ MUTANTS = [
         "03 a handler that lost its lease goes on",
         "worker/runner.py",
         """\
-            self._tell_lost(run, gone[run.lease])
-            run.tell_to_stop(Stop.LOST)
+            self._report_lost(run, gone[run.lease])
+            run.request_stop(Stop.LOST)
 """,
         """\
-            self._tell_lost(run, gone[run.lease])
+            self._report_lost(run, gone[run.lease])
 """,
         THREE,
         "test_a_ghosts_handlers_are_stopped_within_a_second[sqlite]",
@@ -296,8 +294,8 @@ MUTANTS = [
     Mutant(
         "06 suspects run where everybody runs",
         "worker/worker.py",
-        "        self._suspects.found(count)\n",
-        "        self._claimer.run_suspects()\n",
+        "lambda count: self._quarantine.found(count)",
+        "lambda count: self._claimer.run_suspects()",
         SIX,
         "test_a_worker_outlives_a_job_that_kills_every_process[sqlite]",
     ),
@@ -332,7 +330,7 @@ MUTANTS = [
         "settlement.state is State.DEAD and crashed.reused and job.releases == 0",
         "False",
         SIX_CHILDREN,
-        "test_no_job_is_dead_for_what_an_earlier_one_left_in_its_child_process[sqlite]",
+        "test_no_job_is_dead_because_of_what_an_earlier_one_left_in_its_child_process[sqlite]",
     ),
     Mutant(
         "07 SQLite lets a row that ended in place change",
@@ -369,8 +367,8 @@ MUTANTS = [
     Mutant(
         "07 a requeue does not name the old job",
         "stores/postgres/sql/jobs.sql",
-        "correlation_id, tags, breaker, id\n    FROM old",
-        "correlation_id, tags, breaker, NULL\n    FROM old",
+        "SELECT :new_id, id, coalesce",
+        "SELECT :new_id, NULL, coalesce",
         SEVEN,
         "test_a_requeue_is_a_new_job_that_names_the_old_one_and_has_no_key[pg15]",
     ),
@@ -472,7 +470,7 @@ MUTANTS = [
         r'r"(://(?:[^\s:/][^\s:]*+)?):(\S*)"',
         r'r"([a-z][a-z0-9+.-]*://[^\s:/?#]*):(\S*)"',
         "../project/test_patterns.py",
-        "test_12_the_work_of_a_pattern_grows_no_faster_than_its_text"
+        "test_the_time_of_a_pattern_grows_no_faster_than_its_text"
         "[holdfast.domain.secrets._USERINFO]",
     ),
     Mutant(
@@ -489,7 +487,7 @@ MUTANTS = [
         "        self._rows_max = max(1, len(batch) // SHRINK)\n",
         "",
         TWELVE_LARGE,
-        "test_an_end_that_can_not_be_written_now_keeps_no_other_waiting[pg15]",
+        "test_a_settlement_that_can_not_be_written_now_does_not_delay_others[pg15]",
     ),
     Mutant(
         "12 results of any size go into one statement",
@@ -563,7 +561,7 @@ MUTANTS = [
         "any(found) and len(batch) > 1",
         "False",
         THIRTEEN_BLOCKED,
-        "test_a_release_that_is_refused_keeps_a_blocked_process_from_handing_back_no_other[sqlite]",
+        "test_a_blocked_process_releases_other_jobs_when_one_release_is_refused[sqlite]",
     ),
     Mutant(
         "13 a worker without a slot lives on",
@@ -571,7 +569,7 @@ MUTANTS = [
         "hung == self._slots.concurrency",
         "hung > self._slots.concurrency",
         THIRTEEN_BLOCKED,
-        "test_a_worker_without_a_slot_that_is_not_hung_ends_with_an_error[sqlite]",
+        "test_a_worker_whose_slots_are_all_hung_ends_with_an_error[sqlite]",
     ),
     Mutant(
         "13 a failure looks like a success",
@@ -584,10 +582,10 @@ MUTANTS = [
     Mutant(
         "14 a release keeps the attempt",
         "domain/outcomes.py",
-        "state=State.QUEUED, attempt_back=True, released=True",
-        "state=State.QUEUED, released=True",
+        "State.QUEUED, attempt_back=True, released=True",
+        "State.QUEUED, released=True",
         FOURTEEN,
-        "test_a_worker_told_to_stop_finishes_what_it_can_and_releases_the_rest[sqlite]",
+        "test_a_worker_that_is_stopped_finishes_what_it_can_and_releases_the_rest[sqlite]",
     ),
     Mutant(
         "14 a worker that stops still claims",
@@ -595,12 +593,12 @@ MUTANTS = [
         "        self._claimer.stop()\n",
         "",
         FOURTEEN,
-        "test_a_worker_told_to_stop_finishes_what_it_can_and_releases_the_rest[sqlite]",
+        "test_a_worker_that_is_stopped_finishes_what_it_can_and_releases_the_rest[sqlite]",
     ),
     Mutant(
         "14 a second signal does not hurry",
         "worker/stop.py",
-        "            self.told_twice.set()\n",
+        "            self.hurried.set()\n",
         "            pass\n",
         FOURTEEN,
         "test_a_second_signal_hurries[sqlite-INT]",
@@ -611,7 +609,7 @@ MUTANTS = [
         "            return await self._one_by_one(values)\n",
         "            raise\n",
         TWELVE_REFUSED,
-        "test_a_job_that_the_database_lets_not_end_keeps_no_other_from_ending[pg15]",
+        "test_a_job_that_the_database_refuses_to_end_does_not_keep_others_from_ending[pg15]",
     ),
     Mutant(
         "13 a renewal that had to wait counts from when it was asked for",
@@ -624,7 +622,7 @@ MUTANTS = [
     Mutant(
         "13 a handler on the loop that does not stop is waited for",
         "worker/executor.py",
-        "asyncio.get_running_loop().call_later(seconds, self._end_patience, run)",
+        "loop.call_later(self._grace_seconds, self._end_grace, run)",
         "pass",
         THIRTEEN_HANGS,
         "test_a_handler_that_hangs_past_its_timeout_loses_its_lease[sqlite-in_loop]",
@@ -661,7 +659,7 @@ MUTANTS = [
             elif run.settlement is None:
 """,
         FOURTEEN,
-        "test_a_handler_that_does_not_listen_is_released_and_left_behind[sqlite]",
+        "test_a_job_whose_handler_ignores_the_stop_is_released[sqlite]",
     ),
     Mutant(
         "14 a blocked loop hears of no signal",
@@ -675,10 +673,10 @@ MUTANTS = [
     Mutant(
         "14 a generator may take as long as it likes to close",
         "cli/session.py",
-        " and _generators_end(runner.get_loop())",
+        " and _close_generators(runner.get_loop())",
         "",
         FOURTEEN,
-        "test_a_generator_that_can_not_be_closed_keeps_no_worker_from_ending[sqlite]",
+        "test_a_generator_that_can_not_be_closed_does_not_keep_the_worker_from_ending[sqlite]",
         wait_seconds=12,
     ),
     Mutant(
@@ -701,7 +699,7 @@ MUTANTS = [
     Mutant(
         "a failure costs its attempt although the breaker is open",
         "worker/settler.py",
-        "each.held if found_open else settlement",
+        "each.parked if found_open else settlement",
         "settlement",
         DEPENDENCY,
         "test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_many_workers"
@@ -711,7 +709,7 @@ MUTANTS = [
     Mutant(
         "a dependency that works again is not noticed",
         "worker/runner.py",
-        "            self._works(key)\n",
+        "            self._parker.close(key)\n",
         "            pass\n",
         DEPENDENCY,
         "test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_many_workers"
@@ -724,7 +722,7 @@ MUTANTS = [
         "next_probe_at = :now + CAST(probe_seconds * 1e6 AS INTEGER), probes",
         "next_probe_at = NULL, probes",
         DEPENDENCY,
-        "test_a_worker_that_dies_with_the_job_that_was_sent_ahead_stops_nothing[sqlite]",
+        "test_a_worker_that_dies_while_it_runs_a_probe_stops_nothing[sqlite]",
         wait_seconds=10,
     ),
     Mutant(
@@ -825,7 +823,7 @@ MUTANTS = [
     Mutant(
         "06 a job that ran is taken for a stray",
         "worker/lease_keeper.py",
-        ", *self._left]",
+        ", *self._unsettled]",
         "]",
         STRAYS,
         "test_a_job_that_ran_is_no_stray_though_its_end_was_refused",
@@ -875,7 +873,7 @@ MUTANTS = [
         '            "tcp_user_timeout": _milliseconds(self.silent_seconds),\n',
         "",
         THIRTEEN_STILL,
-        "test_a_worker_that_stands_still_while_a_large_answer_comes_hides_no_job[pg15]",
+        "test_a_worker_frozen_while_a_large_answer_arrives_hides_no_job[pg15]",
         wait_seconds=20,
     ),
     Mutant(
@@ -884,7 +882,7 @@ MUTANTS = [
         "set_config('lock_timeout', greatest(left_seconds * 1000, 1)::integer::text, true)",
         "set_config('lock_timeout', '0', true)",
         THIRTEEN_STILL,
-        "test_a_breaker_that_somebody_has_locked_keeps_no_failure_from_being_settled[pg15]",
+        "test_a_locked_breaker_does_not_keep_failures_from_being_settled[pg15]",
     ),
     Mutant(
         "13 all that ends waits for a failure to be counted",
@@ -896,7 +894,7 @@ MUTANTS = [
                 await self._backoff.wait()
 """,
         THIRTEEN_STILL,
-        "test_a_failure_that_waits_to_be_counted_keeps_no_other_end_waiting[pg15]",
+        "test_a_failure_that_waits_to_be_counted_does_not_delay_other_settlements[pg15]",
     ),
     Mutant(
         "04 a COMMIT inside of a block goes unnoticed on PostgreSQL",
@@ -925,8 +923,8 @@ MUTANTS = [
     Mutant(
         "06 an argument that a worker doesn't know fails the job for good",
         "worker/classify.py",
-        "return HandedBack(_cut(codec.error_text(error)))",
-        "return Failed(_code(error), _cut(codec.error_text(error)), permanent=True)",
+        "return HandedBack(_cut(texts.error_text(error)))",
+        "return Failed(_code(error), _cut(texts.error_text(error)), permanent=True)",
         DEPLOY,
         "test_a_job_that_no_worker_can_run_is_handed_back_a_limited_number_of_times[sqlite]",
     ),
@@ -946,7 +944,7 @@ MUTANTS = [
         "self._limit.reschedule(asyncio.get_running_loop().time())",
         "pass",
         THIRTEEN_STARTING,
-        "test_a_worker_told_to_stop_while_its_start_waits_for_an_answer_exits_cleanly[pg15-first]",
+        "test_a_worker_stopped_while_its_start_waits_for_an_answer_exits_cleanly[pg15-first]",
     ),
     Mutant(
         "13 a worker does not work before it can listen",
@@ -955,7 +953,7 @@ MUTANTS = [
         "        await asyncio.wait({listening}, timeout=60)\n"
         "        settling = asyncio.create_task(self._runner.settler.run())\n",
         THIRTEEN_STARTING,
-        "test_a_worker_that_can_not_listen_yet_works_all_the_same[pg15]",
+        "test_a_worker_that_can_not_listen_yet_still_runs_jobs[pg15]",
     ),
     Mutant(
         "what failed and what was canceled counts as done",

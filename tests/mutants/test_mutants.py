@@ -91,14 +91,14 @@ def run_test(test: str, source: Path, surroundings: Mapping[str, str], wait_seco
 
 
 @pytest.mark.slow
-def test_the_copy_passes_before_it_is_broken(source: Path, surroundings: dict[str, str]) -> None:
+def test_the_tests_pass_on_the_unbroken_copy(source: Path, surroundings: dict[str, str]) -> None:
     run = run_test(f"tests/promises/{SEVEN}", source, surroundings, wait_seconds=20)
     assert run.code == 0, run.output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_a_mutant_is_seen_by_the_test_of_its_promise(
+def test_a_mutant_is_caught_by_the_test_of_its_promise(
     mutant: Mutant, source: Path, surroundings: dict[str, str]
 ) -> None:
     file = source / "holdfast" / mutant.file

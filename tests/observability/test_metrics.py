@@ -27,7 +27,7 @@ from holdfast.domain.job import Reclaimed, Settlement
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.states import State
 from holdfast.observability import exposition
-from holdfast.observability.exposition import LOOK_SECONDS, DatabaseStatus, Look, expose
+from holdfast.observability.exposition import CACHE_SECONDS, DatabaseStatus, StatusCache, expose
 from holdfast.observability.metrics import METRICS, OTHER, PAIRS_MAX, Metrics, Snapshot
 from holdfast.runtime.seam import Seam
 from tests.support.forks import ROOT
@@ -42,9 +42,9 @@ TWICE = Retry.schedule([0.01])
 
 
 async def read(hf: Holdfast) -> Scraped:
-    """Read the metrics, with a fresh look at the database."""
-    hf._look = Look(hf._see, hf._seam.monotonic)
-    return Scraped(await hf.metrics())
+    """Read the metrics as they are now; `hf.metrics()` may show the database of a moment ago."""
+    await hf.metrics()  # from now on it counts
+    return Scraped(expose(hf._metrics.snapshot(), await hf._read_status()))
 
 
 async def test_ends_are_counted_by_outcome(local_hf: Holdfast) -> None:
@@ -298,7 +298,7 @@ async def test_a_database_that_does_not_let_us_in_is_called_down() -> None:
     async def ask() -> DatabaseStatus:
         raise ConfigurationError("PostgreSQL rejected the login: the password has changed")
 
-    told = Scraped(expose(Snapshot(), await Look(ask, lambda: 0.0).take()))
+    told = Scraped(expose(Snapshot(), await StatusCache(ask, lambda: 0.0).get()))
     assert told.value("holdfast_database_up") == 0
 
 
@@ -312,7 +312,7 @@ async def test_a_database_that_does_not_answer_does_not_keep_a_scrape_waiting() 
         await asyncio.Event().wait()
         return DatabaseStatus()
 
-    seen = await Look(stand_still, lambda: 0.0, seconds_max=0.01).take()
+    seen = await StatusCache(stand_still, lambda: 0.0, seconds_max=0.01).get()
     assert Scraped(expose(Snapshot(), seen)).value("holdfast_database_up") == 0
 
 
@@ -326,11 +326,11 @@ async def test_the_database_is_asked_at_most_every_few_seconds() -> None:
             raise StoreUnavailable("away")
         return DatabaseStatus(queues=[QueueStatus(name="mail")])
 
-    look = Look(ask, lambda: now)
-    assert [(await look.take()).up for _ in range(3)] == [False] * 3
+    look = StatusCache(ask, lambda: now)
+    assert [(await look.get()).up for _ in range(3)] == [False] * 3
     assert asked == 1
-    now += LOOK_SECONDS
-    assert [len((await look.take()).queues) for _ in range(3)] == [1] * 3
+    now += CACHE_SECONDS
+    assert [len((await look.get()).queues) for _ in range(3)] == [1] * 3
     assert asked == 2
 
 

@@ -175,7 +175,7 @@ def test_a_temporary_folder_whose_path_is_too_long_is_told(local_url: str, tmp_p
         timeout=WAIT_SECONDS,
     )
     assert told.returncode == 1
-    assert told.stderr.startswith("holdfast: metrics need a folder for a socket")
+    assert told.stderr.startswith("holdfast: metrics need a writable folder for a socket")
 
 
 async def test_a_port_that_is_taken_is_told(local_url: str) -> None:

@@ -245,5 +245,5 @@ async def test_a_reset_forgets_a_breaker(hf: Holdfast) -> None:
     await hf.breakers.open("gateway")
     await hf.breakers.reset("gateway")
     assert list(await hf.breakers.list()) == []
-    with pytest.raises(WrongState, match="there is no breaker gateway"):
+    with pytest.raises(WrongState, match="breaker gateway does not exist"):
         await hf.breakers.reset("gateway")

@@ -1,7 +1,7 @@
 """What our rules mean: waits for a fixed time, patched attributes and SQL made of pieces, found in
-syntax trees by any name they go by.
+syntax trees by whatever name they go.
 
-Each finder yields the line of what it found, and the function that it is in.
+Each finder yields the line of what it found, and the function around it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, TypeGuard
 
+CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter"}
+TIMERS = {"call_later", "call_at", "Timer"}
+WAITS = {"wait_until", "poll", "poll_blocking"}  # for a condition
 FRESH = {"Event", "Condition", "Future", "create_future", "Semaphore"}
 SLEEPS_IN_TEXT = re.compile(r"\bpg_sleep\(|\b(time|asyncio)\.sleep\(|\bsleep \d|^sleep$")
 SQL_WORDS = re.compile(
@@ -50,7 +53,7 @@ def is_zero(node: ast.expr) -> bool:
 
 
 def is_fresh(node: ast.AST) -> bool:
-    """Something that is made here and now, so that nobody else can set it."""
+    """Is it created in this expression, so that nobody else can set it?"""
     return any(isinstance(each, ast.Call) and last(each.func) in FRESH for each in ast.walk(node))
 
 
@@ -82,8 +85,10 @@ def _sleeps(call: ast.Call, names: set[str] | frozenset[str]) -> bool:
     times = [*call.args, *(each.value for each in call.keywords if each.arg != "return_when")]
     if name in names:
         return bool(times) and not is_zero(times[0])
-    if name in ("call_later", "Timer"):
+    if name in TIMERS:
         return not is_zero(call.args[0])
+    if name in WAITS:
+        return any(_reads_clock(each) for each in call.args[:1])
     if name == "select":
         return len(call.args) == 4 and all(
             isinstance(each, ast.List) and not each.elts for each in call.args[:3]
@@ -95,6 +100,12 @@ def _sleeps(call: ast.Call, names: set[str] | frozenset[str]) -> bool:
         is_asyncio = ast.unparse(call.func.value) == "asyncio"
         return is_asyncio and bool(timeout) and not is_zero(timeout[0])
     return name == "wait_for" and is_fresh(call.args[0])
+
+
+def _reads_clock(condition: ast.expr) -> bool:
+    return any(
+        isinstance(node, ast.Call) and last(node.func) in CLOCKS for node in ast.walk(condition)
+    )
 
 
 def _expects_to_run_out(block: ast.With | ast.AsyncWith) -> bool:
@@ -132,7 +143,9 @@ def hiding_sleeps(tree: ast.Module) -> Iterator[str]:
             given = {each.arg for each in [*node.args.args, *node.args.kwonlyargs]}
             for call in ast.walk(node):
                 if isinstance(call, ast.Call) and _sleeps(call, names):
-                    arguments = [*call.args, *(each.value for each in call.keywords)]
+                    # The other arguments of a timer are what it calls.
+                    args = call.args[:1] if last(call.func) in TIMERS else call.args
+                    arguments = [*args, *(each.value for each in call.keywords)]
                     used = {
                         part.id
                         for each in arguments
@@ -175,7 +188,7 @@ def functions(tree: ast.Module) -> set[str]:
 
 
 def fields(tree: ast.Module) -> set[str]:
-    """The names that hold data in some class of a module: these are there to be set."""
+    """The names of data attributes in the classes of a module. Tests may set those."""
     assigned = {
         node.attr
         for node in ast.walk(tree)

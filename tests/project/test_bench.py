@@ -63,7 +63,7 @@ def test_latencies_are_those_of_single_jobs(place: Place) -> None:
     assert all(0 < seconds < 60 for seconds in found)
 
 
-def test_a_drain_that_does_not_end_is_no_figure(place: Place) -> None:
+def test_a_drain_that_does_not_end_gives_no_figure(place: Place) -> None:
     with Driver(own("raw_sqlite"), place) as driver:
         driver.stall_seconds = 0.5
         driver.ask("bulk", 5)
@@ -78,7 +78,7 @@ def test_an_adapter_that_fails_says_why(place: Place) -> None:
 
 
 def drains(**values: float) -> Recording:
-    """Figures of drains by one process, each subject in a turn of its own."""
+    """Figures of drains by one process, with one turn per subject."""
     return Recording(
         [
             Figure("drain", name.replace("_postgresql", "-postgresql"), value, "jobs/s", 1.0)
@@ -103,7 +103,7 @@ def test_a_floor_of_two_bounds_is_kept_only_above_both() -> None:
     ]
 
 
-def test_a_bound_whose_measure_is_missing_is_said_to_be_missing() -> None:
+def test_a_bound_without_a_measurement_is_reported_as_missing() -> None:
     found = drains(holdfast_postgresql=3000, raw_postgres=6000)
     floor, _, _, distance, _ = row(found, "drain, 1 process")
     assert floor == "2,100 (0.35 x raw), not measured (2 x PgQueuer)"
@@ -111,7 +111,7 @@ def test_a_bound_whose_measure_is_missing_is_said_to_be_missing() -> None:
     assert row(Recording(), "drain, 1 process")[2] == "not measured"
 
 
-def test_where_less_is_better_less_is_above_the_floor() -> None:
+def test_where_less_is_better_lower_values_are_above_the_floor() -> None:
     found = Recording([Figure(MEMORY_CASE, POSTGRES, 40.0, "MB")])
     assert row(found, "worker memory") == ["50.0", "35.0", "40.0 MB", "+20 %", "-14 %"]
 
@@ -144,7 +144,7 @@ def test_a_ratio_is_taken_to_the_raw_loop_before_and_after() -> None:
     assert "| pgqueuer | 1,000 (0.50) |" in subjects_table(recording)
 
 
-def test_another_queue_is_compared_by_what_it_had_of_the_raw_loop_beside_it() -> None:
+def test_another_queue_is_compared_by_its_share_of_the_raw_loop_beside_it() -> None:
     """The machine became twice as fast between the two."""
     turns = [(1, RAW_POSTGRES, 40.0), (2, POSTGRES, 30.0), (3, RAW_POSTGRES, 40.0)]
     turns += [(8, RAW_POSTGRES, 80.0), (9, "pgqueuer", 20.0), (10, RAW_POSTGRES, 80.0)]
@@ -156,7 +156,7 @@ def test_another_queue_is_compared_by_what_it_had_of_the_raw_loop_beside_it() ->
     assert distance == "+50 %"
 
 
-def test_the_report_says_what_was_missing_what_was_set_and_who_disturbed() -> None:
+def test_the_report_says_what_was_missing_what_was_set_and_how_busy_the_machine_was() -> None:
     recording = drains(raw_postgres=6000)
     recording.figures.append(Figure("bulk", "rq", 5.0, "jobs/s", others=0.4))
     recording.missing["oban"] = "Python 3.12 or newer is not installed\ndetails"
@@ -190,7 +190,7 @@ def test_bars_are_as_long_as_the_figures_are_large() -> None:
     ]  # fmt: skip
 
 
-def test_lines_start_at_nothing_and_rise_to_the_most() -> None:
+def test_lines_start_at_zero_and_rise_to_the_maximum() -> None:
     picture = ElementTree.fromstring(lines("Growth", "ms", {"a": [(1, 10.0), (2, 20.0)]}))
     (curve,) = picture.iter(f"{SVG}polyline")
     (_, first), (_, last) = (map(float, each.split(",")) for each in curve.attrib["points"].split())
@@ -199,7 +199,7 @@ def test_lines_start_at_nothing_and_rise_to_the_most() -> None:
     assert first == pytest.approx((min(grid) + max(grid)) / 2)
 
 
-def test_there_is_a_plot_of_everything_that_can_be_compared() -> None:
+def test_everything_that_can_be_compared_has_a_plot() -> None:
     recording = drains(raw_postgres=6000, holdfast_postgresql=3000)
     recording.figures += [
         Figure("drain by queues", POSTGRES, 10.0, "jobs/s", x) for x in (1.0, 200.0)

@@ -102,7 +102,7 @@ def test_the_judge_finds_nothing_where_nothing_is_wrong() -> None:
     assert found([ASK, TOLD, *run()], [row(name="pay")], [("job", 1)]) == set()
 
 
-def test_the_judge_sees_what_was_lost() -> None:
+def test_the_judge_catches_lost_jobs() -> None:
     assert ("lost", 1) in found([ASK, TOLD], [])
     requeued = entry("requeued", ids=["other"])
     assert found([*WHOLE, requeued], [row()]) == {("lost", 1)}
@@ -110,7 +110,7 @@ def test_the_judge_sees_what_was_lost() -> None:
     assert found([batch, *run()], [row()]) == {("lost", 1)}
 
 
-def test_the_judge_sees_what_was_doubled() -> None:
+def test_the_judge_catches_doubled_jobs() -> None:
     assert ("doubled", 7) in found(WHOLE, [row(), row()])
     assert found([*WHOLE, *run()], [row()]) == {("doubled", 2)}
     paid_twice = [("job", 1), ("job", 1)]
@@ -120,7 +120,7 @@ def test_the_judge_sees_what_was_doubled() -> None:
     assert found([*keyed, *run(), *run(job="other")], rows) == {("doubled", 10)}
 
 
-def test_the_judge_sees_what_is_stuck() -> None:
+def test_the_judge_catches_stuck_jobs() -> None:
     assert found([ASK, TOLD], [row(state="queued")]) == {("stuck", 5)}
 
 
@@ -138,11 +138,11 @@ def test_the_judge_sees_what_is_stuck() -> None:
         (row(early=True), 8),
     ],
 )
-def test_the_judge_sees_a_wrong_row(wrong: Row, promise: int) -> None:
+def test_the_judge_catches_a_wrong_row(wrong: Row, promise: int) -> None:
     assert found(WHOLE, [wrong]) == {("wrong", promise)}
 
 
-def test_the_judge_sees_what_contradicts_the_clients() -> None:
+def test_the_judge_catches_what_contradicts_the_clients() -> None:
     canceled = [entry("cancel", job="job"), entry("canceled", job="job")]
     assert found([*WHOLE, *canceled], [row()]) == {("wrong", 7)}
     seen = entry("seen", job="job", how="failed", fence=2)
@@ -154,18 +154,18 @@ def test_the_judge_sees_what_contradicts_the_clients() -> None:
     assert found([*WHOLE, entry("surprise", how="KeyError()")], [row()]) == {("wrong", 13)}
 
 
-def test_the_judge_sees_an_end_without_its_handler() -> None:
+def test_the_judge_catches_an_end_without_its_handler() -> None:
     assert found([ASK, TOLD, *run(how="died")], [row()]) == {("wrong", 3)}
     assert found([ASK, TOLD, *run(how="ValueError")], [row()]) == {("wrong", 3)}
 
 
-def test_the_judge_sees_too_many_starts() -> None:
+def test_the_judge_catches_too_many_starts() -> None:
     starts = [each for n in range(4) for each in run(2 * n + 1, at=3 * n)]
     last = row(fence=8, result_fence=7, progress_fence=7)
     assert found([ASK, TOLD, *starts], [last]) == {("wrong", 6)}
 
 
-def test_the_judge_sees_a_queue_beyond_its_cap() -> None:
+def test_the_judge_catches_a_queue_beyond_its_cap() -> None:
     rows = [row(id=str(n), name="work_under_a_cap", queue=CAPPED) for n in range(3)]
     batch = entry("ask", request="1-1", jobs=3)
     beside = [each for n in range(3) for each in run(job=str(n), at=1 + n / 10)]

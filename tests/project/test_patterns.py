@@ -1,7 +1,7 @@
-"""Promise 12: no text makes a regular expression of ours take longer than texts of its length do.
+"""Promise 12: no text makes one of our regular expressions slower than other texts of its length.
 
-A pattern that goes back over what it has read takes minutes for a line of some hundred kilobytes,
-and a worker that logs it does nothing else meanwhile.
+A pattern that backtracks takes minutes for a line of a few hundred kilobytes, and a worker that
+logs that line does nothing else during that time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PATTERNS = every_pattern()
 
 
 @pytest.mark.parametrize("found", PATTERNS, ids=[found.where for found in PATTERNS])
-def test_12_the_work_of_a_pattern_grows_no_faster_than_its_text(found: Found) -> None:
+def test_the_time_of_a_pattern_grows_no_faster_than_its_text(found: Found) -> None:
     bound = CHARS_MAX.get(found.where)
     assert slow_text(found, bound or CHARS, grows=bound is None) is None
 
@@ -32,5 +32,5 @@ def test_12_the_work_of_a_pattern_grows_no_faster_than_its_text(found: Found) ->
         (r"@\{(\w+)\.([^}]+)\}", "sub"),
     ],
 )
-def test_a_pattern_that_goes_back_is_found(pattern: str, method: str) -> None:
+def test_a_pattern_that_backtracks_is_found(pattern: str, method: str) -> None:
     assert slow_text(Found("here", re.compile(pattern), (method,))) is not None

@@ -46,7 +46,7 @@ def test_a_copy_ends_by_a_signal(tmp_path: Path, local_url: str) -> None:
     process.kill()
 
 
-def test_what_only_a_new_interpreter_takes_notice_of_is_given_to_one() -> None:
+def test_what_only_a_new_interpreter_can_do_gets_one() -> None:
     assert not forks.fit_for_a_copy(["-m", "holdfast.cli.main"], {"LD_PRELOAD": "libfaketime.so"})
     assert not forks.fit_for_a_copy(["-m", "holdfast.cli.main"], {"PYTHONHASHSEED": "1"})
     assert not forks.fit_for_a_copy(["script.py"], {})

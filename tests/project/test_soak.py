@@ -52,5 +52,5 @@ def test_make_soak_runs_all_of_it() -> None:
     )
     assert re.search(r"^HOLDFAST_TEST_EXAMPLES=\d{4} pytest .* -m hypothesis$", script, re.M)
     assert re.search(rf"^{EVERYWHERE}=1 pytest [^/]*$", script, re.M)
-    assert re.search(r"^scripts/lowest$", script, re.M)
+    assert re.search(r"^scripts/lowest --whole$", script, re.M)
     assert "scripts/soak" in (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -24,83 +24,51 @@ MODULE_LINES_MAX = 500
 UNREAD = {".git", "__pycache__", "build", "dist", "node_modules"}
 SQL_FOLDERS = ("stores", "wakeups", "transactions", "webhooks", "operations", "worker")
 
-# Where tests may sleep, and why no signal can take the sleep's place.
+# The only places where tests may sleep. Everything else waits for a signal, for a lock, or for
+# time that the test controls: tests/support/fast_forward.py and holdfast.testing.
 SLEEPS = {
-    # Every wait for a condition looks again after a moment: in these three places.
-    "tests/support/processes.py::wait_until": "looks again, and fails at its deadline",
-    "tests/support/processes.py::poll": "looks again, inside of a worker process",
-    "tests/support/processes.py::poll_blocking": "the same, blocking the loop on purpose",
-    "tests/support/proxy.py::Proxy._close": "looks again for connections that came meanwhile",
-    "tests/support/terminal.py::Terminal.interrupt": "sees a process wait for a while",
-    # Real processes that are killed, frozen or starved.
-    "tests/promises/blocking.py::block_by_turns": "a handler that blocks: the fault itself",
-    "tests/promises/handlers.py::block": "a handler that blocks: the fault itself",
-    "tests/promises/handlers.py::linger": "takes a while, so that a kill finds it at work",
-    "tests/promises/handlers.py::poison": "lets its neighbors start before it kills them",
+    # The pause between two looks of a wait for a condition.
+    "tests/support/processes.py::wait_until": "checks again until its deadline",
+    "tests/support/processes.py::poll": "checks again, inside a worker process",
+    "tests/support/processes.py::poll_blocking": "checks again, and blocks the loop on purpose",
+    "tests/support/proxy.py::Proxy._close": "cuts connections until none is left",
+    "tests/support/terminal.py::Terminal.interrupt": "checks again until the command is idle",
+    # Crashes and faults of real processes: the pause is the fault, or the pace of a client.
+    "tests/promises/blocking.py::block_by_turns": "the fault: a handler that blocks the loop",
+    "tests/promises/handlers.py::block": "the fault: a handler that blocks the loop",
+    "tests/promises/handlers.py::linger": "works for a while, so that a kill interrupts it",
+    "tests/promises/handlers.py::poison": "gives its neighbors time to start before it kills them",
     "tests/promises/clients.py::enqueue_through_failures": "the pace of a client",
     "tests/promises/test_01_acknowledged_enqueue_is_never_lost.py"
-    "::test_clients_killed_at_random_moments_lose_nothing_acknowledged": "a random moment",
+    "::test_clients_killed_at_random_moments_lose_nothing_acknowledged": "kills at random moments",
+    "tests/promises/test_03_an_old_fence_changes_nothing.py"
+    "::test_a_database_that_was_busy_longer_than_a_lease_loses_none": "the fault: a busy database",
     "tests/promises/test_09_wake_ups_cost_latency_only.py"
-    "::test_every_job_runs_though_every_wake_up_is_lost": "jobs come between two polls",
-    "tests/promises/test_10_same_key_same_job.py"
-    "::test_a_key_whose_transaction_rolls_back_is_free": "SQLite doesn't tell who waits for a lock",
+    "::test_every_job_runs_though_every_wake_up_is_lost": "the pace of a client, between two polls",
+    "tests/promises/test_13_database_strain.py::while_nothing_answers": "the fault: an outage",
+    "tests/promises/test_13_no_silent_death.py"
+    "::test_an_outage_longer_than_a_lease_starts_no_running_job_again": "the fault: an outage",
     "tests/promises/test_13_database_strain.py::Crowd._take_all": "the pace of a crowd of clients",
     "tests/promises/test_13_database_strain.py"
-    "::test_a_server_without_free_connections_is_told_and_waited_for": "the pace of gates",
-    "tests/promises/test_crash_run.py::kill_workers": "a random moment",
+    "::test_workers_log_that_a_server_has_no_free_connections_and_wait": "the pace of the crowd",
+    "tests/promises/test_crash_run.py::kill_workers": "kills at random moments",
     "tests/promises/test_crash_run.py"
     "::test_20_kills_of_workers_lose_no_job_and_finish_none_twice": "calls kill_workers",
-    "tests/worker/child_jobs.py::copy_the_worker": "ends by itself if the test can't end it",
-    "tests/worker/child_jobs.py::start_others": "ends by itself if the test can't end it",
-    # Work that takes a fixed time is what is tested.
-    "tests/stores/postgres/test_pool.py::": "a statement that never ends",
-    "tests/stores/postgres/test_pool.py::test_every_use_has_its_own_time": "a use of that length",
-    "tests/stores/postgres/test_pool.py"
-    "::test_a_use_of_many_steps_has_its_time_for_each": "steps of that length",
-    "tests/stores/postgres/test_pool.py::test_a_connection_that_rests_is_kept": "rests that long",
-    "tests/transactions/test_completion_canceled.py"
-    "::test_a_commit_that_outlasts_the_timeout_is_told_as_the_success_that_it_is.pay": (
-        "outlasts the timeout"
-    ),
-    "tests/transactions/test_completion_canceled.py"
-    "::test_a_handler_that_is_canceled_in_its_block_leaves_a_connection_that_works.pay_and_wait": (
-        "a statement that never ends"
-    ),
-    "tests/webhooks/hostile.py::dripping.behave": "a receiver that answers byte by byte",
-    "tests/worker/test_handlers.py::test_a_thread_that_ends_by_itself_soon_after_its_timeout"
-    "_has_succeeded.nearly_in_time": "outlasts its timeout without asking for it",
-    "tests/worker/test_worker.py::test_a_thread_that_ends_by_itself_while_the_worker_stops"
-    "_has_succeeded.finishes": "outlasts the stop without asking for it",
-    "tests/worker/test_handlers.py::test_what_follows_a_completed_block_is_not_canceled"
-    "_for_its_lost_lease.complete": "outlasts a renewal",
-    "tests/worker/test_handlers.py::test_what_follows_a_completed_block_is_not_canceled"
-    "_for_its_lost_lease.loop_turns": "outlasts a renewal",
+    "tests/support/slow_network.py::SlowProxy._forward": "the fault: a slow network",
+    "tests/support/slow_network.py::_at": "the fault: a slow network",
+    "tests/worker/child_jobs.py::copy_the_worker": "the fault: a process that somebody has to end",
+    "tests/worker/child_jobs.py::start_others": "the fault: a process that somebody has to end",
     # Virtual time: no second passes.
     "tests/worker/test_reclaimer.py::SlowLooks.unknown_names": "virtual time",
     "tests/worker/test_reclaimer.py::SlowAnswers.reclaim": "virtual time",
     "tests/worker/test_reclaimer.py::LateBatches.reclaim": "virtual time",
-    "tests/worker/test_worker.py::test_an_unknown_name_is_told_once_however_long_its_jobs_wait"
-    ".run_for_an_hour": "virtual time",
-    # Nothing may happen, and nothing tells that it doesn't.
-    "tests/worker/test_handlers.py"
-    "::test_a_handler_that_ignores_its_timeout_keeps_its_slot_until_it_ends": "no job may start",
-    "tests/worker/test_handlers.py"
-    "::test_a_canceled_thread_keeps_its_slot_over_its_timeout": "no job may start",
-    "tests/worker/test_quarantine.py"
-    "::test_a_suspect_runs_when_what_hung_has_ended_within_the_grace": "no suspect may start",
-    "tests/worker/test_worker.py"
-    "::test_the_second_cancel_hurries_and_the_job_gets_its_attempt_back": "the worker may not end",
 }
 
-# Where tests may replace what they test with, and why there is no seam to pass it by.
+# The only places where tests may replace an attribute of what they test.
 PATCHES = {
-    "tests/observability/test_metrics.py::read": "makes the app forget what it read before",
-    "tests/observability/test_tracing.py::provided": "OpenTelemetry lets it be set only once",
-    "tests/runtime/test_seam.py"
-    "::test_a_thread_that_could_not_be_started_is_started_the_next_time": "below the seam itself",
-    "tests/stores/postgres/test_claim.py::test_a_claim_that_is_under_way_does_not_pass_over_what"
-    "_was_found_in_front": "the answer has to be late between two steps of one claim",
-    "tests/systems/documents/crashing.py::": "a process that dies in the middle of its handler",
+    "tests/observability/test_tracing.py::provided": (
+        "OpenTelemetry sets its global provider once per process, and each test needs another"
+    ),
 }
 
 # Where SQL may be put together, and of what. Everything else is a block in a .sql file.
@@ -198,6 +166,8 @@ def test_tests_use_real_parts_and_no_mocks() -> None:
         "await asyncio.wait({task}, timeout=0.2)",
         "select.select([], [], [], 0.1)",
         "loop.call_later(1.0, done.set)",
+        "loop.call_at(loop.time() + 1, done.set)",
+        "await wait_until(lambda: time.time() > end, 'over')",
         "threading.Timer(1.0, done.set)",
         "with suppress(TimeoutError):\n    await asyncio.wait_for(reader.read(), 1)",
         "with pytest.raises(TimeoutError):\n    async with asyncio.timeout(1):\n        await it",
@@ -227,7 +197,7 @@ def test_a_sleep_is_found_behind_a_helper() -> None:
         "async with asyncio.timeout(10):\n    await done.wait()",
     ],
 )
-def test_a_wait_for_a_condition_is_no_sleep(waits: str) -> None:
+def test_a_wait_for_a_condition_is_not_a_sleep(waits: str) -> None:
     assert list(rules.sleeps(ast.parse(waits))) == []
 
 
@@ -288,7 +258,7 @@ def test_no_machine_and_no_registry_is_named() -> None:
     assert lines_with(hosts) == []
 
 
-def test_the_engine_holds_no_customers_preset() -> None:
+def test_the_engine_contains_no_customers_preset() -> None:
     """What a database has to be upgraded from stays as it was."""
     named = lines_with(r"(?i)bpc", "src/holdfast")
     assert [line for line in named if "/migrations/" not in line] == []
@@ -364,7 +334,7 @@ def pins(name: str) -> dict[str, str]:
     return dict(re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE))
 
 
-def test_the_full_lock_holds_what_the_runtime_lock_holds() -> None:
+def test_the_full_lock_contains_the_runtime_lock() -> None:
     assert pins("runtime.txt").items() <= pins("dev.txt").items()
 
 

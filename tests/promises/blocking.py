@@ -12,7 +12,7 @@ TIMEOUT_SECONDS = 0.3
 
 
 async def block_by_turns(ctx: Context, gate: str, seconds: float) -> None:
-    """Block the event loop for so long at a time, and let it turn once in between."""
+    """Block the event loop again and again for this long, with one turn of the loop in between."""
     note(ctx, "start")
     while not is_open(gate, ctx):
         threading.Event().wait(seconds)

@@ -1,4 +1,4 @@
-"""What client processes do: `python -m tests.promises.clients FUNCTION [JSON ARGUMENT ...]`."""
+"""The client processes: `python -m tests.promises.clients FUNCTION [JSON ARGUMENT ...]`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH_JOBS = 10
 
 
 def say(line: str) -> None:
-    """Write a line in one piece, without a buffer that a kill would take along."""
+    """Write a line in one piece, without a buffer that a kill would lose."""
     os.write(1, f"{line}\n".encode())
 
 
@@ -57,7 +57,7 @@ async def enqueue_from_plain_code() -> None:
 
 
 async def enqueue_through_failures() -> None:
-    """Enqueue batches, each with a correlation id of its own, and go on after errors."""
+    """Enqueue batches, each with its own correlation ID, and continue after errors."""
     for number in count():
         batch = jobs.quick.options(correlation_id=f"{os.getpid()}-{number}")
         try:
@@ -68,14 +68,14 @@ async def enqueue_through_failures() -> None:
 
 
 async def enqueue_and_die() -> None:
-    """Be killed at the very moment of the acknowledgement."""
+    """Get killed at the moment of the acknowledgment."""
     async with hf:
         acknowledge([await jobs.quick.enqueue(1)])
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def race_for_keys(keys: list[str], seed: int) -> None:
-    """Enqueue a job for each key, together with all the others that wait for the gate."""
+    """Enqueue a job for each key, at the same time as all others that wait for the gate."""
     async with hf:
         say("ready")
         await wait_until((folder() / "go").exists, "told to go")

@@ -108,7 +108,7 @@ def copy_then_close() -> None:
 
 
 def tell_refusal() -> None:
-    def ask() -> None:  # on a thread of its own, which knows nothing of the block around the fork
+    def ask() -> None:  # on another thread, which is not inside the block around the fork
         try:
             quick.enqueue_sync(2)
         except ConfigurationError as error:
@@ -139,7 +139,7 @@ def wait_for_a_signal() -> None:
 
 
 def fork(ctx: Context) -> None:
-    """Have a process enqueue, and end another by a signal that is none of the worker's business."""
+    """Let one process enqueue, and end another by a signal that does not concern the worker."""
     methods = multiprocessing.get_context("fork")
     enqueuing = methods.Process(target=enqueue_as, args=("sync",))
     enqueuing.start()

@@ -10,7 +10,7 @@ from tests.promises.handlers import SOON, gated, note
 
 
 def catastrophe() -> None:
-    """Never let go of the interpreter lock."""
+    """Never release the interpreter lock."""
     re.match(r"(a+)+$", "a" * 40 + "b")
 
 

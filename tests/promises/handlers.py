@@ -162,7 +162,7 @@ async def recurse(ctx: Context) -> None:
 
 
 async def block_for_ever(ctx: Context) -> None:
-    """Block the event loop, with a timeout that nobody can enforce from within it."""
+    """Block the event loop, with a timeout that nothing on the loop can enforce."""
     note(ctx, "start")
     threading.Event().wait()
 

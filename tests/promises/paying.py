@@ -94,7 +94,7 @@ def pay_django(ctx: Context, dies: str = "") -> None:
 
 @hf.job(retry=SOON)
 async def pay_late(ctx: Context, gate: str) -> None:
-    """Block until the gate opens, and pay then, whatever anybody says."""
+    """Block until the gate opens, then pay, even if asked to stop."""
     note(ctx, "start")
     poll_blocking(partial(is_open, gate, ctx))
     paying = asyncio.create_task(insert(ctx))

@@ -1,4 +1,4 @@
-"""One database, and the real processes that work on it."""
+"""One database, and real processes that use it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from holdfast import Holdfast, Job, State
 from tests.promises.handlers import FOLDER, Jobs
 from tests.support.processes import WAIT_SECONDS, Process, wait_until
 
-# For tests that wait for leases to run out: the other PostgreSQL has nothing new to say there.
+# For tests that wait for leases to expire: the other PostgreSQL behaves the same there.
 both_stores = pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
-# Through a pooler in transaction mode as well: for a few, because all of them take minutes.
+# Also through a pooler in transaction mode: only for a few tests, because all would take minutes.
 every_way = pytest.mark.parametrize(
     "store_url",
     ["sqlite", "pg15", pytest.param("bouncer", marks=pytest.mark.slow)],
     indirect=True,
 )
-# No lease runs out by itself, however busy the machine is: see `let_run_out`.
+# No lease expires on its own, however busy the machine is: see `let_run_out`.
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 0.5
 RECLAIM_SECONDS = 0.3
@@ -56,8 +56,8 @@ class Stage:
         inside: Sequence[str] = (),
         **settings: float,
     ) -> Process:
-        """Start `holdfast worker`, `inside` of another command if one is given. A lease that is
-        given is renewed every third of its length."""
+        """Start `holdfast worker`, `inside` another command if there is one. With `lease_seconds`,
+        leases are renewed every third of their length."""
         lease = {} if "lease_seconds" in settings else LEASE
         chosen = {**lease, "reclaim_seconds": RECLAIM_SECONDS, **settings}
         variables = {f"HOLDFAST_{name.upper()}": str(value) for name, value in chosen.items()}
@@ -88,7 +88,7 @@ class Stage:
         (self.folder / name).unlink()
 
     def ledger(self, what: str | None = None, job: UUID | None = None) -> list[Entry]:
-        """What the handlers wrote down, in order."""
+        """What the handlers recorded, in order."""
         path = self.folder / "ledger"
         if path.exists():
             with path.open("rb") as ledger:
@@ -112,7 +112,7 @@ class Stage:
     async def noted(
         self, what: str, job: UUID | None = None, times: int = 1, seconds: float = WAIT_SECONDS
     ) -> Entry:
-        """Wait until the handlers have written this down so many times; answer the last one."""
+        """Wait until the handlers have recorded this entry this many times; return the last one."""
         await wait_until(
             lambda: len(self.ledger(what, job)) >= times,
             lambda: f"{what} {times} times: {self.logs()}",
@@ -134,7 +134,7 @@ class Stage:
         return (await self.hf.get(job_id)).state.ended
 
     async def let_run_out(self, *jobs: Job) -> None:
-        """Let what workers that are gone hold run out, and wait until others took it back."""
+        """Expire the leases of workers that are gone, and wait until others reclaim the jobs."""
         held = [await self.hf.get(job.id) for job in jobs]
         await wait_until(partial(self._are_taken_back, held), lambda: f"taken back: {self.logs()}")
 
@@ -169,7 +169,7 @@ class Stage:
             await connection.close()
 
     async def record(self, job_id: UUID) -> list[tuple[Any, ...]]:
-        """All that the database holds of a job: its row, live or ended, and its attempts."""
+        """Everything in the database about a job: its row, live or ended, and its attempts."""
         rows = await self.fetch(f"SELECT * FROM jobs WHERE id = '{job_id}'")
         rows += await self.fetch(f"SELECT * FROM history WHERE id = '{job_id}'")
         return rows + await self.fetch(
@@ -183,5 +183,5 @@ class Stage:
 
 
 def random_seed() -> int:
-    """Drawn anew in each run, and shown by pytest where a test fails."""
+    """A new seed for each run. Pytest shows it when a test fails."""
     return int.from_bytes(os.urandom(4), "big")

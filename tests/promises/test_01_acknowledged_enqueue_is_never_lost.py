@@ -50,7 +50,7 @@ async def test_clients_killed_at_random_moments_lose_nothing_acknowledged(stage:
 
 
 @both_stores
-async def test_a_client_killed_with_the_acknowledgement_has_enqueued(stage: Stage) -> None:
+async def test_a_client_killed_with_the_acknowledgment_has_enqueued(stage: Stage) -> None:
     await stage.jobs.quick.enqueue(0)
     clients = [stage.client("enqueue_and_die") for _ in range(3)]
     for client in clients:

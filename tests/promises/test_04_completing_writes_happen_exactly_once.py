@@ -82,7 +82,7 @@ async def test_a_connection_that_is_cut_at_the_commit_pays_once(
             job_id = uuid4()
             cut = proxy.cut_at_commit(str(job_id).encode(), before=before)
             (ended,) = await stage.ended(await enqueue(stage, form, job_id))
-            # The database may tell of the commit before the proxy has cut off its answer.
+            # The commit may be visible before the proxy has cut off its answer.
             assert await asyncio.to_thread(cut.done.wait, WAIT_SECONDS)
             assert (form, ended.state) == (form, State.SUCCEEDED)
             assert ended.result == {"attempt": attempt}

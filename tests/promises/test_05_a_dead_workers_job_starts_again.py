@@ -1,4 +1,4 @@
-"""5. A dead worker's job starts again within lease + 6 s, with nobody doing anything."""
+"""5. A dead worker's job starts again within lease + 6 s, without anybody's help."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ async def test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds(
 
 
 @both_stores
-async def test_handlers_that_block_their_loop_keep_nobody_from_taking_back(stage: Stage) -> None:
+async def test_handlers_that_block_their_loop_do_not_keep_others_from_reclaiming(
+    stage: Stage,
+) -> None:
     """Their loop is late by more than half a lease each time it turns."""
     jobs = Blocking(stage.hf)
     job = await jobs.wait.options(queue="others").enqueue("gate")

@@ -32,7 +32,7 @@ async def test_a_job_that_kills_its_worker_ends_dead_after_max_attempts(stage: S
 
 @both_stores
 async def test_a_worker_outlives_a_job_that_kills_every_process(stage: Stage) -> None:
-    """The last attempt runs alone in a process of its own, and only that one dies."""
+    """The last attempt runs alone in its own process, and only that process dies."""
     job = await stage.jobs.crash.options(max_attempts=2).enqueue()
     killed = stage.worker("--until-empty")
     assert await killed.ended() == -9

@@ -52,7 +52,7 @@ async def test_200_jobs_survive_the_poison_among_them(stage: Stage, kinds: list[
 async def test_jobs_that_lost_their_workers_to_a_power_cut_run_in_company_again(
     stage: Stage,
 ) -> None:
-    """One crash makes nobody a suspect: running them one by one would take hours."""
+    """One crash makes no job a suspect: running them one by one would take hours."""
     jobs = await stage.hf.enqueue_many([stage.jobs.gated.call("gate") for _ in range(100)])
     workers = [stage.worker(concurrency=50) for _ in range(2)]
     await stage.noted("start", times=100)
@@ -76,7 +76,7 @@ async def enqueue_others(stage: Stage, count: int) -> list[Job]:
 
 
 async def check_poison(stage: Stage, poison: Sequence[Job]) -> None:
-    """Dead by a crash that nobody else was there for."""
+    """Is it dead because of a crash in which it was alone?"""
     for job in await stage.ended(*poison):
         assert (job.state, job.attempts) == (State.DEAD, job.max_attempts)
         assert job.error_code == "CRASHED"

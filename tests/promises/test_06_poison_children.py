@@ -42,7 +42,7 @@ async def test_a_poison_in_a_child_process_ends_as_dead_and_harms_no_other(stage
 
 
 @both_stores
-async def test_no_job_is_dead_for_what_an_earlier_one_left_in_its_child_process(
+async def test_no_job_is_dead_because_of_what_an_earlier_one_left_in_its_child_process(
     stage: Stage,
 ) -> None:
     jobs = Hanging(stage.hf)

@@ -76,7 +76,7 @@ async def test_the_database_itself_refuses_to_change_a_row_that_ended_in_place(
 
 
 @both_stores
-async def test_nothing_that_is_asked_of_an_ended_job_changes_it(stage: Stage) -> None:
+async def test_no_operation_changes_an_ended_job(stage: Stage) -> None:
     ended = await one_of_each_end(stage)
     records = [await stage.record(job.id) for job in ended]
     store = require(make_store(stage.url, Seam(), stage.hf.settings), FullStore, "do everything")

@@ -82,7 +82,7 @@ async def test_doubled_reordered_false_and_unreadable_wake_ups_change_nothing(
 
 
 async def mislead(stage: Stage, sockets: Path, job_id: str) -> None:
-    """Say that there is work where there is none, and that jobs were canceled that were not."""
+    """Announce work that doesn't exist, and cancellations that never happened."""
     messages = [f"c:{job_id}", f"c:{uuid4()}", "c:nothing", "q:default", "q:nowhere", "q:", "x", ""]
     if not stage.is_sqlite:
         for order in (messages, messages[::-1]):
@@ -101,7 +101,7 @@ async def mislead(stage: Stage, sockets: Path, job_id: str) -> None:
 
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 @needs_a_session
-async def test_a_worker_hears_again_after_its_listener_was_ended(stage: Stage) -> None:
+async def test_a_worker_gets_wake_ups_again_after_its_listener_was_terminated(stage: Stage) -> None:
     """Not by polling: it polls here only once in a while."""
     stage.worker(poll_seconds=3600)
     await stage.ended(await stage.jobs.quick.enqueue(0))

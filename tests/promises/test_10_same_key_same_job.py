@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
-from holdfast import IdempotencyConflict, State
+from holdfast import Holdfast, IdempotencyConflict, State
+from holdfast.runtime.seam import Seam
+from tests.promises.handlers import Jobs
 from tests.promises.stage import Stage, both_stores
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
@@ -35,21 +39,43 @@ async def test_processes_that_race_for_a_key_get_the_same_job(stage: Stage) -> N
 
 
 async def test_a_key_whose_transaction_rolls_back_is_free(stage: Stage) -> None:
-    ghost = uuid4()
-    async with key_taken_and_rolled_back(stage, "key", str(ghost)):
-        enqueuing = asyncio.create_task(stage.jobs.quick.options(idempotency_key="key").enqueue(1))
-        await asyncio.sleep(0.2)
-        assert not enqueuing.done()
-    job = await enqueuing
+    ghost, seam = uuid4(), WatchedSeam()
+    async with Holdfast(stage.url, seam=seam) as hf:
+        async with key_taken_and_rolled_back(stage, seam, "key", str(ghost)) as waits:
+            quick = Jobs(hf).quick.options(idempotency_key="key")
+            enqueuing = asyncio.create_task(quick.enqueue(1))
+            await wait_until(waits, "waiting for the key")
+            assert not enqueuing.done()
+        job = await enqueuing
     assert job.id != ghost
     assert (await stage.hf.get(job.id)).state is State.QUEUED
     again = await stage.jobs.quick.options(idempotency_key="key").enqueue(1)
     assert again.id == job.id
 
 
+class WatchedSeam(Seam):
+    """Tells when a transaction on SQLite begins, before it gets the lock of the file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def connect_sqlite(self, path: str) -> sqlite3.Connection:
+        connection = super().connect_sqlite(path)
+        connection.set_trace_callback(self._note)
+        return connection
+
+    def _note(self, sql: str) -> None:
+        if sql.startswith("BEGIN IMMEDIATE"):
+            self.begun.set()
+
+
 @asynccontextmanager
-async def key_taken_and_rolled_back(stage: Stage, key: str, job_id: str) -> AsyncIterator[None]:
-    """Hold the key in a transaction that is rolled back at the end of the block."""
+async def key_taken_and_rolled_back(
+    stage: Stage, seam: WatchedSeam, key: str, job_id: str
+) -> AsyncIterator[Callable[[], object]]:
+    """Take the key in a transaction that is rolled back at the end of the block. Answer how to find
+    out whether a transaction waits for it."""
     await stage.hf.jobs.counts()
     if stage.is_sqlite:
         path = stage.url.removeprefix("sqlite:///")
@@ -58,7 +84,8 @@ async def key_taken_and_rolled_back(stage: Stage, key: str, job_id: str) -> Asyn
         local.execute(
             "INSERT INTO idempotency_keys VALUES ('', ?, ?, x'00', 9999999999999999)", (key, job_id)
         )
-        yield
+        seam.begun.clear()
+        yield seam.begun.is_set
         local.execute("ROLLBACK")
         local.close()
         return
@@ -68,7 +95,8 @@ async def key_taken_and_rolled_back(stage: Stage, key: str, job_id: str) -> Asyn
     await connection.execute(
         "INSERT INTO holdfast.idempotency_keys VALUES ('', $1, $2, '', 'infinity')", key, job_id
     )
-    yield
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND transactionid = pg_current_xact_id()::xid"
+    yield lambda: connection.fetch(waiting)
     await transaction.rollback()
     await connection.close()
 

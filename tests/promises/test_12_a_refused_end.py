@@ -79,11 +79,11 @@ async def test_an_outcome_that_is_refused_ends_as_unstorable_and_its_batch_as_it
 
 
 @both_stores
-async def test_a_job_that_the_database_lets_not_end_keeps_no_other_from_ending(
+async def test_a_job_that_the_database_refuses_to_end_does_not_keep_others_from_ending(
     store_url: str,
 ) -> None:
-    """Its lease runs out, and not even its death can be recorded: the worker says so and goes on,
-    and what dead workers had leased is taken back all the same."""
+    """Its lease expires, and not even its death can be recorded. The worker logs that and
+    continues, and the jobs of dead workers are reclaimed all the same."""
     quick = QUICK | {"lease_seconds": 0.5, "reclaim_seconds": 0.1}
     async with Holdfast(store_url, **quick) as hf, seen_events() as seen:
         done = asyncio.Event()
@@ -109,7 +109,7 @@ async def test_a_job_that_the_database_lets_not_end_keeps_no_other_from_ending(
 
 
 @both_stores
-async def test_an_ended_job_that_the_database_lets_not_move_ends_no_worker(
+async def test_an_ended_job_that_the_database_refuses_to_move_ends_no_worker(
     store_url: str,
 ) -> None:
     """An older version had ended it in its place among the live ones."""

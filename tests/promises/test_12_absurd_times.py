@@ -1,4 +1,4 @@
-"""12. Times that no engine wrote harm no other job, whoever looks at them."""
+"""12. Absurd times in the rows harm no other job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEIGHBOURS = 20
 async def insert(stage: Stage, name: str, run_at: str, other: str) -> UUID:
     """Write a job as another program might, with these times."""
     job_id = IdMaker(Seam().random).make(int(Seam().now().timestamp() * 1000))
-    # An expiry in the past is none: the job would be canceled, as it should be.
+    # No expiry in the past: it would cancel the job, as it should.
     await stage.fetch(
         "INSERT INTO jobs (id, name, queue, priority, arguments, max_attempts, run_at, created_at,"
         " expires_at)"
@@ -60,7 +60,7 @@ async def look_as_people_do(stage: Stage, job_id: UUID) -> None:
 
 
 @both_stores
-async def test_absurd_times_keep_no_other_job_from_running_and_no_list_from_being_shown(
+async def test_absurd_times_do_not_keep_other_jobs_from_running_or_lists_from_being_shown(
     stage: Stage,
 ) -> None:
     await stage.hf.jobs.counts()
@@ -86,7 +86,7 @@ async def test_absurd_times_keep_no_other_job_from_running_and_no_list_from_bein
 
 
 @both_stores
-async def test_a_lease_and_an_expiry_before_all_times_have_run_out(stage: Stage) -> None:
+async def test_a_lease_and_an_expiry_at_the_beginning_of_time_have_expired(stage: Stage) -> None:
     before = "-9223372036854775808" if stage.is_sqlite else "'-infinity'"
     lost = await stage.jobs.gated.enqueue("gate")
     holder = stage.worker(concurrency=1)

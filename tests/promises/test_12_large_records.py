@@ -30,7 +30,7 @@ SLACK = 64 * KIB
 
 
 class Party:
-    """Jobs that all end in the same turn of the loop, and answer as much as they are told to."""
+    """Jobs that all end in the same turn of the loop, with results of a chosen size."""
 
     def __init__(self, hf: Holdfast, guests: int) -> None:
         self._all_here = asyncio.Event()
@@ -59,7 +59,7 @@ def counted(store_url: str) -> Iterator[tuple[Wire, str]]:
 
 @asynccontextmanager
 async def locked(url: str, job: Job) -> AsyncIterator[None]:
-    """Somebody looks at a job in a transaction, and leaves it open."""
+    """Read a job in a transaction, and leave it open."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute("BEGIN")
@@ -75,7 +75,9 @@ async def states(hf: Holdfast, jobs: list[Job]) -> list[tuple[State, int]]:
 
 
 @on_postgres
-async def test_an_end_that_can_not_be_written_now_keeps_no_other_waiting(store_url: str) -> None:
+async def test_a_settlement_that_can_not_be_written_now_does_not_delay_others(
+    store_url: str,
+) -> None:
     """One row is locked, so that every batch with it in it fails for as long as that lasts."""
     guests = 30
     async with Holdfast(f"{store_url}?lock_timeout=100", **QUICK) as hf, seen_events() as seen:
@@ -155,7 +157,7 @@ class Narrow(Seam):
 
 
 @on_sqlite
-async def test_jobs_that_sqlite_can_not_hold_in_one_text_run_all_the_same(store_url: str) -> None:
+async def test_jobs_that_do_not_fit_into_one_sqlite_text_still_run(store_url: str) -> None:
     guests = 20
     size = 200 * KIB
     seen: list[int] = []

@@ -66,7 +66,7 @@ async def test_odd_results_and_errors_end_their_own_job_only(stage: Stage, handl
     assert {job.attempts for job in await stage.ended(*good)} == {1}
 
 
-async def test_payloads_and_names_that_nobody_understands_harm_no_other(stage: Stage) -> None:
+async def test_unreadable_payloads_and_names_harm_no_other_job(stage: Stage) -> None:
     await stage.hf.jobs.counts()
     bad = {kind: await insert(stage, "quick", text) for kind, text in ARGUMENTS.items()}
     unknown = await insert(stage, "nobody knows this", "{}")

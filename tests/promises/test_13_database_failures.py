@@ -1,5 +1,5 @@
 """13. The database crashes, fails over, fills up or stalls: nothing is lost, nothing happens twice,
-and the workers go on by themselves."""
+and the workers recover on their own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def staged(url: str, folder: Path) -> AsyncIterator[Stage]:
 
 
 async def more_happens(stage: Stage, clients: list[Process], jobs: int = 200) -> None:
-    """Wait until so many more jobs were acknowledged, and finished."""
+    """Wait until this many more jobs were acknowledged and finished."""
     for client in clients:
         await client.prints(len(client.output) + jobs)
     await stage.noted("finish", times=len(stage.ledger("finish")) + jobs)

@@ -1,12 +1,11 @@
-"""13. The database answers late, has no connection left, or no room on its disk: what is held stays
-held, what fails says why, and all goes on by itself afterwards."""
+"""13. The database answers late, or has no free connection, or a full disk: no lease is lost,
+errors say why, and everything recovers on its own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import subprocess
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -35,7 +34,7 @@ STALL_SECONDS = 1.5 * LEASE_SECONDS
 
 @asynccontextmanager
 async def locked(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Let every statement on the jobs wait."""
+    """Block every statement on the jobs."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
@@ -46,14 +45,13 @@ async def locked(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def while_nothing_answers(stage: Stage) -> None:
-    """Let a worker finish some jobs meanwhile, and others become due."""
-    ran_out = time.time() + STALL_SECONDS
+    """Let a worker finish some jobs and others become due, for longer than any lease lasts."""
     stage.open_gate("early")
-    await wait_until(lambda: time.time() > ran_out, "over")
+    await asyncio.sleep(STALL_SECONDS)
 
 
 async def prepare(stage: Stage, url: str) -> list[Job]:
-    """Start jobs in a worker, beside one that takes back whatever runs out."""
+    """Start jobs in a worker, beside another that reclaims jobs as soon as their leases expire."""
     variables = {"HOLDFAST_DATABASE_URL": url}
     eager = stage.worker(
         "--queues=others", environment=variables, lease_seconds=LEASE_SECONDS, reclaim_seconds=0.2
@@ -70,13 +68,13 @@ async def prepare(stage: Stage, url: str) -> list[Job]:
 
 
 async def is_renewed(stage: Stage) -> bool:
-    """Has the keeper renewed once? Then its statement is prepared, and starts before it waits."""
+    """Has the keeper renewed once? Then its statement is prepared, and begins before it waits."""
     fresh = f"lease_expires_at = started_at + interval '{LEASE_SECONDS} seconds'"
     return await stage.fetch(f"SELECT FROM jobs WHERE state = 'running' AND {fresh}") == []
 
 
 async def is_all_held(stage: Stage) -> bool:
-    """Is there nothing left that could be taken back?"""
+    """Is no lease expired?"""
     ran_out = "SELECT FROM jobs WHERE state = 'running' AND lease_expires_at < now()"
     return await stage.fetch(ran_out) == []
 
@@ -150,7 +148,7 @@ def crowded_postgres() -> Iterator[Server]:
 
 
 class Crowd:
-    """Somebody else, who takes every connection that there is."""
+    """Another client, which takes every connection."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -158,7 +156,7 @@ class Crowd:
 
     @asynccontextmanager
     async def everywhere(self) -> AsyncIterator[None]:
-        """Take those of the engine, too, whenever it has one; leave at the end of the block."""
+        """Take the engine's connections, too. Close all of them at the end of the block."""
         self._taken.append(await asyncpg.connect(self._url))
         taking = asyncio.create_task(self._take_all())
         try:
@@ -186,7 +184,7 @@ class Crowd:
                 return
 
 
-async def test_a_server_without_free_connections_is_told_and_waited_for(
+async def test_workers_log_that_a_server_has_no_free_connections_and_wait(
     crowded_postgres: Server, tmp_path: Path
 ) -> None:
     url = crowded_postgres.url("postgres")
@@ -203,7 +201,7 @@ async def test_a_server_without_free_connections_is_told_and_waited_for(
             await wait_until(partial(is_refused, stage), "refused")
             for event in ("claim_failed", "renew_failed", "sweep_failed"):
                 await tells(worker, event, "has no free connection")
-            for gate in gates:  # one by one: some may find a connection before the crowd does
+            for gate in gates:  # one by one: some may get a connection before the crowd
                 stage.open_gate(gate)
                 await asyncio.sleep(0.1)
             await tells(worker, "settle_failed", "has no free connection")
@@ -213,7 +211,7 @@ async def test_a_server_without_free_connections_is_told_and_waited_for(
 
 
 async def is_refused(stage: Stage) -> bool:
-    """Is an enqueue refused for want of a connection?"""
+    """Does an enqueue fail because there is no free connection?"""
     try:
         await stage.jobs.quick.enqueue(1)
     except StoreUnavailable as error:
@@ -280,7 +278,9 @@ def small_postgres(*, log: bool) -> Iterator[tuple[Server, SmallDisk]]:
 
 
 @pytest.mark.parametrize("full", ["data", "log"])
-async def test_a_full_disk_is_told_and_leaves_nothing_half_done(full: str, tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_and_leaves_nothing_half_done(
+    full: str, tmp_path: Path
+) -> None:
     with small_postgres(log=full == "log") as (server, disk):
         stage = Stage(server.url("postgres"), tmp_path)
         try:
@@ -315,7 +315,7 @@ async def check_batches(stage: Stage, acknowledged: int) -> None:
 
 
 async def enqueue_until_full(stage: Stage) -> tuple[int, StoreUnavailable]:
-    """Enqueue batches of large jobs; answer how many were acknowledged before the first error."""
+    """Enqueue batches of large jobs; return how many were acknowledged before the first error."""
     for number in range(1000):
         batch = stage.jobs.hopeless.options(correlation_id=str(number), delay_seconds=3600)
         text = os.urandom(20_000).hex()

@@ -1,4 +1,4 @@
-"""13. A process in which every thread stands still is ended by its warden, and stops nobody."""
+"""13. A frozen process is killed by its warden, and blocks nobody else."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def is_taken_back(stage: Stage, job: Job) -> bool:
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-async def test_a_frozen_process_is_replaced_and_the_job_that_froze_it_ends_dead_alone(
+async def test_a_frozen_process_is_replaced_and_only_the_job_that_froze_it_is_dead(
     stage: Stage, freezing: Freezing
 ) -> None:
     job = await freezing.freeze.options(max_attempts=1).enqueue()
@@ -86,7 +86,7 @@ async def test_a_frozen_process_is_replaced_and_the_job_that_froze_it_ends_dead_
     ended, *neighbors = await stage.ended(job, *others)
     assert (ended.state, ended.crashes) == (State.DEAD, 2)
     died = await worker.logs("child_ended")
-    assert "its warden killed it because it stood still" in died["message"]
+    assert "its warden killed it because it was frozen" in died["message"]
     assert [each.state for each in neighbors] == [State.SUCCEEDED] * len(others)
 
 

@@ -29,7 +29,7 @@ async def test_a_handler_that_hangs_past_its_timeout_loses_its_lease(
     assert ended.result == SECOND
     (attempt,) = await stage.hf.jobs.attempts(job.id)
     assert (attempt.outcome, attempt.error_code) == ("failed", "TIMEOUT")
-    assert "did not stop within 0.3 s more" in (attempt.error_text or "")
+    assert "did not stop within another 0.3 s" in (attempt.error_text or "")
     assert attempt.started_at is not None
     assert attempt.ended_at - attempt.started_at >= timedelta(seconds=TIMEOUT_SECONDS + 0.3)
     first, second = stage.ledger("start", job.id)
@@ -67,7 +67,7 @@ asyncio.run(main())
 async def test_a_handler_that_swallows_its_cancellation_can_not_keep_a_program_from_ending(
     tmp_path: Path, concurrency: int
 ) -> None:
-    """With one slot the worker ends because it hangs, with two because it is told to."""
+    """With one slot, the worker ends because it hangs; with two, because it is stopped."""
     (tmp_path / "deaf.py").write_text(DEAF_SCRIPT.replace("CONCURRENCY", str(concurrency)))
     program = Process("deaf", ["deaf.py"], tmp_path, {})
     await program.prints()

@@ -1,4 +1,4 @@
-"""13. No silent death: a worker survives another file in the place of its own."""
+"""13. No silent death: a worker survives when its file is replaced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def unlink(stage: Stage, *ends: str) -> None:
         os.unlink(stage.url.removeprefix("sqlite:///") + end)
 
 
-async def test_a_worker_goes_on_with_the_file_that_is_at_its_path(stage: Stage) -> None:
+async def test_a_worker_continues_with_the_file_that_is_at_its_path(stage: Stage) -> None:
     worker = stage.worker(poll_seconds=0.1)
     await stage.ended(await stage.jobs.quick.enqueue(1))
     await stage.hf.close()

@@ -1,5 +1,5 @@
-"""5, 13. A worker that stands still, or a host that vanishes, stops none of the others: what it had
-begun on the database ends without it, in time for its jobs to start again."""
+"""5, 13. A frozen worker or a vanished host stops no other worker: what it began on the database
+ends without it, in time for its jobs to start again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def worker_behind(
 
 
 async def stand_still(worker: Process, wire: Wire) -> None:
-    """Stop the worker while it waits for the answer that is held back."""
+    """Stop the worker while it waits for the withheld answer."""
     await wait_until(wire.held.is_set, lambda: f"held: {worker.text}")
     worker.signal(signal.SIGSTOP)
     await wait_until(worker.is_stopped, "stopped")
@@ -74,7 +74,7 @@ async def locked(url: str, sql: str) -> AsyncIterator[None]:
 
 
 @postgres
-async def test_a_worker_that_stands_still_while_it_counts_a_failure_stops_no_other(
+async def test_a_worker_frozen_while_it_counts_a_failure_stops_no_other(
     stage: Stage, wire: Wire
 ) -> None:
     wire.hold_answer("holdfast.strike")
@@ -90,7 +90,7 @@ async def test_a_worker_that_stands_still_while_it_counts_a_failure_stops_no_oth
 
 
 @postgres
-async def test_a_breaker_that_somebody_has_locked_keeps_no_failure_from_being_settled(
+async def test_a_locked_breaker_does_not_keep_failures_from_being_settled(
     stage: Stage,
 ) -> None:
     async with locked(stage.url, INSERT_BREAKER):
@@ -106,7 +106,7 @@ async def test_a_breaker_that_somebody_has_locked_keeps_no_failure_from_being_se
 
 
 @postgres
-async def test_a_failure_that_waits_to_be_counted_keeps_no_other_end_waiting(
+async def test_a_failure_that_waits_to_be_counted_does_not_delay_other_settlements(
     stage: Stage, wire: Wire
 ) -> None:
     wire.hold_answer("holdfast.strike")
@@ -118,7 +118,7 @@ async def test_a_failure_that_waits_to_be_counted_keeps_no_other_end_waiting(
 
 
 @postgres
-async def test_a_worker_that_stands_still_while_it_claims_leaves_a_capped_queue_to_others(
+async def test_a_worker_frozen_while_it_claims_leaves_a_capped_queue_to_others(
     stage: Stage, wire: Wire
 ) -> None:
     await stage.hf.queues.cap("default", 2)
@@ -132,7 +132,7 @@ async def test_a_worker_that_stands_still_while_it_claims_leaves_a_capped_queue_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store_url", ["bouncer"], indirect=True)
-async def test_a_worker_that_stands_still_while_it_claims_behind_a_pooler_hides_no_job(
+async def test_a_worker_frozen_while_it_claims_through_a_pooler_hides_no_job(
     stage: Stage, wire: Wire
 ) -> None:
     """There every statement is a transaction of several messages."""
@@ -168,7 +168,7 @@ async def test_a_settlement_that_was_ended_half_way_is_written_again(
 async def test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_time(
     stage: Stage, wire: Wire, form: str
 ) -> None:
-    """Nothing tells the server that the host is gone: its connections stay open."""
+    """The server can't know that the host is gone: its connections stay open."""
     await stage.fetch("CREATE TABLE public.payments (job text, attempt int)")
     async with paying.hf._borrowed(stage.url, stage.hf._seam):
         job: Job = await getattr(paying, form).enqueue()
@@ -190,7 +190,7 @@ async def test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_t
 
 
 @postgres
-async def test_a_worker_that_stands_still_while_a_large_answer_comes_hides_no_job(
+async def test_a_worker_frozen_while_a_large_answer_arrives_hides_no_job(
     stage: Stage, wire: Wire
 ) -> None:
     """The server can't send all of it, and can't commit before it has."""

@@ -1,5 +1,5 @@
-"""13. A worker that starts while its database does not answer neither ends nor stands idle: it
-works as soon as it can, and stops when it is told to."""
+"""13. A worker that starts while its database does not answer keeps trying: it works as soon as it
+can, and stops on a signal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEASE_SECONDS = 3.0
 SOON_SECONDS = 15.0  # on a machine that others use, too
 postgresql = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-# Whose connection the start waits for, by what it says to the server, and how many times.
+# Which connection the start waits for, by what it sends to the server, and how often.
 STEPS = {
     "first": (b"application_name", 1),
     "keeper": (b"application_name", 2),
@@ -63,7 +63,7 @@ async def test_a_worker_that_starts_while_nothing_answers_works_when_it_can(
 
 @pytest.mark.parametrize("step", STEPS)
 @postgresql
-async def test_a_worker_told_to_stop_while_its_start_waits_for_an_answer_exits_cleanly(
+async def test_a_worker_stopped_while_its_start_waits_for_an_answer_exits_cleanly(
     stage: Stage, network: Proxy, step: str
 ) -> None:
     marker, times = STEPS[step]
@@ -76,7 +76,7 @@ async def test_a_worker_told_to_stop_while_its_start_waits_for_an_answer_exits_c
 
 
 @postgresql
-async def test_a_worker_that_can_not_listen_yet_works_all_the_same(
+async def test_a_worker_that_can_not_listen_yet_still_runs_jobs(
     stage: Stage, network: Proxy
 ) -> None:
     stall = network.stall_at(b"LISTEN", alone=True)
@@ -88,7 +88,7 @@ async def test_a_worker_that_can_not_listen_yet_works_all_the_same(
 
 
 @postgresql
-async def test_processes_told_to_stop_while_nothing_answers_exit_cleanly(
+async def test_processes_stopped_while_nothing_answers_exit_cleanly(
     stage: Stage, network: Proxy
 ) -> None:
     stall = network.stall_at(b"application_name", times=2)
@@ -99,9 +99,7 @@ async def test_processes_told_to_stop_while_nothing_answers_exit_cleanly(
 
 
 @postgresql
-async def test_a_developer_who_stops_while_the_migration_waits_is_heard(
-    stage: Stage, network: Proxy
-) -> None:
+async def test_ctrl_c_works_while_the_migration_waits(stage: Stage, network: Proxy) -> None:
     stall = network.stall_at(b"application_name")
     url = network.url(stage.url.rpartition("/")[2])
     command = ["-m", "holdfast.cli.main", "dev", "tests.promises.app:hf"]
@@ -115,7 +113,7 @@ async def test_a_developer_who_stops_while_the_migration_waits_is_heard(
 
 @contextmanager
 def locked(stage: Stage) -> Iterator[None]:
-    """Keep the file locked, as somebody else's long transaction does."""
+    """Keep the file locked, as a long transaction of another program does."""
     path = Path(stage.url.removeprefix("sqlite:///"))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -136,7 +134,7 @@ async def test_a_worker_that_starts_while_the_file_is_locked_works_when_it_can(
 
 
 @sqlite
-async def test_a_worker_told_to_stop_while_the_file_is_locked_exits_cleanly(stage: Stage) -> None:
+async def test_a_worker_stopped_while_the_file_is_locked_exits_cleanly(stage: Stage) -> None:
     await stage.hf.migrate()
     with locked(stage):
         worker = stage.worker(lease_seconds=LEASE_SECONDS, grace_seconds=0)

@@ -37,7 +37,7 @@ FOR EACH ROW EXECUTE FUNCTION public.wait_for_gate()
 
 
 @both_stores
-async def test_a_worker_told_to_stop_finishes_what_it_can_and_releases_the_rest(
+async def test_a_worker_that_is_stopped_finishes_what_it_can_and_releases_the_rest(
     stage: Stage,
 ) -> None:
     short = await stage.jobs.gated.options(priority=-2).enqueue("short")
@@ -63,7 +63,7 @@ async def test_a_worker_told_to_stop_finishes_what_it_can_and_releases_the_rest(
 
 
 def assert_released(job: Job) -> None:
-    """Fenced: whatever the stopped handler may still write has the fence of its claim, 1."""
+    """What the stopped handler may still write has the old fence, 1."""
     assert (job.state, job.attempts, job.releases, job.fence) == (State.QUEUED, 0, 1, 2)
     assert (job.lease_owner, job.error_code) == (None, None)
 
@@ -84,7 +84,7 @@ async def test_a_second_signal_hurries(stage: Stage, number: signal.Signals) -> 
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-async def test_a_handler_that_does_not_listen_is_released_and_left_behind(stage: Stage) -> None:
+async def test_a_job_whose_handler_ignores_the_stop_is_released(stage: Stage) -> None:
     job = await stage.jobs.stubborn.enqueue("never")
     worker = stage.worker(grace_seconds=0)
     await stage.noted("start", job.id)
@@ -106,7 +106,7 @@ async def test_a_released_job_starts_at_once_at_the_next_worker(stage: Stage) ->
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-async def test_a_child_process_that_does_not_listen_is_killed_and_its_job_released(
+async def test_a_child_process_that_ignores_the_stop_is_killed_and_its_job_released(
     stage: Stage,
 ) -> None:
     job = await Stopping(stage.hf).hang_in_child.enqueue()
@@ -136,10 +136,10 @@ async def is_queued(stage: Stage, job: Job) -> bool:
 
 
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
-async def test_a_thread_that_is_committing_keeps_no_other_job_from_being_released(
+async def test_a_thread_that_is_committing_does_not_keep_other_jobs_from_being_released(
     stage: Stage,
 ) -> None:
-    """Its own job is not released: it holds the row, and the commit is worth waiting for."""
+    """Its own job is not released: its commit is under way, and worth the wait."""
     jobs = Stopping(stage.hf)
     await execute(stage.url, SLOW_COMMIT)
     async with transaction(stage, "SELECT pg_advisory_xact_lock(14)") as gate:
@@ -196,7 +196,7 @@ async def test_a_worker_whose_loop_is_blocked_releases_its_jobs_and_ends_in_time
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-async def test_a_generator_that_can_not_be_closed_keeps_no_worker_from_ending(
+async def test_a_generator_that_can_not_be_closed_does_not_keep_the_worker_from_ending(
     stage: Stage,
 ) -> None:
     job = await Stopping(stage.hf).leave_a_generator_behind.enqueue()
@@ -209,7 +209,9 @@ async def test_a_generator_that_can_not_be_closed_keeps_no_worker_from_ending(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-async def test_a_resource_that_can_not_be_closed_keeps_no_worker_from_ending(stage: Stage) -> None:
+async def test_a_resource_that_can_not_be_closed_does_not_keep_the_worker_from_ending(
+    stage: Stage,
+) -> None:
     job = await Stopping(stage.hf).cling.enqueue()
     worker = stage.worker(app="stopping:hf", grace_seconds=0)
     await stage.ended(job)
@@ -233,5 +235,5 @@ async def test_a_worker_whose_loop_is_blocked_when_its_keeper_dies_ends_in_time(
 
 
 def delete_log(stage: Stage) -> None:
-    """Take away what no keeper goes on without."""
+    """Remove what the keeper can't work without."""
     Path(f"{stage.url.removeprefix('sqlite:///')}-wal").unlink()

@@ -1,5 +1,5 @@
-"""While something that jobs depend on is down they wait, and lose no attempt; when it is back they
-go on, with nobody doing anything."""
+"""While a dependency is down, its jobs wait and lose no attempt. When it is back, they run again
+without anybody's help."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_
     await stage.noted("fail", times=103)  # the last ones are sent ahead
     (free,) = await stage.hf.enqueue_many([depending.free.call()])
     await stage.ended(free)
-    # Those of one worker may be sent ahead before the other has written what it knows.
+    # One worker may send probes before the other has recorded what it knows.
     await wait_until(lambda: has_failed(stage, FAILURES), "the first failures are written")
     assert stage.ledger("finish") == []
     stage.open_gate("up")
@@ -59,7 +59,7 @@ async def test_an_outage_costs_a_few_attempts_however_many_jobs_fail_in_however_
 
 
 @both_stores
-async def test_a_worker_that_dies_with_the_job_that_was_sent_ahead_stops_nothing(
+async def test_a_worker_that_dies_while_it_runs_a_probe_stops_nothing(
     stage: Stage,
 ) -> None:
     jobs = await enqueue(stage, FAILURES + 3)

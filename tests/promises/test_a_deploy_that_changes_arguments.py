@@ -89,7 +89,7 @@ async def test_a_job_that_no_worker_can_run_fails_after_an_hour_and_a_half() -> 
         report = await jobs.drain()
         assert (report.handed_back, report.failed) == (1, 0)
         await other.enqueue()
-        assert (await jobs.drain()).succeeded == 1  # nobody else waits
+        assert (await jobs.drain()).succeeded == 1  # no other job waits
         report = await jobs.drain(with_delayed=True)
         assert (report.handed_back, report.failed) == (RELEASES_MAX - 1, 1)
         ended = await hf.get(job.id)

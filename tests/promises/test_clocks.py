@@ -1,7 +1,7 @@
 """No worker's clock counts: promises 2, 5 and 8 with real workers whose clocks are wrong.
 
-On PostgreSQL the database's clock judges. On SQLite it is the machine's: there all processes have
-the same one, and what it does when it is set is told here, too.
+On PostgreSQL the database's clock judges. On SQLite it is the machine's: all
+processes share it, and these tests show what happens when it is set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.processes import Process, wait_until
 
 pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
-# All far below the hour by which clocks are off, and far above what a busy machine can hold up.
+# Far less than the hour by which clocks are off, and far more than a busy machine delays anything.
 LONG_LEASE_SECONDS = 5.0
 RENEW_SECONDS = 0.5
 SHORT_LEASE_SECONDS = 3.0  # for those that are killed
@@ -89,7 +89,7 @@ def assert_clock_was_wrong(stage: Stage, job: Job, seconds: float) -> None:
 
 @on_postgres
 @an_hour_off
-async def test_a_wrong_clock_delays_no_heir_of_a_dead_worker(
+async def test_a_wrong_clock_does_not_delay_reclaiming_from_a_dead_worker(
     stage: Stage, clock: Clock, shift: str
 ) -> None:
     clock.set(shift)
@@ -195,7 +195,7 @@ async def test_on_sqlite_a_clock_that_is_set_back_starts_nothing_twice_or_early(
 
 
 @on_sqlite
-async def test_on_sqlite_a_dead_workers_job_waits_until_a_clock_that_was_set_back_is_there_again(
+async def test_on_sqlite_a_dead_workers_job_waits_until_a_clock_that_was_set_back_catches_up(
     stage: Stage, clock: Clock
 ) -> None:
     killed = stage.worker(

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 KILLS = 20
 LEASE_SECONDS = 1.5
-LONG_LEASE_SECONDS = 5.0  # of whoever must not lose one
+LONG_LEASE_SECONDS = 5.0  # of the worker that must not lose one
 WORKERS = 3
 CONCURRENCY = 4
 MAX_ATTEMPTS = 8
@@ -112,7 +112,7 @@ def life(worker: Process, killed_at: dict[int, float]) -> tuple[float, float]:
 def check_losses(
     attempts: Sequence[Attempt], killed_at: dict[int, float], lives: list[tuple[float, float]]
 ) -> None:
-    """A worker that a job has killed in its own process is told of by whoever started it."""
+    """A worker that a job killed in its own process is reported by its parent."""
     for attempt in attempts:
         assert attempt.worker is not None
         pid = int(attempt.worker.split(":")[1])

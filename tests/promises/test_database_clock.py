@@ -1,6 +1,6 @@
-"""The clock of PostgreSQL's own machine is set by an hour under load: nothing is lost, nothing is
-recorded twice, and nothing waits for longer than the clock explains. docs/guides/operations.md has
-the table."""
+"""The clock of PostgreSQL's machine is set forward or back by an hour under load: nothing is lost,
+nothing is recorded twice, and nothing waits longer than the clock explains.
+docs/guides/operations.md has the table."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_a_database_clock_set_forward_under_load_loses_and_doubles_nothing
 
 
 async def taken_over(stage: Stage, job: Job) -> None:
-    """Kill whoever runs the job; another has to start it again."""
+    """Kill the worker that runs the job; another has to start it again."""
     first = await stage.noted("start", job.id)
     await start(stage).logs("boot")
     for process in stage.processes:
@@ -124,9 +124,9 @@ async def test_a_database_clock_set_back_under_load_delays_only_what_the_clock_e
     waiting = await stage.jobs.quick.options(delay_seconds=2).enqueue(1)
     server.clock.set("-1h")
     await renewed(stage, job)
-    await more_ends(stage)  # what is enqueued from now on is due by the new clock
+    await more_ends(stage)  # new jobs are due by the new clock
     heir = await stage.jobs.gated.options(priority=-1).enqueue("other gate.2")
-    await taken_over(stage, heir)  # and what is leased from now on runs out by it
+    await taken_over(stage, heir)  # and new leases expire by it
     stage.open_gate("other gate.2")
     await stage.ended(heir)
     assert stage.ledger("start", waiting.id) == []

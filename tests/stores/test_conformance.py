@@ -234,7 +234,7 @@ def shared(
 
 
 class SalesforceHarness:
-    """Salesforce's clock is known to the second only, so a little more time passes than asked."""
+    """Salesforce's clock is known only to the second, so it advances a little more than asked."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -284,7 +284,7 @@ class TestSalesforce(
         lacks=frozenset(Room),
     ),
 ):
-    """What `docs/systems/documents.md` says of its records is what it has no room for."""
+    """Records have none of the rooms; `docs/systems/documents.md` lists what is missing."""
 
     @pytest_asyncio.fixture
     async def harness(self, address: str) -> Harness:

@@ -39,8 +39,13 @@ def make_store(url: str, seam: Seam, settings: Settings) -> TinyStore:
 
 
 @pytest.fixture
-def tiny_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    (tmp_path / "tiny_store.py").write_text(PACKAGE)
+def source() -> str:
+    return PACKAGE
+
+
+@pytest.fixture
+def tiny_package(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "tiny_store.py").write_text(source)
     installed = tmp_path / "tiny_store-1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-store\nVersion: 1.0\n")
@@ -61,6 +66,29 @@ async def test_a_store_of_another_package_is_found_by_its_entry_point() -> None:
         assert (await hf.jobs.get(job.id)).state is State.QUEUED
         with pytest.raises(NotInThisStore, match=r"this store \(TinyStore\) can't pause"):
             await hf.queues.pause("default")
+
+
+@pytest.mark.usefixtures("tiny_package")
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("import no_such_driver", "ModuleNotFoundError: No module named 'no_such_driver'"),
+        ("", "AttributeError: module 'tiny_store' has no attribute 'make_store'"),
+        ("raise OSError('no license')", "OSError: no license"),
+        ("make_store = 5", "TypeError: it is of type int, not a function"),
+    ],
+    ids=["its import fails", "no such name", "it raises", "not a function"],
+)
+def test_a_store_that_can_not_be_loaded_is_named_with_its_package_and_the_cause(
+    cause: str,
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Holdfast("tiny://here")
+    assert str(caught.value) == (
+        "the store for tiny:// can't be loaded: the entry point tiny_store:make_store of"
+        f" tiny-store failed with {cause}; fix, upgrade or uninstall that package"
+    )
+    assert caught.value.__cause__ is not None
 
 
 async def test_a_scheme_that_nobody_registered_is_told_with_those_that_are_there() -> None:

@@ -15,7 +15,7 @@ ONLY_POSTGRES = {"pool", "poolers", "types", "server_limits", "failures", "caps"
 VERBS = {name for name in dir(protocol.FullStore) if not name.startswith("_")}
 ENROLLED = {"enqueue", "get", "settle"}
 OF_THE_STORE_ITSELF = {"open", "close", "abandon", "connection", "enrol", "writing", "listen"}
-# In SQLite one statement finds what the next ones write, by the numbers of the rows.
+# In SQLite, one statement finds what the next ones write, by row number.
 SQLITE_BLOCKS = """
     live_id queues_of
     lease leased keep_attempts put_back end remove count
@@ -28,11 +28,11 @@ SQLITE_BLOCKS = """
     ahead vital_lanes vital_leftovers vital_outlived
     create_versions file
 """
-# In PostgreSQL one statement does it all, in variants that are as fast as can be; and the server
-# has locks, partitions and things to tell.
+# In PostgreSQL, one statement does it all, in variants for speed; and the server has locks,
+# partitions and statistics.
 POSTGRES_BLOCKS = """
     enqueue_one enqueue_plain notify notify_queues
-    claim_with_caps claim_onwards claim_onwards_with_caps claim_told claim_told_with_caps
+    claim_with_caps claim_onwards claim_onwards_with_caps claim_named claim_named_with_caps
     claim_suspect_with_caps claim_by_id_with_caps claim_probes_with_caps pass_over
     standing standing_ended settle settle_completing
     reclaim_one reclaimable

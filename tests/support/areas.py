@@ -1,8 +1,7 @@
-"""How long each area of the tests took, and which went over its budget.
+"""How long each area of the tests took, and which exceeded its budget.
 
-An area is a folder below tests/ (below tests/systems/, one for each system), or a test file that
-lies there by itself. Tests run side by side, more of them than there are cores: the budgets are of
-the seconds that they took together.
+An area is a folder in tests/ (one per system in tests/systems/), or a test file directly there.
+More tests run in parallel than there are cores. A budget is for the sum of their seconds.
 """
 
 from __future__ import annotations

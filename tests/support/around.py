@@ -1,4 +1,4 @@
-"""A store around another, by composition: for tests that watch, lose or refuse what it does."""
+"""A store that wraps another, for tests that observe, lose or refuse its calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Around:
-    """Every verb that a subclass does not define is the inner store's."""
+    """Passes on every verb that a subclass does not define."""
 
     def __init__(self, store: Any) -> None:
         self.store = store

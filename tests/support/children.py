@@ -1,4 +1,4 @@
-"""Jobs in child processes: run them, and look at the processes."""
+"""Run jobs in child processes, and check on the processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def run_all(hf: Holdfast, *jobs: Job, concurrency: int = 2) -> list[Job]:
 
 
 def is_alive(process_id: int) -> bool:
-    """A dead process whose parent has not looked yet is not alive."""
+    """A zombie is not alive."""
     shown = subprocess.run(["ps", "-o", "stat=", "-p", str(process_id)], capture_output=True)
     return shown.stdout.strip() not in (b"", b"Z", b"Zs")
 

@@ -17,7 +17,7 @@ def run_command(
     url: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run it in this folder, on this database; answer what it printed and how it ended."""
+    """Run it in this folder and on this database; return its output and exit code."""
     variables = {**({"HOLDFAST_DATABASE_URL": url} if url else {}), **(environment or {})}
     with TemporaryDirectory() as written:
         process = Process(
@@ -31,7 +31,7 @@ def run_command(
 
 
 async def command(*words: str, url: str) -> str:
-    """Run it on this database, beside the test's own event loop; answer what it printed."""
+    """Run it on this database without blocking the event loop; return its output."""
     done = await asyncio.to_thread(run_command, *words, folder=Path.cwd(), url=url)
     assert done.returncode == 0, done.stderr
     return done.stdout or done.stderr

@@ -1,4 +1,4 @@
-"""A claimed job, and all the ways in which its handler can end it by its own transaction."""
+"""A claimed job, and all ways in which its handler can end it in its own transaction."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(url: str, store_url: str | None = None) -> AsyncIterator[Stage]:
-    """The context may reach the database by another address than what looks at it afterwards."""
+    """The context may use another URL than the checks that follow."""
     hf = Holdfast(url, **QUICK)
     handlers = Holdfast(store_url or url, **QUICK)
 

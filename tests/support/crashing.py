@@ -1,4 +1,4 @@
-"""Crashes: jobs that have some behind them, and processes that worker processes have started."""
+"""Jobs that have crashed before, and processes that workers have started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.processes import Process, wait_until
 async def make_suspects(
     hf: Holdfast, jobs: Iterable[Job], crashes: int = CRASHES_IN_COMPANY_MAX
 ) -> None:
-    """Let these jobs, which are all that are due, crash in the company of each other."""
+    """Crash these jobs together. No other job may be due."""
     ids = {job.id for job in jobs}
     store = await hf._store()
     for _ in range(crashes):
@@ -38,7 +38,7 @@ async def _claim(store: Store, ids: set[UUID], claim: Claim) -> None:
 
 
 def started(worker: Process) -> list[int]:
-    """The ids of the processes that it has started."""
+    """The IDs of the processes that it has started."""
     return [event["process_id"] for event in worker.events("child_started")]
 
 

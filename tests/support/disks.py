@@ -1,4 +1,4 @@
-"""A small disk that can be filled, for what happens when there is no room."""
+"""A small disk that a test can fill."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SmallDisk:
         self._ballast.unlink()
 
     def protect(self) -> None:
-        """Let nobody write to it any more."""
+        """Make it read-only."""
         subprocess.run(["mount", "-o", "remount,ro", str(self._folder)], check=True)
 
 

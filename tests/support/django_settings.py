@@ -17,7 +17,7 @@ if not settings.configured:
 
 
 def entry(url: str) -> dict[str, Any]:
-    """What DATABASES says of a database."""
+    """The entry of a database in DATABASES."""
     if url.startswith("sqlite:///"):
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": url.removeprefix("sqlite:///")}
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Examinations, by the function and by the command, and what they advise."""
+"""Examine a database, with the function or the command, and follow the advice."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def look(hf: Holdfast, code: Check, **options: float) -> Finding:
 
 
 async def paste(url: str, sql: str | None) -> None:
-    """Do as advised, on a connection of its own and outside of a transaction."""
+    """Follow the advice on a new connection, outside a transaction."""
     assert sql is not None
     if url.startswith("sqlite"):
         await execute(url, sql)
@@ -83,7 +83,7 @@ async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 class Hurried(Seam):
-    """A machine on which everything takes long, as far as its clock can tell."""
+    """A machine on whose clock everything takes long."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Hurried(Seam):
 
 
 async def all_fine(hf: Holdfast) -> Examination:
-    """Wait until nothing is left to be told: a busy machine may be slow for a moment."""
+    """Wait until every finding is OK: a busy machine may be slow for a moment."""
     found = await hf.examine()
 
     async def fine() -> bool:
@@ -107,7 +107,7 @@ async def all_fine(hf: Holdfast) -> Examination:
 
 
 async def in_shell(command: str | None) -> None:
-    """Do as advised, in a shell."""
+    """Follow the advice in a shell."""
     assert command is not None
     await asyncio.to_thread(
         subprocess.run, command, shell=True, check=True, stdout=subprocess.DEVNULL

@@ -1,8 +1,8 @@
-"""Processes that start quickly: copies of one that has imported already what they need.
+"""Processes that start quickly: copies of one that has already imported what they need.
 
-The tests start hundreds of Python processes, and most of what those would do is to import the same
-modules. A copy is a process of its own all the same: it has its own id, ends by any signal, and
-leaves the interpreter as others do.
+The tests start hundreds of Python processes, which would spend most of their time importing the
+same modules. A copy is a normal process: it has its own ID, reacts to signals, and exits like any
+other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
 CAN_COPY = hasattr(os, "pidfd_open")
-NURSERY = "HOLDFAST_TEST_NURSERY"  # the socket of one that was left to this process
+NURSERY = "HOLDFAST_TEST_NURSERY"  # the socket of a nursery that belongs to this process
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 
@@ -37,7 +37,7 @@ def end_with_parent() -> None:
 
 
 def fit_for_a_copy(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Would a new interpreter with these arguments and variables do nothing more than a copy?"""
+    """Would a new interpreter with these arguments and variables do the same as a copy?"""
     ours = command[0] == "-m" and command[1].startswith(("holdfast", "tests."))
     early = any(key.startswith(("LD_", "PYTHON")) for key in environment)
     return ours and not early
@@ -60,14 +60,14 @@ def start(
 
 
 class Line(NamedTuple):
-    """To a nursery, and back."""
+    """Questions to a nursery, and its answers."""
 
     questions: IO[str]
     answers: IO[str]
 
 
 class Nursery:
-    """A process that waits, with these modules imported, to be copied."""
+    """A process that has imported these modules and waits to be copied."""
 
     def __init__(self, path: Sequence[str], modules: Sequence[str]) -> None:
         self._path = os.pathsep.join(path)
@@ -85,8 +85,8 @@ class Nursery:
         *,
         nursery: Sequence[str] = (),
     ) -> Copy | subprocess.Popen[bytes]:
-        """Start a copy that goes on as `python -m` with these arguments, and writes to files. It
-        can be given a nursery of its own, after both have imported these modules."""
+        """Start a copy that continues as `python -m` with these arguments and writes to files.
+        With `nursery`, it gets its own nursery, after both have imported these modules."""
         if not CAN_COPY:
             return start(["-m", *arguments], folder, environment, out, log)
         for path in (out, log):
@@ -128,7 +128,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C is for whoever cleans up
+            start_new_session=True,  # Ctrl-C must not end it before the cleanup
         )
         atexit.register(server.communicate)  # with nothing more to ask, it ends
         assert server.stdin is not None
@@ -172,7 +172,7 @@ class Copy:
 
 
 def serve() -> list[str] | None:
-    """Make copies until nobody asks any more; in a copy, answer what it shall run."""
+    """Make copies until nobody asks for more. In a copy, return the arguments to run."""
     for line in sys.stdin:
         question = json.loads(line)
         if "modules" in question:
@@ -196,11 +196,11 @@ def serve() -> list[str] | None:
 def _import_all(modules: Sequence[str]) -> None:
     for name in modules:
         import_module(name)
-    gc.freeze()  # what was imported stays: no copy has to look through it
+    gc.freeze()  # imported modules stay: the garbage collector of a copy can skip them
 
 
 def _leaves_a_nursery() -> bool:
-    """Part in two: one goes on with what it shall run, the other (true) serves it meanwhile."""
+    """Fork: one process runs what it was started for, the other (true) makes copies for it."""
     ours, theirs = socket.socketpair()
     nursery = os.fork() == 0
     if nursery:
@@ -217,7 +217,7 @@ def _leaves_a_nursery() -> bool:
 def _settle_in(
     arguments: list[str], folder: str, environment: dict[str, str], out: str, log: str
 ) -> list[str]:
-    """Become what a new interpreter would be in this place."""
+    """Set up the process as a new interpreter would be."""
     end_with_parent()
     for number, path in enumerate((os.devnull, out, log)):
         opened = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
@@ -240,7 +240,7 @@ def main() -> None:
     arguments = serve()
     if arguments:
         sys.argv = arguments
-        sys.modules.pop(arguments[0], None)  # as the main program it is run anew
+        sys.modules.pop(arguments[0], None)  # it runs again as the main program
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
 

@@ -1,5 +1,4 @@
-"""Errors and results that turn on whoever looks at them: their own code raises what ends a task, an
-event loop or a process."""
+"""Hostile errors and results: their code raises what ends a task, an event loop or a process."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def raising(end: type[BaseException]) -> Callable[..., Any]:
 
 
 def make_error(place: str, end: type[BaseException]) -> BaseException:
-    """An error that raises at this place: its text, its code, its class, its traceback."""
+    """Make an error that raises when this attribute is read: its text, code, class or traceback."""
     looked_at = raising(end)
     member = looked_at if place in ("__str__", "__repr__") else property(looked_at)
     kind: type[BaseException] = type("Hostile", (Exception,), {place: member})
@@ -34,7 +33,7 @@ def make_error(place: str, end: type[BaseException]) -> BaseException:
 
 
 class Nameless(type):
-    """Makes classes whose name can't be asked for."""
+    """Makes classes whose name can't be read."""
 
     @property
     def __name__(cls) -> str:  # type: ignore[override]
@@ -62,7 +61,7 @@ def with_seconds(error: Any, seconds: Any) -> BaseException:
 
 
 class EndlessGroup(ExceptionGroup[Exception]):
-    """A group that holds itself, and nothing else."""
+    """A group that contains only itself."""
 
     @property
     def exceptions(self) -> Any:
@@ -99,7 +98,7 @@ RESULTS: dict[str, Any] = {f"{how} in a result": make_result(end) for how, end i
 
 
 class HostileRetry(Retry):
-    """A policy that ends whoever asks it."""
+    """A policy that ends its caller."""
 
     def attempts_allowed(self, code: str, max_attempts: int) -> int:
         raise SystemExit

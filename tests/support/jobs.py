@@ -1,4 +1,4 @@
-"""Jobs as a worker holds them, made by hand."""
+"""Claimed jobs, made by hand."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A server that speaks HTTP badly, or says what nobody expects. Whatever a remote side sends is the
-failure of that one call."""
+"""A server that sends broken or unexpected HTTP. Whatever it sends may only fail that one call."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def _endless(start: bytes, piece: bytes) -> Callable[[], Iterator[bytes]]:
     return pieces
 
 
-# What no client can use, whatever it asked for.
+# Answers that no client can use.
 BROKEN: Final[dict[str, Answer]] = {
     "nothing": b"",
     "no HTTP": b"\x00\xff\x16\x03\x01 hello\r\n\r\n",
@@ -47,7 +46,7 @@ BROKEN: Final[dict[str, Answer]] = {
     "a body that is no gzip": answer(b"no gzip", headers="Content-Encoding: gzip\r\n"),
     "an endless body": _endless(b"HTTP/1.1 200 OK\r\n\r\n", _PIECE),
 }
-# Well-formed HTTP, with bodies that are nothing.
+# Well-formed HTTP with unreadable bodies.
 UNREADABLE: Final[dict[str, Answer]] = {
     "an empty body": answer(b""),
     "what is not UTF-8": answer(b'{"records": ["\xff\xfe"], "id": "\xff"}'),
@@ -62,7 +61,7 @@ UNREADABLE: Final[dict[str, Answer]] = {
 
 
 class OddServer:
-    """Answers every request with `answer`, or with that of its path and method if there is one."""
+    """Answers every request with `answer`, unless `answers` has one for its method and path."""
 
     def __init__(self) -> None:
         self.answer: Answer = b""

@@ -104,7 +104,7 @@ def _example(parsed: Any) -> str:
 
 
 def _characters(parsed: Any) -> list[str]:
-    """Some of the characters that a class has, or an example of what is no class."""
+    """Some characters of a class, or an example of anything else."""
     if len(parsed) != 1 or parsed[0][0] not in (constants.IN, constants.ANY, constants.NOT_LITERAL):
         return [_example(parsed)]
     operation, members = parsed[0]

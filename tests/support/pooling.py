@@ -1,4 +1,4 @@
-"""What a pooler in transaction mode can't give: wake-ups, and a session of one's own."""
+"""What a pooler in transaction mode can't provide: wake-ups and sessions."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ EVERYTHING_BOUNCED: Final = "HOLDFAST_TEST_BOUNCER"  # =1: all tests reach Postg
 
 needs_a_session = pytest.mark.skipif(
     os.environ.get(EVERYTHING_BOUNCED) == "1",
-    reason="a pooler in transaction mode gives no wake-ups and no session",
+    reason="a pooler in transaction mode provides no wake-ups and no sessions",
 )

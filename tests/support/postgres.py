@@ -70,7 +70,7 @@ def wheel_binaries() -> Path | None:
 
 
 class Server:
-    """One PostgreSQL server, with a directory and a port of its own, that can be started again."""
+    """A PostgreSQL server with its own directory and port. It can be restarted."""
 
     def __init__(
         self, name: str, binaries: Path, *, durable: bool = False, **settings: str
@@ -119,7 +119,7 @@ class Server:
         os.environ[WRITTEN] = json.dumps(known | {str(self._binaries): str(kept)})
 
     def follower(self, name: str) -> Server:
-        """Make a standby of this server, which streams what it writes; start it to begin."""
+        """Create a standby that streams from this server; start it to begin."""
         standby = Server(name, self._binaries, durable=self._durable, **self._settings)
         copying = standby._spawn(
             "pg_basebackup", "--host=127.0.0.1", f"--port={self.port}", "--username=postgres",
@@ -229,7 +229,7 @@ class Server:
 
 def start_all(servers: Sequence[Server], *, keep_written: bool = False) -> None:
     """Initialize and start them side by side."""
-    # The main thread spawns them all: a server is told to end when its parent thread does.
+    # The main thread starts them all: a server gets its signal when the parent thread ends.
     writing = [(server, server.initialize()) for server in servers]
     for server, process in writing:
         finish(server, process)

@@ -1,6 +1,6 @@
 """Real processes that can be signaled, and bounded waits for what they do.
 
-Nothing here waits for a fixed time: a wait ends with its condition, or fails when it did not come.
+Nothing here waits for a fixed time: a wait ends with its condition, or fails at its deadline.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.forks import Copy, Nursery, fit_for_a_copy, start
 
 ROOT = forks.ROOT
 LOOK_SECONDS = 0.01
-LOOK_SECONDS_MAX = 0.05  # what takes long is looked at less often: each look takes time from others
+LOOK_SECONDS_MAX = 0.05  # check less often what takes long: checks cost CPU time
 PROGRAM_SECONDS_MAX = 200.0
 WAIT_SECONDS = float(os.environ.get("HOLDFAST_TEST_WAIT_SECONDS", "60"))
 PATH = [str(Path(holdfast.__file__).parent.parent), str(ROOT)]
@@ -47,13 +47,13 @@ async def turn() -> None:
 
 
 async def poll(condition: Callable[[], object]) -> None:
-    """For handlers: look until the condition is true, however long that takes."""
+    """For handlers: check until the condition is true, however long that takes."""
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(LOOK_SECONDS_MAX)
 
 
 def poll_blocking(condition: Callable[[], object]) -> None:
-    """The same without letting the event loop turn."""
+    """The same, blocking the event loop."""
     while not condition():
         threading.Event().wait(LOOK_SECONDS_MAX)  # time.sleep fails where the clock is faked
 
@@ -63,7 +63,7 @@ async def wait_until(
     what: str | Callable[[], str],
     seconds: float = WAIT_SECONDS,
 ) -> None:
-    """Wait until the condition, async or not, answers something true."""
+    """Wait until the condition, async or not, returns something true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     look_seconds = LOOK_SECONDS
@@ -91,7 +91,7 @@ class Process:
         environment: Mapping[str, str],
         written: Path | None = None,
     ) -> None:
-        """Start it in this folder; what it prints is written there, or elsewhere."""
+        """Start it in this folder. Its output is written there, or to `written`."""
         self.name = name
         self._out = (written or folder) / f"{name}.out"
         self._log = (written or folder) / f"{name}.log"
@@ -115,7 +115,7 @@ class Process:
         return self._process.poll()
 
     def wait(self, seconds: float = WAIT_SECONDS) -> int:
-        """Block this thread until it has ended; answer the exit code."""
+        """Block this thread until it has ended; return the exit code."""
         return self._process.wait(seconds)
 
     def signal(self, number: signal.Signals) -> None:
@@ -138,7 +138,7 @@ class Process:
 
     @property
     def output(self) -> list[str]:
-        """What it printed, whole lines only: a kill may cut the last one."""
+        """Its output, whole lines only: a kill may cut off the last one."""
         text = self.printed
         return text[: text.rfind("\n") + 1].splitlines()
 
@@ -161,24 +161,24 @@ class Process:
         return found
 
     async def logs(self, name: str, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
-        """Wait for an event of this name; answer the first."""
+        """Wait for an event with this name; return the first one."""
         await wait_until(
             lambda: self.events(name), lambda: f"{name} in the log:\n{self.text}", seconds
         )
         return self.events(name)[0]
 
     async def prints(self, lines: int = 1) -> None:
-        """Wait until it has printed so many lines."""
+        """Wait until it has printed this many lines."""
         await wait_until(
             lambda: len(self.output) >= lines, lambda: f"printed by {self.name}: {self.text}"
         )
 
 
 async def freeze(process_id: int, url: str) -> None:
-    """Stop the process, but not while it holds the lock of the whole SQLite file."""
+    """Stop the process, but not while it has the SQLite file locked."""
     while True:
         os.kill(process_id, signal.SIGSTOP)
-        # A thread that is in the middle of a system call ends that first: it may be a lock.
+        # A thread in a system call finishes that first, and the call may take a lock.
         await wait_until(lambda: is_stopped(process_id), "stopped")
         if not url.startswith("sqlite:///") or _is_writable(url):
             return
@@ -186,12 +186,12 @@ async def freeze(process_id: int, url: str) -> None:
 
 
 def is_stopped(process_id: int) -> bool:
-    """Do all of its threads stand still?"""
+    """Are all of its threads stopped?"""
     stats = Path(f"/proc/{process_id}/task").glob("*/stat")
     try:
         return all(stat.read_text().rpartition(") ")[2].startswith("T") for stat in stats)
     except (FileNotFoundError, ProcessLookupError):
-        return False  # a thread ended meanwhile
+        return False  # a thread has just ended
 
 
 def _is_writable(url: str) -> bool:

@@ -1,4 +1,4 @@
-"""How property tests run here."""
+"""Settings of the property tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 
 import hypothesis
 
-# A loaded machine is no failure, and CI gives the same answer to the same code. `make soak` tries
-# many more.
+# A busy machine is not a failure, and CI gets the same result for the same code. `make soak` runs
+# many more examples.
 hypothesis.settings.register_profile(
     "holdfast",
     deadline=None,

@@ -1,4 +1,4 @@
-"""A network between the engine and PostgreSQL that can be cut, stalled and led elsewhere."""
+"""A network between the engine and PostgreSQL that can be cut, stalled and redirected."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ COMMIT = b"COMMIT"
 
 @dataclass
 class CommitCut:
-    """Cut a connection when it commits, if it has sent `marker` before: before the server hears of
-    the commit, or when it has committed and answers. Or hold it there, until `goes_on` is set."""
+    """Cut a connection when it commits, if it has sent `marker`: before the server gets the commit,
+    or when the server has committed and answers. Or stall it there, until `goes_on` is set."""
 
     marker: bytes
     before: bool
@@ -28,7 +28,7 @@ class CommitCut:
 
 @dataclass
 class LostAnswers:
-    """Cut a connection when the server answers with `marker` on it, so many times."""
+    """Cut a connection when the server answers with `marker` on it, this many times."""
 
     marker: bytes
     times: int
@@ -42,7 +42,7 @@ class LostAnswers:
 
 @dataclass
 class StallAt:
-    """Stall when clients have sent `marker` so many times, all connections or that `alone`."""
+    """Stall when clients have sent `marker` this often: all connections, or `alone` that one."""
 
     marker: bytes
     times: int
@@ -58,12 +58,12 @@ class StallAt:
 
 
 class Proxy:
-    """Forwards connections to a port of this machine, on an event loop and a thread of its own:
-    what blocks the test does not block the network."""
+    """Forwards connections to a local port, on its own thread and event loop, so that a test that
+    blocks does not block the network."""
 
     def __init__(self, target_port: int) -> None:
         self.port = 0
-        self.refused = 0  # connections that nobody took
+        self.refused = 0  # connections to a port where nobody listens
         self._target_port = target_port
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -79,15 +79,15 @@ class Proxy:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def cut(self) -> None:
-        """End all connections; new ones are let through."""
+        """Close all connections. New ones get through."""
         self._call(self._cut())
 
     def stall(self) -> None:
-        """Hold everything back, without ending a connection."""
+        """Stall all traffic, without closing a connection."""
         self._call(self._do(self._flowing.clear))
 
     def stall_at(self, marker: bytes, *, times: int = 1, alone: bool = False) -> StallAt:
-        """Stall when clients have sent the marker so many times: everything, or that connection."""
+        """Stall when clients have sent the marker this often: everything, or that connection."""
         self._stall_at = StallAt(marker, times, alone)
         return self._stall_at
 
@@ -100,12 +100,12 @@ class Proxy:
         return self._commit_cut
 
     def cut_answers(self, marker: bytes, *, times: int) -> LostAnswers:
-        """Cut connections on which the server answers with the marker; what was asked is done."""
+        """Cut connections on which the server answers with the marker; its work is done."""
         self._lost_answers = LostAnswers(marker, times)
         return self._lost_answers
 
     def hold_at_commit(self, marker: bytes, *, before: bool) -> CommitCut:
-        """Hold the next connection that commits after it has sent the marker; once."""
+        """Stall the next connection that commits after it has sent the marker; once."""
         self._commit_cut = CommitCut(marker, before, asyncio.Event())
         return self._commit_cut
 
@@ -114,7 +114,7 @@ class Proxy:
         self._call(self._do(held.goes_on.set))
 
     def switch(self, target_port: int) -> None:
-        """Lead all connections that come from now on to this port, and cut the others."""
+        """Send all new connections to this port, and cut the others."""
         self._target_port = target_port
         self.cut()
 
@@ -148,7 +148,7 @@ class Proxy:
         if self._serving is not None:
             self._serving.close()
         self._flowing.set()
-        # Tasks of a server that are canceled are told as errors; those without a connection end.
+        # Canceled tasks of a server are logged as errors. Without a connection, they end anyway.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await self._cut()
             await asyncio.wait(others, timeout=0.1)
@@ -246,7 +246,7 @@ async def _holds_nothing(data: bytes) -> None:
 
 
 class _Commits:
-    """What one connection has said so far, as far as a commit goes."""
+    """How far one connection is on its way to a commit."""
 
     def __init__(self) -> None:
         self._is_marked = False

@@ -1,10 +1,11 @@
-"""Workers inside of a test: started and stopped in its event loop, waited for by signals."""
+"""Workers inside a test: started and stopped in its event loop, and awaited by signals."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Any, Final
@@ -13,6 +14,7 @@ import asyncpg
 
 from holdfast import Holdfast, WorkerReport
 from holdfast.observability.logs import Event
+from tests.support.processes import turn
 
 WAIT_SECONDS_MAX: Final = 60.0
 QUICK: Final[dict[str, Any]] = {
@@ -24,7 +26,7 @@ QUICK: Final[dict[str, Any]] = {
 
 @asynccontextmanager
 async def working(hf: Holdfast, **options: Any) -> AsyncIterator[asyncio.Task[WorkerReport]]:
-    """A worker that runs until the end of the block; whatever ends it before is raised."""
+    """Run a worker until the end of the block; raise the error that ends it before."""
     worker = asyncio.create_task(hf.run_worker(**options))
     try:
         yield worker
@@ -40,7 +42,7 @@ async def signal(event: asyncio.Event) -> None:
 
 
 class Seen(logging.Handler):
-    """The events that were logged, and a way to wait for one."""
+    """Logged events, and a way to wait for one."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -57,7 +59,7 @@ class Seen(logging.Handler):
         return [event for event in self.events if event.name == name]
 
     async def first(self, name: str, count: int = 1) -> Event:
-        """Wait until the event was logged so many times; answer the first."""
+        """Wait until the event was logged this many times; return the first one."""
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while len(self.named(name)) < count:
                 self._more.clear()
@@ -78,8 +80,26 @@ async def seen_events() -> AsyncIterator[Seen]:
         logger.setLevel(level)
 
 
+class Company:
+    """Counts the jobs that run at the same time in one process."""
+
+    def __init__(self) -> None:
+        self.inside: Counter[str] = Counter()
+        self.seen: list[tuple[str, int]] = []
+
+    async def stay(self, kind: str, steps: int) -> None:
+        self.inside[kind] += 1
+        for _ in range(steps):
+            await turn()
+            self.seen.append((kind, self.inside.total()))
+        self.inside[kind] -= 1
+
+    def most(self, kind: str) -> int:
+        return max(count for each, count in self.seen if each == kind)
+
+
 async def execute(url: str, sql: str) -> None:
-    """Change the database behind the engine's back; both stores have the same tables."""
+    """Change the database behind the engine's back. Both stores have the same tables."""
     if url.startswith("sqlite:///"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
             file.execute(sql)
@@ -94,12 +114,12 @@ async def execute(url: str, sql: str) -> None:
 
 
 async def let_leases_run_out(url: str) -> None:
-    """End the leases of workers that are gone: nobody has to wait, and they can be long."""
+    """Expire all leases at once, so that leases can be long and no test has to wait for them."""
     await execute(url, "UPDATE jobs SET lease_expires_at = run_at WHERE state = 'running'")
 
 
 async def see_one_moment_by_default(url: str) -> None:
-    """Let transactions on this PostgreSQL database be REPEATABLE READ unless they say otherwise."""
+    """Make REPEATABLE READ the default of this PostgreSQL database."""
     name = url.rpartition("/")[2]
     level = "SET default_transaction_isolation = 'repeatable read'"
     await execute(url, f'ALTER DATABASE "{name}" {level}')

@@ -19,7 +19,7 @@ class Scraped:
         self.samples = [each for family in self.families.values() for each in family.samples]
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """The sum over all series that have these labels; None if there is none."""
+        """The sum over all series with these labels; None if there are none."""
         found = [
             sample.value
             for sample in self.samples

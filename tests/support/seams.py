@@ -6,7 +6,7 @@ from holdfast.runtime.seam import Seam
 
 
 class HandSeam(Seam):
-    """Its clock is moved by hand, and by `step_seconds` whenever somebody looks at it."""
+    """A test moves its clock, and every reading moves it by `step_seconds`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the tests need from the machine. A missing service is a skip at home, a failure in CI."""
+"""What the tests need from the machine. A missing service is a skip locally, a failure in CI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fast() -> bool:
 
 
 def everywhere() -> bool:
-    """Does every test run on every server (`make soak`), not on one of them alone?"""
+    """Does every test run on every server (`make soak`)?"""
     return os.environ.get(EVERYWHERE) == "1"
 
 

@@ -1,4 +1,4 @@
-"""A network that is slow, narrow and loses packets, but is never down."""
+"""A network that is slow, narrow and lossy, but never down."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ APART_SECONDS = 1e-6
 
 @dataclass(frozen=True)
 class Line:
-    """One way of a connection. What a lost packet costs is the wait until it is sent again, for
-    itself and all behind it."""
+    """One direction of a connection. A lost packet delays itself and all packets behind it until it
+    is sent again."""
 
     latency_seconds: float
     jitter_seconds: float
@@ -25,7 +25,7 @@ class Line:
 
 
 class SlowProxy(Proxy):
-    """Forwards each packet when it is due, with the same luck for the same seed."""
+    """Forwards each packet when it is due. The same seed loses the same packets."""
 
     def __init__(self, target_port: int, line: Line, seed: int = 1) -> None:
         super().__init__(target_port)
@@ -62,7 +62,7 @@ def _deliver(target: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def _at(time: float) -> None:
-    """Go on when the loop's clock says so."""
+    """Wait until the loop's clock shows this time."""
     loop = asyncio.get_running_loop()
     reached = loop.create_future()
     timer = loop.call_at(time, reached.set_result, None)

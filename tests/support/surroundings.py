@@ -1,4 +1,4 @@
-"""A program that prints what it finds around itself."""
+"""A program that prints its environment."""
 
 from __future__ import annotations
 

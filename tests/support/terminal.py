@@ -1,4 +1,4 @@
-"""A terminal, of 80 columns unless told otherwise, with a command in it."""
+"""A terminal with a command in it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Terminal:
         os.close(theirs)
 
     def resize(self, lines: int, columns: int) -> None:
-        """The system tells the command by a signal."""
+        """Resize it. The system signals the command."""
         size = struct.pack("HHHH", lines, columns, 0, 0)
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, size)
 
     def modes(self) -> list[object]:
-        """Whether keys are shown, come one by one, and the like."""
+        """The terminal's modes: echo, line buffering and the like."""
         return termios.tcgetattr(self._ours)
 
     def send(self, number: signal.Signals) -> None:
@@ -56,7 +56,7 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def interrupt(self) -> None:
-        """Do what Ctrl-C does, once the command has waited for an answer for a while."""
+        """Send what Ctrl-C sends, once the command has been idle for a while."""
         stat = Path(f"/proc/{self._process.pid}/stat")
         quiet = 0
         while quiet < 20:

@@ -1,5 +1,5 @@
-"""What goes over the wire to PostgreSQL: statements and round trips, counted between the two; and
-answers that are held back, so that it is known where a client stands."""
+"""The traffic to PostgreSQL: counts statements and round trips, and can withhold an answer, so that
+a test knows how far a client is."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _ROUND_TRIPS = (_SIMPLE_QUERY, _COPY_DONE, _SYNC)  # after these a client waits 
 
 
 class Wire(Proxy):
-    """Counts what all connections through it send, by the text of the statement."""
+    """Counts what clients send, by the text of the statement."""
 
     def __init__(self, target_port: int) -> None:
         super().__init__(target_port)
         self.statements: Counter[str] = Counter()
         self.round_trips = 0
         self.bytes_max = 0  # of one message of a client
-        self.held = threading.Event()  # an answer has come, and is held back
+        self.held = threading.Event()  # an answer has arrived and is withheld
         self.takes_held = True
         self._held_text: str | None = None
 
     def hold_answer(self, text: str, *, takes_it: bool = True) -> None:
-        """Hold back, for ever, what the server answers from the next statement on that has this
-        text in it, on its connection. Or don't even take it from the server."""
+        """Withhold all answers on a connection, from the next statement on that contains this text.
+        With `takes_it=False`, don't even read them from the server."""
         self._held_text = text
         self.takes_held = takes_it
 
     def takes(self, statement: str) -> bool:
-        """Is the answer to this statement to be held back?"""
+        """Should the answer to this statement be withheld?"""
         if self._held_text is None or self._held_text not in statement:
             return False
         self._held_text = None
@@ -59,7 +59,7 @@ class Wire(Proxy):
 
 
 class _Held:
-    """A writer of what the server answers, until the client is to be told no more."""
+    """Writes the server's answers, until one is withheld."""
 
     def __init__(self, writer: asyncio.StreamWriter, counted: _Counted, wire: Wire) -> None:
         self._writer = writer
@@ -81,7 +81,7 @@ class _Held:
 
 
 class _Counted:
-    """A writer that reads along what a client says."""
+    """Writes a client's messages, and counts them."""
 
     def __init__(self, writer: asyncio.StreamWriter, wire: Wire) -> None:
         self._writer = writer

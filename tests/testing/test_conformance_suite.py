@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import store_api
+from holdfast import State, store_api
 from holdfast.domain import limits
 from holdfast.testing.conformance import Kind, Room, StoreConformance
+from holdfast.testing.conformance.history import end_in_place
 from tests.support.forks import ROOT
 
 
@@ -54,3 +57,15 @@ def test_the_author_of_a_store_can_import_all_that_its_protocol_names() -> None:
     }
     named = {name for name in vars(limits) if name.isupper() and re.search(rf"\b{name}\b", text)}
     assert sorted((imported | named) - {*store_api.__all__}) == []
+
+
+async def test_the_harness_in_the_docs_fits_a_store_with_history(tmp_path: Path) -> None:
+    page = (ROOT / "docs/internals/stores.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    namespace: dict[str, Any] = {"__name__": "stores"}
+    exec(example, namespace)
+    harness = namespace["MyHarness"](tmp_path / "jobs")
+    store = await harness.open_store()
+    await end_in_place(store, harness, State.SUCCEEDED)
+    assert await store.tidy(10) == 1
+    await store.close()

@@ -34,6 +34,7 @@ from holdfast.domain.errors import StoreUnavailable
 from holdfast.job_function import JobFunction
 from holdfast.stores.protocol import Claim, Store
 from holdfast.testing.simulation import Simulation
+from holdfast.worker.reclaim import reclaim_worker_in_time
 from tests.support.around import Around
 
 pytestmark = pytest.mark.long
@@ -236,15 +237,15 @@ class Workers:
                 if process in self._simulation.killed:
                     self.names[place] = self._start()
                     if self._simulation.random.random() < 0.5:
-                        await take_back(client, process)
+                        await reclaim(client, process)
 
 
-async def take_back(client: Holdfast, process: str) -> None:
+async def reclaim(client: Holdfast, process: str) -> None:
     running = (await client.jobs.list(Filter(states=(State.RUNNING,)))).jobs
     owners = {job.lease_owner for job in running if job.lease_owner is not None}
     for owner in sorted(owners):
         if owner.startswith(f"{process}:"):
-            await client._take_back(owner, "was killed")
+            await reclaim_worker_in_time(client._open, owner, "was killed")
 
 
 async def chaos(simulation: Simulation, workers: Workers) -> None:
@@ -258,7 +259,7 @@ async def chaos(simulation: Simulation, workers: Workers) -> None:
         else:
             simulation.stop(process)
             await simulation.pass_time(draw.random() * 3 * LEASE_SECONDS)
-            simulation.go_on(process)
+            simulation.resume(process)
 
 
 async def outage(simulation: Simulation, account: Account) -> None:

@@ -77,7 +77,7 @@ async def test_what_a_block_writes_is_committed_with_the_jobs_end(stage: Stage, 
     assert (ended.state, ended.result) == (State.SUCCEEDED, {"paid": True})
     assert ended.fence == stage.job.fence + 1
     assert await stage.payments() == [str(stage.job.id)]
-    assert stage.ctx.completed is not None
+    assert stage.ctx._completed is not None
 
 
 @every_way
@@ -87,7 +87,7 @@ async def test_a_block_of_a_lost_lease_writes_nothing(stage: Stage, pay: Pay) ->
         await run(pay, stage.ctx, stage.url)
     assert (await stage.now()).state is State.CANCELED
     assert await stage.payments() == []
-    assert not stage.ctx.settles_itself
+    assert not stage.ctx._settles_itself
 
 
 @every_way
@@ -97,7 +97,7 @@ async def test_an_error_of_the_block_writes_nothing(stage: Stage, pay: Pay) -> N
         await run(pay, stage.ctx, stage.url)
     assert (await stage.now()).state is State.RUNNING
     assert (await stage.now()).fence == stage.job.fence
-    assert stage.ctx.completed is None
+    assert stage.ctx._completed is None
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
@@ -193,7 +193,7 @@ async def test_a_commit_whose_answer_is_lost_is_known_by_the_fence(
             state = State.RUNNING if before else State.SUCCEEDED
             assert (await stage.now()).state is state
             assert await stage.payments() == ([] if before else [str(stage.job.id)])
-            assert (stage.ctx.completed is None) is before
+            assert (stage.ctx._completed is None) is before
 
 
 @POSTGRES
@@ -209,7 +209,7 @@ async def test_a_commit_in_doubt_waits_for_a_database_that_is_away(store_url: st
             await wait_until(cut.done.is_set, "cut")
             await wait_until(lambda: other_way.refused > 1, "asked in vain")
             assert not paying.done()
-            assert stage.ctx.settles_itself
+            assert stage.ctx._settles_itself
             other_way.switch(parts.port)
             await asyncio.wait_for(paying, WAIT_SECONDS)
             assert (await stage.now()).state is State.SUCCEEDED
@@ -233,7 +233,7 @@ async def test_a_lost_answer_of_a_job_that_somebody_else_ended_is_a_lost_lease(
                     canceling.append(asyncio.create_task(cancel_when_settled()))
 
             async def cancel_when_settled() -> None:
-                await wait_until(lambda: stage.ctx.settles_itself, "settling")
+                await wait_until(lambda: stage.ctx._settles_itself, "settling")
                 await stage.hf.jobs.cancel(stage.job.id)
 
             canceling: list[asyncio.Task[None]] = []
@@ -271,9 +271,9 @@ async def test_a_constraint_that_is_checked_at_the_commit_is_the_handlers_own_er
 async def test_an_attempt_completes_its_job_once(stage: Stage) -> None:
     async with stage.ctx.completing():
         another = stage.ctx.completing()
-        with pytest.raises(WrongState, match="a block already"):
+        with pytest.raises(WrongState, match="already has an open block"):
             await another.__aenter__()
-    with pytest.raises(WrongState, match="been completed already"):
+    with pytest.raises(WrongState, match="has already been completed"):
         await pay_own(stage.ctx, stage.url)
     assert await stage.payments() == []
 
@@ -293,7 +293,7 @@ async def test_a_block_that_failed_may_be_tried_again(stage: Stage) -> None:
 
 @pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
 async def test_a_block_of_the_wrong_color_is_told_where_to_go(stage: Stage) -> None:
-    with pytest.raises(RuntimeError, match=r"async with ctx\.completing\(\)"):
+    with pytest.raises(RuntimeError, match=r"use ctx\.completing\(\)"):
         pay_own_sync(stage.ctx, stage.url)
     with closing(sqlite3.connect(":memory:")) as blocking:
         block = stage.ctx.completing(connection=blocking)

@@ -1,10 +1,15 @@
-"""Handlers that are canceled in the transaction that ends their job: told to stop, timed out."""
+"""Handlers that are canceled or time out in the transaction that ends their job."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +23,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from holdfast import Context, Holdfast, State, StoreUnavailable
 from tests.support import django_settings
 from tests.support.completing import ASYNC, Pay, Stage, driver_url, pay_asyncpg, pay_own, staged
+from tests.support.fast_forward import fast_forward, fast_forwarding
 from tests.support.processes import WAIT_SECONDS, turn, wait_until
 from tests.support.proxy import Proxy
 from tests.support.running import QUICK, execute, seen_events, signal
@@ -29,6 +35,7 @@ async def stage(store_url: str) -> AsyncIterator[Stage]:
         yield stage
 
 
+TIMEOUT_SECONDS = 30.0  # the handler commits long before
 POSTGRES = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 
 
@@ -48,11 +55,11 @@ async def test_a_handler_that_is_canceled_while_it_commits_learns_how_that_ends(
             for _ in range(2):
                 paying.cancel()
                 await turn()
-                assert stage.ctx.settles_itself
+                assert stage.ctx._settles_itself
             proxy.let_go(held)
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(paying, WAIT_SECONDS)
-            assert stage.ctx.completed is not None
+            assert stage.ctx._completed is not None
             assert (await stage.now()).state is State.SUCCEEDED
             assert await stage.payments() == [str(stage.job.id)]
 
@@ -75,7 +82,7 @@ async def test_a_canceled_commit_whose_answer_is_lost_is_known_by_the_fence(
             error = StoreUnavailable if before else asyncio.CancelledError
             with pytest.raises(error):
                 await asyncio.wait_for(paying, WAIT_SECONDS)
-            assert (stage.ctx.completed is None) is before
+            assert (stage.ctx._completed is None) is before
             assert (await stage.now()).state is (State.RUNNING if before else State.SUCCEEDED)
 
 
@@ -88,34 +95,31 @@ async def test_a_worker_that_ends_waits_for_no_commit(store_url: str) -> None:
             held = way.hold_at_commit(b"payments", before=False)
             paying = asyncio.create_task(pay_asyncpg(stage.ctx, way.url(parts.path[1:])))
             await wait_until(held.done.is_set, "committed, and not answered")
-            stage.ctx.give_up()
+            stage.ctx._give_up()
             way.let_go(held)
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(paying, WAIT_SECONDS)
-            assert stage.ctx.completed is None
+            assert stage.ctx._completed is None
 
 
 @POSTGRES
-async def test_a_commit_that_outlasts_the_timeout_is_told_as_the_success_that_it_is(
-    store_url: str,
-) -> None:
+@fast_forwarding
+async def test_a_commit_that_outlasts_the_timeout_is_reported_as_a_success(store_url: str) -> None:
     parts = urlsplit(store_url)
     assert parts.port is not None
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
     with Proxy(parts.port) as proxy:
         await execute(store_url, "CREATE TABLE public.payments (job text PRIMARY KEY)")
         async with Holdfast(proxy.url(parts.path[1:]), **QUICK) as hf, seen_events() as seen:
-            # Long enough to come to the commit, whatever else the machine has to do.
-            @hf.job(timeout_seconds=3.0)
+
+            @hf.job(timeout_seconds=TIMEOUT_SECONDS)
             async def pay(ctx: Context) -> None:
-                loop.call_later(3.0, told.set)  # just after the handler is told to stop
                 await pay_own(ctx, "")
 
             held = proxy.hold_at_commit(b"payments", before=False)
             job = await pay.enqueue()
             working = asyncio.create_task(hf.run_worker(until_empty=True))
             await wait_until(held.done.is_set, "committed, and not answered")
-            await signal(told)
+            await fast_forward(TIMEOUT_SECONDS)
             proxy.let_go(held)
             report = await asyncio.wait_for(working, WAIT_SECONDS)
             assert (report.succeeded, report.lost) == (1, 0)
@@ -177,13 +181,27 @@ POOLS: dict[str, tuple[str, Any]] = {
         for store, driver in (("pg15", "asyncpg"), ("pg15", "psycopg"), ("sqlite", "aiosqlite"))
     },
 }
-# SQLite has no statement that waits until it is canceled.
+NEVER = "SELECT pg_advisory_xact_lock(1)"  # the test has this lock; SQLite has none like it
+WAITING = """SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 CANCELS = {
     f"{name} {'in a statement' if in_statement else 'between statements'}": (*pool, in_statement)
     for name, pool in POOLS.items()
     for in_statement in (False, True)
     if not (in_statement and pool[0] == "sqlite")
 }
+
+
+@asynccontextmanager
+async def blocking(url: str) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+    """Take the lock that NEVER waits for; answer how to count the statements that wait."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute(NEVER)
+            yield lambda: connection.fetchval(WAITING)
+    finally:
+        await connection.close()
 
 
 async def do(connection: Any, sql: str) -> None:
@@ -207,15 +225,17 @@ async def test_a_handler_that_is_canceled_in_its_block_leaves_a_connection_that_
             await do(connection, "INSERT INTO payments VALUES ('canceled')")
             written.set()
             if in_statement:
-                await do(connection, "SELECT pg_sleep(600)")
+                await do(connection, NEVER)
             await asyncio.Event().wait()
 
-    async with pool(stage.url) as acquire:
+    async with pool(stage.url) as acquire, AsyncExitStack() as stack:
+        if in_statement:
+            blocked = await stack.enter_async_context(blocking(stage.url))
         async with acquire() as connection:
             paying = asyncio.create_task(pay_and_wait(connection))
             await signal(written)
             if in_statement:
-                await sleeping(stage.url)
+                await wait_until(blocked, "waiting for the lock")
             paying.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(paying, WAIT_SECONDS)
@@ -225,14 +245,6 @@ async def test_a_handler_that_is_canceled_in_its_block_leaves_a_connection_that_
             await do(connection, "DELETE FROM payments WHERE job = 'canceled'")
     assert await stage.payments() == ["paid"]
     assert (await stage.now()).state is State.SUCCEEDED
-
-
-async def sleeping(url: str) -> None:
-    """Wait until a statement of the handler's is under way."""
-    connection = await asyncpg.connect(url)
-    found = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
-    await wait_until(lambda: connection.fetchval(found), "sleeping")
-    await connection.close()
 
 
 @pytest.mark.parametrize(
@@ -263,8 +275,8 @@ async def test_a_handler_that_is_canceled_as_it_begins_leaves_a_connection_that_
 async def test_a_thread_that_is_told_to_stop_in_its_block_leaves_a_connection_that_works(
     stage: Stage,
 ) -> None:
-    stage.ctx.enable_stop()
-    stage.ctx.tell_to_stop()
+    stage.ctx._enable_stop()
+    stage.ctx._request_stop()
 
     def pay_until_told(connection: Any) -> None:
         with stage.ctx.completing_sync(connection=connection), connection.cursor() as cursor:

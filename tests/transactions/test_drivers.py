@@ -457,7 +457,9 @@ async def test_a_connection_of_the_wrong_color_is_told_where_to_go(
 
 def test_what_is_no_connection_is_told_what_is_one(sqlite_jobs: Jobs) -> None:
     _, _, resize = sqlite_jobs
-    with pytest.raises(BadArguments, match=r"builtins\.str is no connection .* asyncpg, psycopg"):
+    with pytest.raises(
+        BadArguments, match=r"builtins\.str is not a supported connection.* asyncpg, psycopg"
+    ):
         resize.options(connection="sqlite:///x.db").enqueue_sync("a.png")
     with pytest.raises(BadArguments, match=r"hf\.enqueue_many\(calls, connection=\.\.\.\)"):
         resize.options(connection=object()).call("a.png")
@@ -483,12 +485,12 @@ async def test_another_kind_of_database_is_refused(sqlite_jobs: Jobs, postgres_j
     _, postgres_url, on_postgres = postgres_jobs
     with (
         psycopg_sync(postgres_url) as connection,
-        pytest.raises(BadArguments, match="one to PostgreSQL, but the jobs are in the SQLite"),
+        pytest.raises(BadArguments, match="is to PostgreSQL, but the jobs are in the SQLite"),
     ):
         on_sqlite.options(connection=connection).enqueue_sync("a.png")
     with (
         sqlite_sync(sqlite_url) as file,
-        pytest.raises(BadArguments, match="one to SQLite, but the jobs are in PostgreSQL"),
+        pytest.raises(BadArguments, match="is to SQLite, but the jobs are in PostgreSQL"),
     ):
         on_postgres.options(connection=file).enqueue_sync("a.png")
 

@@ -145,14 +145,14 @@ async def test_tables_of_a_much_newer_application_are_refused(shop: Shop) -> Non
 async def test_a_wrong_name_or_parameter_is_told(shop: Shop) -> None:
     async with shop.hf.transaction(read_only=True) as connection:
         statements = shop.tables.on(connection)
-        with pytest.raises(BadArguments, match="no statement named 'odrer'"):
+        with pytest.raises(BadArguments, match="no statement 'odrer'"):
             await statements.value("odrer")
-        with pytest.raises(BadArguments, match="the statement order takes id, not number"):
+        with pytest.raises(BadArguments, match="statement order takes id, not number"):
             await statements.value("order", number=1)
 
 
 async def test_tables_are_declared_once_and_before_the_first_use(local_hf: Holdfast) -> None:
-    with pytest.raises(ConfigurationError, match="before the database is used"):
+    with pytest.raises(ConfigurationError, match="before you use the database"):
         local_hf.tables("shop", package=PACKAGE)
     shop = Shop("sqlite:///shop.db")
     with pytest.raises(ConfigurationError, match="tables of 'shop' are already declared"):
@@ -183,22 +183,24 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
 
 @pytest.mark.parametrize("package", ["no_such_package", "json", "tests.support.running", "", None])
 def test_a_package_without_sql_is_told_where_it_is_declared(package: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"folder `sql` of a package, and .* has none"):
+    with pytest.raises(ConfigurationError, match=r"folder `sql` in their package, and .* has none"):
         Holdfast("sqlite:///jobs.db").tables("shop", package=package)
 
 
 async def test_a_package_without_steps_is_told(store_url: str, packages: Packages) -> None:
     hf = Holdfast(store_url)
     hf.tables("shop", package=packages.make(statements="-- name: one\nSELECT 1"))
-    with pytest.raises(ConfigurationError, match=r"no steps for the tables of shop.*migrations"):
+    with pytest.raises(
+        ConfigurationError, match=r"the tables of shop have no migrations.*migrations"
+    ):
         await hf.migrate()
 
 
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        (("0001_one", "0001_other"), "two steps of .* have the number 0001: one and other"),
-        (("0001_one", "2_two"), r"2_two\.sql of .* is no step's name"),
+        (("0001_one", "0001_other"), "two migrations of .* have the number 0001: one and other"),
+        (("0001_one", "2_two"), r"2_two\.sql of .* is not a migration's name"),
     ],
 )
 async def test_steps_that_can_not_be_ordered_are_refused(
@@ -231,7 +233,7 @@ async def test_a_step_that_fails_half_way_leaves_nothing_and_is_named(
     broken = {first: table, second: f"CREATE TABLE {schema}shop_more (id INTEGER);\nNO;"}
     hf = Holdfast(store_url)
     hf.tables("shop", package=packages.make(**broken))
-    with pytest.raises(SchemaMismatch, match=r"the step shop 0002_more failed, and no step was"):
+    with pytest.raises(SchemaMismatch, match=r"step shop 0002_more failed, and no step was"):
         await hf.migrate()
     mended = Holdfast(store_url)
     mended.tables("shop", package=packages.make(**{first: table}))

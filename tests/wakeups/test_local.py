@@ -9,6 +9,7 @@ import socket
 import stat
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -30,6 +31,10 @@ LocalSignals(sys.argv[1]).send([Wakeup(queue="from afar")])
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     return str(tmp_path / "jobs.db")
+
+
+def has_directory(signals: LocalSignals) -> bool:
+    return os.path.exists(signals.directory)
 
 
 async def listening(signals: LocalSignals, ear: Ear) -> LocalListener:
@@ -81,7 +86,8 @@ async def test_a_directory_that_others_can_write_is_not_used(
     os.chmod(signals.directory, 0o777)
     with caplog.at_level(logging.WARNING, "holdfast"):
         assert signals.listen(Ear()) is None
-    assert "not a directory of this user alone" in caplog.text
+    assert "not a directory that only this user can access" in caplog.text
+    os.rmdir(signals.directory)
 
 
 class SignalsAt(LocalSignals):
@@ -120,6 +126,7 @@ def test_a_sender_removes_nothing_but_sockets(database: str) -> None:
     signals.send([Wakeup(queue="q")])
     assert file.exists()
     file.unlink()
+    os.rmdir(signals.directory)
     signals.close()
 
 
@@ -139,8 +146,33 @@ async def test_the_socket_of_a_dead_process_is_removed(database: str) -> None:
     await ear.until(Wakeup(queue="q"))
     assert "1-dead" not in os.listdir(signals.directory)
     await listener.close()
-    assert os.listdir(signals.directory) == []
+    assert not has_directory(signals)
     signals.close()
+
+
+async def test_the_last_listener_leaves_nothing_behind(database: str) -> None:
+    signals = LocalSignals(database)
+    first, last = await listening(signals, Ear()), await listening(signals, Ear())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind(os.path.join(signals.directory, "1-dead"))  # as a process that was killed
+    await first.close()
+    assert len(os.listdir(signals.directory)) == 1
+    await last.close()
+    assert not has_directory(signals)
+
+
+def test_listeners_that_come_and_go_at_once_do_not_lose_their_directory(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def come_and_go() -> None:
+        signals, ear = LocalSignals(database), Ear()
+        for _ in range(300):
+            await (await listening(signals, ear)).close()
+
+    with ThreadPoolExecutor(3) as threads, caplog.at_level(logging.WARNING, "holdfast"):
+        ends = [threads.submit(asyncio.run, come_and_go()) for _ in range(3)]
+    assert [end.exception() for end in ends] == [None] * 3, caplog.text
+    assert not has_directory(LocalSignals(database))
 
 
 async def test_a_listener_that_does_not_read_never_stops_a_sender(database: str) -> None:
@@ -190,4 +222,4 @@ def test_a_loop_that_watches_no_sockets_hears_nothing(database: str) -> None:
     make_loop: Callable[[], asyncio.AbstractEventLoop] = Deaf
     with asyncio.Runner(loop_factory=make_loop) as runner:
         assert runner.run(listen()) is None
-    assert os.listdir(LocalSignals(database).directory) == []
+    assert not has_directory(LocalSignals(database))

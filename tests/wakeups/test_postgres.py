@@ -264,7 +264,7 @@ async def test_where_notifications_do_not_arrive_there_is_no_listener_but_a_warn
         assert await listen_by(postgres_url, elsewhere, Ear()) is None
     [record] = caplog.records
     assert getattr(record.msg, "name", "") == "listen_unavailable"
-    assert "polling only" in record.getMessage()
+    assert "only by polling" in record.getMessage()
 
 
 async def test_a_listener_survives_a_restart_of_its_server(own_postgres: Server) -> None:

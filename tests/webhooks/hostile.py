@@ -1,4 +1,4 @@
-"""Receivers on loopback that behave badly, and count who comes."""
+"""Receivers on loopback that misbehave, and count their connections."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Final
 
+from tests.support.fast_forward import fast_forward
+
 Behavior = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-DRIP_SECONDS: Final = 0.02
+DRIP_SECONDS: Final = 1.0
 OK: Final = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -55,7 +57,7 @@ async def hostile(behave: Behavior, *, scheme: str = "http") -> AsyncIterator[Ho
 
 
 def saying(answer: bytes, *, then: Behavior | None = None) -> Behavior:
-    """Read the request, say this, go on with `then` or hang up."""
+    """Read the request, send this answer, then do `then` or hang up."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -83,7 +85,7 @@ async def say_no_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 
 async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Close with a reset, as a process that was killed."""
+    """Close with a reset, as a killed process does."""
     lingering: socket.socket = writer.get_extra_info("socket")
     lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
@@ -103,14 +105,14 @@ def repeating(piece: bytes) -> Behavior:
 
 
 def dripping(piece: bytes) -> Behavior:
-    """One byte at a time, until the client has gone."""
+    """Send one byte every DRIP_SECONDS of the loop's clock, until the client hangs up."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for byte in cycle(piece):
             writer.write(bytes([byte]))
             await writer.drain()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(reader.read(), DRIP_SECONDS)
+            await fast_forward(DRIP_SECONDS)
+            if reader.at_eof():
                 return
 
     return behave

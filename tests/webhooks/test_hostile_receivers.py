@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import Retry
+from tests.support.fast_forward import fast_forwarding
 from tests.support.processes import wait_until
 from tests.support.running import working
 from tests.webhooks.hostile import (
@@ -64,13 +65,15 @@ QUICK_TO_FAIL: Final[dict[str, tuple[Behavior, Expected]]] = {
 SLOW: Final[dict[str, tuple[Behavior, Expected]]] = {
     "silence": (fall_silent, TOO_LATE),
     "silence in the headers": (saying(OK, then=fall_silent), TOO_LATE),
+}
+DRIPPING: Final[dict[str, tuple[Behavior, Expected]]] = {
     "dripping headers": (saying(OK, then=dripping(b"X-Drip: 1\r\n")), TOO_LATE),
     "dripping body": (saying(LENGTH, then=dripping(b"x")), ANSWERED),
 }
 
 
 async def deliver_to(shop: Shop, urls: dict[str, str]) -> dict[str, list[Expected]]:
-    """Publish an event for each endpoint, work until all of them have ended, tell the attempts."""
+    """Publish an event for each endpoint, work until all have ended, and return the attempts."""
     events = {}
     for name, url in urls.items():
         await shop.webhooks.subscribe(url, tenant=name)
@@ -124,6 +127,16 @@ async def test_each_attempt_at_a_slow_receiver_is_one_request_with_its_code(
     store_url: str,
 ) -> None:
     await check(store_url, SLOW, timeout_seconds=1)
+
+
+@both_stores
+@pytest.mark.parametrize("name", DRIPPING)
+@fast_forwarding
+async def test_a_receiver_that_drips_is_cut_off_when_the_time_for_the_request_is_over(
+    store_url: str, name: str
+) -> None:
+    """Alone, because its drips take the time of other requests, too."""
+    await check(store_url, {name: DRIPPING[name]}, timeout_seconds=4)
 
 
 @both_stores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,13 @@ from tests.webhooks.receiving import Receiver
 from tests.webhooks.shop import Shop, both_stores, on_sqlite
 
 pytestmark = pytest.mark.heavy
+
+# Times that have no UTC form, and one that no event can have.
+FAR_AWAY = [
+    datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))),
+    datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-12))),
+    datetime(9999, 12, 31, tzinfo=UTC),
+]
 
 
 @both_stores
@@ -202,6 +209,7 @@ async def test_an_event_that_can_not_be_told_is_refused(shop: Shop) -> None:
         *({"aggregate_type": value} for value in ("", "\0", "\ud800", "x" * 201, 7)),
         *({"aggregate_id": value} for value in ("", "\0", "\ud800", "x" * 201, 7)),
         *({"occurred_at": value} for value in (datetime(2020, 1, 1), "2020-01-01")),  # noqa: DTZ001
+        *({"occurred_at": value} for value in FAR_AWAY),
         *({"id": value} for value in (str(uuid4()), 7)),
     ]
     for options in bad:
@@ -213,6 +221,8 @@ async def test_an_event_that_can_not_be_told_is_refused(shop: Shop) -> None:
 @on_sqlite
 async def test_what_is_no_id_and_no_number_is_refused(shop: Shop) -> None:
     known: Any = str(uuid4())
+    fraction: Any = 1.5
+    text: Any = "5"
     for ask in (
         lambda: shop.webhooks.sagas(event_id=known),
         lambda: shop.webhooks.attempts(known),
@@ -220,6 +230,8 @@ async def test_what_is_no_id_and_no_number_is_refused(shop: Shop) -> None:
         lambda: shop.webhooks.dead_letters(limit=0),
         lambda: shop.webhooks.dead_letters(limit=-1),
         lambda: shop.webhooks.dead_letters(limit=1001),
+        lambda: shop.webhooks.dead_letters(limit=fraction),
+        lambda: shop.webhooks.dead_letters(limit=text),
         lambda: shop.webhooks.subscriptions(tenant=""),
         lambda: shop.webhooks.dead_letters(tenant=""),
     ):

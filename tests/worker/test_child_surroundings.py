@@ -99,7 +99,7 @@ async def test_a_script_that_would_run_again_in_its_children_is_told_so(tmp_path
     assert await process.ended() != 0
     assert "JobFailed" in process.text
     assert "CHILD_FAILED" in process.text
-    assert 'needs `if __name__ == "__main__":`' in process.text
+    assert 'behind `if __name__ == "__main__":`' in process.text
 
 
 APP = """

@@ -64,6 +64,11 @@ async def test_a_handler_in_a_child_gets_what_any_other_gets(hf: Holdfast) -> No
     assert not is_alive(child)
 
 
+async def test_a_result_that_a_handler_in_a_child_sets_is_kept(hf: Holdfast) -> None:
+    (ended,) = await run_all(hf, await child_jobs.set_result.enqueue())
+    assert (ended.state, ended.result) == (State.SUCCEEDED, {"done": True})
+
+
 async def test_children_run_side_by_side_and_are_reused(hf: Holdfast) -> None:
     jobs = await hf.enqueue_many([child_jobs.which.call() for _ in range(20)])
     ended = await run_all(hf, *jobs, concurrency=2)
@@ -199,7 +204,7 @@ async def test_a_canceled_job_that_does_not_listen_is_killed(hf: Holdfast, tmp_p
 async def test_completing_says_that_it_is_not_for_children(hf: Holdfast) -> None:
     (ended,) = await run_all(hf, await child_jobs.complete.enqueue())
     assert ended.state is State.DEAD
-    assert "not available in child processes" in (ended.error_text or "")
+    assert "does not work in child processes" in (ended.error_text or "")
 
 
 async def test_an_error_in_a_child_ends_its_job_as_it_would_elsewhere(hf: Holdfast) -> None:
@@ -307,7 +312,7 @@ async def test_a_handler_that_hangs_past_its_timeout_is_killed(hf: Holdfast, han
     job, behind = await handler.enqueue(), await child_jobs.which.enqueue()
     ended, after = await run_all(hf, job, behind, concurrency=1)
     assert (ended.state, ended.error_code, ended.crashes) == (State.DEAD, "TIMEOUT", 0)
-    assert "did not stop within 1.5 s more; its process was killed" in (ended.error_text or "")
+    assert "did not stop within another 1.5 s; its process was killed" in (ended.error_text or "")
     assert after.state is State.SUCCEEDED
 
 
@@ -360,8 +365,8 @@ async def test_a_child_that_can_not_start_fails_its_job_and_not_the_worker(
 @pytest.mark.parametrize(
     ("variable", "told"),
     [
-        (child_jobs.BROKEN_IMPORT, "the job could not be imported: RuntimeError"),
-        (child_jobs.BROKEN_RESOURCE, "a resource could not be made: RuntimeError"),
+        (child_jobs.BROKEN_IMPORT, "the app could not be imported: RuntimeError"),
+        (child_jobs.BROKEN_RESOURCE, "a resource could not be opened: RuntimeError"),
     ],
 )
 async def test_what_keeps_a_child_from_starting_is_logged_by_its_type_alone(
@@ -421,7 +426,7 @@ async def test_options_that_make_no_sense_are_refused(local_hf: Holdfast) -> Non
     def plain() -> None: ...
 
     refused: list[tuple[str, dict[str, Any], Callable[..., Any]]] = [
-        ("only a plain one", {"executor": "process"}, asynchronous),
+        ("needs a plain function", {"executor": "process"}, asynchronous),
         ('must be "process"', {"executor": "thread"}, plain),
         ("memory_bytes_max needs", {"memory_bytes_max": 1}, plain),
     ]

@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -30,17 +30,28 @@ from holdfast import (
 )
 from holdfast.context import Surroundings
 from holdfast.domain.codec import Results
+from holdfast.domain.job import Lease, Lost
 from holdfast.domain.limits import SNOOZES_MAX
 from holdfast.domain.outcomes import Outcome, Released
-from holdfast.job_function import JobFunction
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
+from holdfast.stores.protocol import Store
+from holdfast.stores.sqlite import SqliteStore
 from holdfast.worker.executor import Executor
 from holdfast.worker.run import Run, Stop
 from tests.support import hostile
+from tests.support.fast_forward import fast_forward, fast_forwarding
 from tests.support.jobs import claimed
-from tests.support.processes import poll
-from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events, signal, working
+from tests.support.processes import poll, wait_until
+from tests.support.running import (
+    QUICK,
+    WAIT_SECONDS_MAX,
+    Company,
+    execute,
+    seen_events,
+    signal,
+    working,
+)
 
 LOSE = """UPDATE jobs SET state = 'canceled', fence = fence + 1, lease_owner = NULL,
     lease_expires_at = NULL, finished_at = created_at WHERE state = 'running'"""
@@ -419,14 +430,20 @@ async def test_a_thread_that_sees_its_timeout_and_returns_has_timed_out(
     assert (job.state, job.error_code, job.result) == (State.DEAD, "TIMEOUT", None)
 
 
-async def test_a_thread_that_ends_by_itself_soon_after_its_timeout_has_succeeded(
-    local_hf: Holdfast,
-) -> None:
+@fast_forwarding
+async def test_a_thread_that_finishes_soon_after_its_timeout_has_succeeded(local_url: str) -> None:
+    timed_out = threading.Event()
+
     def nearly_in_time() -> str:
-        threading.Event().wait(0.3)
+        timed_out.wait(20)
         return "all of it"
 
-    job = await run_one(local_hf, nearly_in_time, timeout_seconds=0.05)
+    async with Holdfast(local_url, **QUICK) as hf, seen_events() as seen:
+        running = asyncio.create_task(run_one(hf, nearly_in_time, timeout_seconds=30))
+        await seen.first("start")
+        await fast_forward(30)
+        timed_out.set()
+        job = await running
     assert (job.state, job.result) == (State.SUCCEEDED, "all of it")
 
 
@@ -440,7 +457,7 @@ async def test_a_thread_that_gives_up_at_its_timeout_has_timed_out(local_hf: Hol
 
 
 class Deaf:
-    """Handlers that don't listen to being told to stop, until `go`."""
+    """Handlers that ignore the request to stop, until `go`."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -459,43 +476,48 @@ class Deaf:
         raise RuntimeError("nobody hears this")
 
 
-def define_others(hf: Holdfast, go: asyncio.Event) -> tuple[JobFunction[[]], JobFunction[[]]]:
-    """A job that takes a slot until it may go, and one that needs one for a moment."""
+class Others:
+    """Jobs that find out how many slots are free."""
 
-    @hf.job
-    async def holding() -> None:
-        await go.wait()
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self._company = Company()
+        self._stay = hf.job(name="stay")(self._be_counted)
 
-    @hf.job
-    async def quick() -> None: ...
+    async def _be_counted(self) -> None:
+        await self._company.stay("others", 5)
 
-    return holding, quick
+    async def most_at_once(self) -> int:
+        """Run more of them than there are slots; answer how many ran at the same time."""
+        self._company = Company()
+        for job in await self._hf.enqueue_many([self._stay.call() for _ in range(6)]):
+            await self._hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
+        return self._company.most("others")
+
+    async def have_slots(self, count: int) -> None:
+        async def have() -> bool:
+            return await self.most_at_once() == count
+
+        await wait_until(have, f"{count} free slots")
 
 
 @pytest.mark.parametrize("kind", ["in_a_task", "in_a_thread"])
 async def test_a_handler_that_ignores_its_timeout_keeps_its_slot_until_it_ends(
     local_url: str, kind: str
 ) -> None:
-    deaf, go = Deaf(), asyncio.Event()
+    deaf = Deaf()
     async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
-        holding, quick = define_others(hf, go)
         handler = hf.job(timeout_seconds=0.05, retry=Retry.none)(getattr(deaf, kind))
+        others = Others(hf)
         job = await handler.enqueue()
-        await holding.enqueue()
         try:
-            async with seen_events() as seen, working(hf, concurrency=2):
-                with pytest.raises(JobFailed, match=r"TIMEOUT: .* within 0\.05 s more"):
+            async with seen_events() as seen, working(hf, concurrency=3):
+                with pytest.raises(JobFailed, match=r"TIMEOUT: .* within another 0\.05 s"):
                     await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
-                behind = await quick.enqueue()
-                waiting = asyncio.create_task(
-                    hf.result(behind.id, timeout_seconds=WAIT_SECONDS_MAX)
-                )
-                assert not (await asyncio.wait({waiting}, timeout=0.2))[0]
-                assert len(seen.named("start")) == 2
+                assert await others.most_at_once() == 2
                 assert len(seen.named("hung")) == 1
                 deaf.go.set()
-                await waiting
-                go.set()
+                await others.have_slots(3)
         finally:
             deaf.go.set()
         assert (await hf.get(job.id)).error_code == "TIMEOUT"
@@ -534,25 +556,21 @@ async def test_a_canceled_handler_that_does_not_stop_is_told_of_and_writes_nothi
         assert len(seen.named("lost")) == 1
 
 
-async def test_a_canceled_thread_keeps_its_slot_over_its_timeout(local_url: str) -> None:
-    deaf, go = Deaf(), asyncio.Event()
+@fast_forwarding
+async def test_a_canceled_thread_keeps_its_slot_past_its_timeout(local_url: str) -> None:
+    deaf = Deaf()
     async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
-        holding, quick = define_others(hf, go)
-        job = await hf.job(timeout_seconds=1)(deaf.in_a_thread).enqueue()
-        await holding.enqueue()
+        others = Others(hf)
+        job = await hf.job(timeout_seconds=30)(deaf.in_a_thread).enqueue()
         try:
-            async with seen_events() as seen, working(hf, concurrency=2):
-                await seen.first("start", 2)
+            async with seen_events() as seen, working(hf, concurrency=3):
+                await seen.first("start")
                 await hf.jobs.cancel(job.id)
                 await seen.first("hung")
-                behind = await quick.enqueue()
-                waiting = asyncio.create_task(
-                    hf.result(behind.id, timeout_seconds=WAIT_SECONDS_MAX)
-                )
-                assert not (await asyncio.wait({waiting}, timeout=1.2))[0]
+                await fast_forward(30)
+                assert await others.most_at_once() == 2
                 deaf.go.set()
-                await waiting
-                go.set()
+                await others.have_slots(3)
         finally:
             deaf.go.set()
         assert (await hf.get(job.id)).state is State.CANCELED
@@ -579,7 +597,7 @@ async def test_a_handler_that_is_told_to_stop_before_its_first_step_never_begins
     store, loop = await local_hf._store(), asyncio.get_running_loop()
     run = Run(job, Context(job, Surroundings(store, {}, Results(1000), seam, loop)), 0.0)
     run.task = asyncio.create_task(executor.execute(run))
-    run.tell_to_stop(why)
+    run.request_stop(why)
     assert await run.task == outcome
     threads.close()
 
@@ -837,6 +855,46 @@ class Receipt:
     pass
 
 
+def set_and_return(ctx: Context, returned: str | None) -> str | None:
+    ctx.set_result("replaced")
+    ctx.set_result("set")
+    return returned
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_result_set_without_completing_is_kept_unless_the_handler_returns_one(
+    local_hf: Holdfast, kind: str
+) -> None:
+    async def set_it(ctx: Context, returned: str | None) -> str | None:
+        return set_and_return(ctx, returned)
+
+    function = local_hf.job(set_it if kind == "async" else set_and_return)
+    jobs = [await function.enqueue(returned) for returned in (None, "returned")]
+    await local_hf.run_worker(until_empty=True)
+    assert [(await local_hf.get(job.id)).result for job in jobs] == ["set", "returned"]
+
+
+async def test_a_result_set_before_the_completing_block_is_recorded_by_it(
+    local_hf: Holdfast,
+) -> None:
+    async def complete(ctx: Context) -> None:
+        ctx.set_result("set before")
+        async with ctx.completing():
+            pass
+        ctx.set_result(Receipt())  # too late: it neither counts nor fails the job
+
+    ended = await run_one(local_hf, complete)
+    assert (ended.state, ended.result) == (State.SUCCEEDED, "set before")
+
+
+async def test_a_set_result_that_cannot_be_stored_fails_its_job(local_hf: Holdfast) -> None:
+    async def sell(ctx: Context) -> None:
+        ctx.set_result({"receipt": Receipt()})
+
+    ended = await run_one(local_hf, sell)
+    assert (ended.state, ended.error_code) == (State.FAILED, "UNSTORABLE_RESULT")
+
+
 async def test_a_result_that_cannot_be_stored_fails_its_job_at_once_and_says_where(
     local_hf: Holdfast,
 ) -> None:
@@ -894,29 +952,60 @@ async def test_a_setting_replaces_what_cannot_be_stored(local_url: str) -> None:
     assert ended.result["holdfast"] == "result too large"
 
 
+class NotedRenewals(SqliteStore):
+    """Notes the renewal that follows one which found a lease lost."""
+
+    def __init__(self, path: str, seam: Seam, note: Callable[[], object]) -> None:
+        super().__init__(path, seam)
+        self._note = note
+        self._found_lost = False
+
+    async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
+        if self._found_lost:
+            self._note()
+        lost = await super().renew(leases, lease_seconds)
+        self._found_lost = self._found_lost or len(lost) > 0
+        return lost
+
+
+class NotingHoldfast(Holdfast):
+    """Sets `told` once the keeper has told the worker of a lost lease."""
+
+    def __init__(self, url: str, **settings: Any) -> None:
+        self.told = asyncio.Event()
+        self._tests_loop = asyncio.get_running_loop()
+        super().__init__(url, **settings)
+
+    def _make_store(self) -> Store:
+        note = functools.partial(self._tests_loop.call_soon_threadsafe, self.told.set)
+        return NotedRenewals(self._database.removeprefix("sqlite:///"), self._seam, note)
+
+
 async def test_what_follows_a_completed_block_is_not_canceled_for_its_lost_lease(
     local_url: str,
 ) -> None:
     """The keeper finds the job ended: by the handler's own transaction, so nothing is lost."""
-    renewed = asyncio.Event()
+    hf = NotingHoldfast(local_url, **QUICK, renew_seconds=0.1)
+    async with hf:
 
-    async def complete(ctx: Context) -> None:
-        async with ctx.completing():
-            ctx.set_result("done")
-        # Longer than a renewal, which then no longer finds the lease.
-        await asyncio.wait_for(asyncio.shield(loop_turns(renewed)), WAIT_SECONDS_MAX)
+        @hf.job
+        async def complete(ctx: Context) -> None:
+            async with ctx.completing():
+                ctx.set_result("done")
+            await signal(hf.told)
+            followed.set()
 
-    async def loop_turns(event: asyncio.Event) -> None:
-        asyncio.get_running_loop().call_later(1.0, event.set)
-        await event.wait()
+        @hf.job
+        async def neighbor() -> None:  # without it there would be nothing to renew
+            await signal(hf.told)
 
-    async with Holdfast(local_url, **{**QUICK, "renew_seconds": 0.3}) as hf:
-        job = await hf.job(complete).enqueue()
+        followed = asyncio.Event()
+        job, _ = await hf.enqueue_many([complete.call(), neighbor.call()])
         report = await hf.run_worker(until_empty=True)
         ended = await hf.get(job.id)
     assert (ended.state, ended.result) == (State.SUCCEEDED, "done")
-    assert (report.succeeded, report.lost) == (1, 0)
-    assert renewed.is_set()
+    assert (report.succeeded, report.lost) == (2, 0)
+    assert followed.is_set()
 
 
 async def test_enqueueing_inside_a_completing_block_on_sqlite_is_refused_at_once(

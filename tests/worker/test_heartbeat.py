@@ -19,7 +19,7 @@ from holdfast import Context, Holdfast, State, WorkerStatus
 from holdfast.domain.workers import Load
 from holdfast.runtime.seam import Seam
 from holdfast.testing.conformance.workers import WORKER
-from holdfast.worker.reclaim import take_back
+from holdfast.worker.reclaim import reclaim_worker
 from tests.promises.stage import Stage, both_stores
 from tests.support.command import command
 from tests.support.processes import wait_until
@@ -185,7 +185,7 @@ async def test_a_worker_that_is_killed_is_seen_as_lost_beside_its_successor(stag
 async def test_a_worker_that_is_known_to_have_died_is_not_seen_any_more(hf: Holdfast) -> None:
     store = await full_store(hf)
     await store.register(WORKER, Load())
-    assert await take_back(store, WORKER.id, "was killed by the test") == []
+    assert await reclaim_worker(store, WORKER.id, "was killed by the test") == []
     assert await hf.workers.list() == []
 
 

@@ -24,13 +24,15 @@ from holdfast.worker.deadline import BLOCKED_CODE
 from holdfast.worker.events import Events
 from holdfast.worker.processes.launch import Launch
 from holdfast.worker.quarantine import TRY_AGAIN_SECONDS, Quarantine
-from holdfast.worker.reclaim import take_back
+from holdfast.worker.reclaim import reclaim_worker
+from holdfast.worker.setup import Setup
 from holdfast.worker.slots import Slots
 from holdfast.worker.strays import Strays
 from tests.promises.stage import Stage
 from tests.support.crashing import is_alive, make_suspects, started
-from tests.support.processes import Process, turn, wait_until
-from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events
+from tests.support.processes import Process, wait_until
+from tests.support.running import QUICK, WAIT_SECONDS_MAX, Company, execute, seen_events
+from tests.support.running import signal as signaled
 
 pytestmark = pytest.mark.heavy
 
@@ -42,24 +44,6 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         yield made
     finally:
         await made.close()
-
-
-class Company:
-    """Who runs at the same time, in one process."""
-
-    def __init__(self) -> None:
-        self.inside: Counter[str] = Counter()
-        self.seen: list[tuple[str, int]] = []
-
-    async def stay(self, kind: str, steps: int) -> None:
-        self.inside[kind] += 1
-        for _ in range(steps):
-            await turn()
-            self.seen.append((kind, self.inside.total()))
-        self.inside[kind] -= 1
-
-    def most(self, kind: str) -> int:
-        return max(count for each, count in self.seen if each == kind)
 
 
 async def test_where_no_process_can_be_started_suspects_run_alone_in_this_one(
@@ -194,12 +178,24 @@ async def test_nothing_starts_beside_a_suspect_that_hangs(local_url: str) -> Non
         assert (await jobs.hf.get(other.id)).fence == 0
 
 
+class WatchedSlots(Slots):
+    """Tells when somebody waits for all of them to be free."""
+
+    def __init__(self, concurrency: int) -> None:
+        super().__init__(concurrency, None)
+        self.awaited = asyncio.Event()
+
+    async def is_unused_within(self, seconds: float) -> bool:
+        self.awaited.set()
+        return await super().is_unused_within(seconds)
+
+
 class Claiming:
-    """A claimer that is told of suspects while one of its two slots is taken by what hangs."""
+    """A claimer that has suspects to run while a hung handler has one of its two slots."""
 
     def __init__(self, jobs: Hanging) -> None:
         self.jobs = jobs
-        self.slots = Slots(2, None)
+        self.slots = WatchedSlots(2)
         self.slots.take(["default"])
         self.slots.hang()
         self.claimed: asyncio.Future[Sequence[Claimed]]
@@ -214,17 +210,20 @@ class Claiming:
 
     async def __aenter__(self) -> Claiming:
         hf = self.jobs.hf
-        self.claimer = Claimer(
-            store=await hf._store(),
-            seam=Seam(),
-            settings=hf.settings,
-            slots=self.slots,
-            names=hf.names,
+        setup = Setup(
             worker_id="claiming",
+            store=await hf._store(),
+            names=tuple(hf.names),
+            slots=self.slots,
+            settings=hf.settings,
+            seam=Seam(),
+        )
+        self.claimer = Claimer(
+            setup,
+            Strays(setup, list),
             start=self.claimed.set_result,
             room=self.slots.wait_free,
             is_done=self._is_done,
-            strays=Strays(await hf._store(), Seam(), hf.settings, "claiming", list),
         )
         self.claimer.run_suspects()
         self.task = asyncio.create_task(self.claimer.run())
@@ -235,13 +234,14 @@ class Claiming:
         await asyncio.wait_for(self.task, WAIT_SECONDS_MAX)
 
 
-async def test_a_suspect_runs_when_what_hung_has_ended_within_the_grace(local_url: str) -> None:
+async def test_a_suspect_runs_once_a_hung_handler_ends_within_the_grace(local_url: str) -> None:
     async with Hanging(local_url, timeout_grace_seconds=3600) as jobs:
         suspect = await jobs.quick.enqueue()
         await make_suspects(jobs.hf, [suspect])
         async with Claiming(jobs) as claiming:
-            assert not (await asyncio.wait({claiming.task}, timeout=0.05))[0]
-            claiming.slots.recover()
+            await signaled(claiming.slots.awaited)
+            assert not claiming.claimed.done()
+            claiming.slots.hung -= 1
             claiming.slots.give_back("default")
             assert await claiming.first() == [suspect.id]
 
@@ -353,7 +353,7 @@ async def test_suspects_that_hang_are_no_reason_to_run_the_next_one_here(stage: 
     assert [job.state for job in await stage.ended(*hanging)] == [State.DEAD] * 2
     assert (await stage.ended(last))[0].state is State.SUCCEEDED
     ends = [event["message"] for event in worker.events("child_ended")]
-    assert ends[:2] == [f"a process for suspects exited with code {BLOCKED_CODE}"] * 2
+    assert ends[:2] == [f"a quarantine process exited with code {BLOCKED_CODE}"] * 2
     assert worker.events("alone_unavailable") == []
     assert worker.pid not in {entry["pid"] for entry in stage.ledger("start")}
 
@@ -387,7 +387,7 @@ class Starting:
         self.suspects = Quarantine(
             find_launch=lambda: Launch("tests.promises.app:hf"),
             run_here=self._run_here,
-            take_back=self._take_back,
+            reclaim=self._reclaim,
             events=Events(None, Metrics(), self.machine),
             look=self._look_in_vain,
             died=lambda error: pytest.fail(f"died: {error!r}"),
@@ -398,7 +398,7 @@ class Starting:
     def _run_here(self) -> None:
         self.here += 1
 
-    async def _take_back(self, worker_id: str, reason: str) -> Sequence[Reclaimed] | None:
+    async def _reclaim(self, worker_id: str, reason: str) -> Sequence[Reclaimed] | None:
         self.ended += 1
         return self.had
 
@@ -422,7 +422,7 @@ class Starting:
 
 async def test_a_database_that_can_not_be_asked_is_no_false_start() -> None:
     away = Holdfast("postgresql://127.0.0.1:1/away")._make_store()
-    assert await take_back(away, "worker", "was killed") is None
+    assert await reclaim_worker(away, "worker", "was killed") is None
     await away.close()
     async with Starting(had=None) as starting:
         for _ in range(3):

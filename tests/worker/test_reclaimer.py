@@ -121,9 +121,9 @@ def test_after_a_machine_stood_still_what_ran_out_is_left_to_the_living(
         for process in ("holder", "eager"):
             machine.simulation.stop(process)
         await machine.simulation.pass_time(10)
-        machine.simulation.go_on("eager")
+        machine.simulation.resume("eager")
         await machine.simulation.pass_time(0.5)
-        machine.simulation.go_on("holder")
+        machine.simulation.resume("holder")
         found = await ended(machine, client, job)
         assert (found.state, found.attempts, found.fence) == (State.SUCCEEDED, 1, 2)
 

@@ -162,7 +162,7 @@ async def test_a_signal_that_comes_while_a_process_starts_is_not_lost(
         until_empty=False,
         grace_seconds=30,
         seam=seam,
-        take_back=lambda *told: pytest.fail(f"a crash: {told}"),
+        reclaim=lambda *worker: pytest.fail(f"a crash: {worker}"),
         events=Events(None, Metrics(), seam),
     )
     running = asyncio.create_task(supervisor.run())
@@ -213,6 +213,8 @@ async def test_a_process_that_blocks_ends_after_its_supervisor_was_killed(stage:
         ("app:nothing", {}, 1, "has no 'nothing'"),
         ("app:hf", {"queues": "mail:0"}, 1, "is not a list of queues"),
         ("app:hf", {"queues": "mail-*"}, 1, "'mail-*': queues can't be selected by pattern"),
+        ("app:hf", {"queues": "mail-?"}, 1, "'mail-?': queues can't be selected by pattern"),
+        ("app:hf", {"queues": "mail-[12]"}, 1, "'mail-[12]': queues can't be selected by pattern"),
         ("app:hf", {"processes": "0"}, 2, "0 is not in the range"),
     ],
 )

@@ -337,10 +337,8 @@ def test_an_unknown_name_is_told_once_however_long_its_jobs_wait(local_url: str)
         @hf.job
         async def known() -> None: ...
 
-        async with seen_events() as seen:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(3600):
-                    await hf.run_worker()
+        async with seen_events() as seen, working(hf):
+            await simulation.pass_time(3600)
         return seen.named("unknown_name")
 
     with Simulation(seed=1) as simulation:
@@ -458,31 +456,42 @@ async def test_canceling_a_worker_lets_its_jobs_finish_and_claims_no_more(local_
         assert (waiting.state, waiting.attempts) == (State.QUEUED, 0)
 
 
-async def test_the_second_cancel_hurries_and_the_job_gets_its_attempt_back(store_url: str) -> None:
-    gate = Gate()
+async def test_the_first_cancel_waits_and_the_second_releases_jobs_with_their_attempts(
+    store_url: str,
+) -> None:
+    gates = {"first": Gate(), "second": Gate()}
+    canceled: list[str] = []
     async with Holdfast(store_url, **(QUICK | {"grace_seconds": 3600})) as hf:
 
         @hf.job
-        async def pass_gate() -> None:
-            await gate.passing()
+        async def pass_gate(name: str) -> None:
+            try:
+                await gates[name].passing()
+            except asyncio.CancelledError:
+                canceled.append(name)
+                raise
 
-        job = await pass_gate.enqueue()
-        worker = asyncio.create_task(hf.run_worker())
-        await gate.fill(1)
+        first, second = await hf.enqueue_many([pass_gate.call(name) for name in gates])
+        worker = asyncio.create_task(hf.run_worker(concurrency=2))
+        for gate in gates.values():
+            await gate.fill(1)
         worker.cancel()
-        done, _ = await asyncio.wait({worker}, timeout=0.05)
-        assert not done
+        gates["first"].open(1)
+        await hf.result(first.id, timeout_seconds=WAIT_SECONDS_MAX)
+        assert canceled == []
+        assert not worker.done()
         worker.cancel()
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             with suppress(asyncio.CancelledError):
                 await worker
-        released = await hf.get(job.id)
+        assert canceled == ["second"]
+        released = await hf.get(second.id)
         assert (released.state, released.attempts) == (State.QUEUED, 0)
         assert (released.releases, released.lease_owner) == (1, None)
-        assert await hf.jobs.attempts(job.id) == []
-        gate.open(1)
+        assert await hf.jobs.attempts(second.id) == []
+        gates["second"].open(1)
         await hf.run_worker(until_empty=True)
-        assert (await hf.get(job.id)).state is State.SUCCEEDED
+        assert (await hf.get(second.id)).state is State.SUCCEEDED
 
 
 def test_a_worker_without_a_free_slot_waits_its_grace_time_once(local_url: str) -> None:
@@ -587,19 +596,28 @@ async def test_a_handler_that_gives_up_because_it_is_told_to_stop_has_not_failed
 async def test_a_thread_that_ends_by_itself_while_the_worker_stops_has_succeeded(
     local_hf: Holdfast,
 ) -> None:
-    started = asyncio.Event()
+    started, stopped = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
+
+    @local_hf.job
+    async def neighbor() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
 
     @local_hf.job
     def finishes() -> str:
         loop.call_soon_threadsafe(started.set)
-        threading.Event().wait(0.3)
+        stopped.wait(20)
         return "in time"
 
-    job = await finishes.enqueue()
+    beside, job = await local_hf.enqueue_many([neighbor.call(), finishes.call()])
     async with working(local_hf):
         await signal(started)
+    assert stopped.is_set()
     assert await local_hf.result(job.id, timeout_seconds=0) == "in time"
+    assert (await local_hf.get(beside.id)).state is State.QUEUED
 
 
 async def test_a_thread_that_ignores_the_stop_is_released_and_can_write_nothing(
@@ -746,7 +764,7 @@ async def test_a_worker_refuses_options_that_can_not_be_right(
 
 
 async def test_a_worker_without_jobs_is_refused(local_hf: Holdfast) -> None:
-    with pytest.raises(ConfigurationError, match="there are no jobs"):
+    with pytest.raises(ConfigurationError, match="no jobs are defined"):
         await local_hf.run_worker()
 
 

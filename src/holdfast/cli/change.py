@@ -1,4 +1,4 @@
-"""Commands that change jobs: by id, or all that match, after asking."""
+"""Change jobs by ID, or all that match, after asking for confirmation."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ PROGRESS_AFTER_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Change:
-    """What is done to jobs, one by one or together, and how it is told."""
+    """What to do to jobs, one by one or in bulk, and how to describe it."""
 
     verb: str
     done: str
     one: Callable[[UUID], Awaitable[Job]]
     many: Callable[..., AsyncIterator[Progress]]
-    told: Callable[[UUID, Job], str]
+    describe: Callable[[UUID, Job], str]
     unless_requeued: bool = False
-    of: str = ""  # which, if that is not for the filters to say
+    where: str = ""  # such as " in queue mail"
 
 
 async def change(
     app: Holdfast, how: Change, choice: dict[str, Any], states: Sequence[State] = ()
 ) -> int:
-    """Change the jobs of `choice_options`; with --all only those in `states`, unless named."""
+    """Change the jobs that `choice_options` chose; `states` applies if --state is not given."""
     job_ids = choice["job_ids"]
     filtered = any(choice[name] for name in ("states", *FILTERS))
     if choice["every"]:
         if job_ids:
-            raise click.UsageError("give job IDs or --all, not both")
+            raise click.UsageError("pass job IDs or --all, not both")
         return await change_all(app, how, make_filter(choice, states), choice)
     if filtered and job_ids:
-        raise click.UsageError("give job IDs, or --all with filters, not both")
+        raise click.UsageError("pass job IDs, or --all with filters, not both")
     if not job_ids:
         raise click.UsageError(
             f"add --all to {how.verb} every matching job"
@@ -66,51 +66,49 @@ async def change(
 async def _change_ids(
     app: Holdfast, change: Change, job_ids: Sequence[UUID], *, as_json: bool
 ) -> int:
-    """Change these jobs, one after the other, and go on behind those that can't be changed."""
+    """Change these jobs one by one; report those that can't be changed, and continue."""
     code = 0
     async with app:
         for job_id in job_ids:
             try:
                 job = await change.one(job_id)
-            except AlreadyRequeued as error:
-                say(f"{error} (use --again to requeue it anyway)")
-                code = FAILED_CODE
-                continue
             except (JobNotFound, WrongState) as error:
-                say(str(error))
+                again = isinstance(error, AlreadyRequeued)
+                say(f"{error} (use --again to requeue it anyway)" if again else str(error))
                 code = FAILED_CODE
                 continue
             if as_json:
                 display.print_json_lines([job])
             else:
-                click.echo(change.told(job_id, job))
+                click.echo(change.describe(job_id, job))
     return code
 
 
 async def change_all(app: Holdfast, change: Change, filter: Filter, choice: dict[str, Any]) -> int:
-    """Change all that match now, in steps; those that moved on meanwhile are left alone."""
+    """Change all jobs that match now, in steps; skip those that have changed in the meantime."""
     async with app:
         chosen = await app.jobs.choose(filter, unless_requeued=change.unless_requeued)
+        skipped = _skipped(chosen.requeued_already)
+        what = f"{change.verb} {count_jobs(len(chosen.ids))}{change.where} on {app.url_shown}"
         if choice["dry_run"]:
-            _tell_choice(app, change, chosen, as_json=choice["as_json"])
+            _preview(f"would {what}{skipped}; nothing was changed", change, chosen, choice)
             return 0
         if not chosen.ids:
-            say(f"no jobs{change.of} to {change.verb}{_left_out(chosen.requeued_already)}")
+            say(f"no jobs{change.where} to {change.verb}{skipped}")
             return 0
-        confirm(
-            f"{change.verb} {count_jobs(len(chosen.ids))}{change.of} on {app.url_shown}"
-            f"{_left_out(chosen.requeued_already)}?",
-            choice["sure"],
-        )
+        if not choice["sure"]:
+            _confirm(f"{what}{skipped}?")
         progress = await _follow(change, chosen, choice["pace"], as_json=choice["as_json"])
-    say(_told_end(change, progress, chosen.requeued_already + progress.requeued_already))
+    changed = f"{change.done} {count_jobs(progress.changed)}{change.where}"
+    moved_on = f"; {progress.moved_on:,} had changed in the meantime" if progress.moved_on else ""
+    say(changed + moved_on + _skipped(chosen.requeued_already + progress.requeued_already))
     return 0
 
 
 async def _follow(
     change: Change, chosen: Choice, jobs_per_second: float | None, *, as_json: bool
 ) -> Progress:
-    """Do it, and show how far it has come; if it is interrupted, say what was done."""
+    """Make the change and show its progress; if interrupted, say how far it came."""
     progress = Progress(len(chosen.ids))
     with Bar(change.verb, len(chosen.ids)) as bar:
         try:
@@ -127,42 +125,31 @@ async def _follow(
     return progress
 
 
-def _tell_choice(app: Holdfast, change: Change, chosen: Choice, *, as_json: bool) -> None:
-    if as_json:
-        told = {
+def _preview(summary: str, change: Change, chosen: Choice, choice: dict[str, Any]) -> None:
+    if choice["as_json"]:
+        would = {
             "would": change.verb,
             "jobs": len(chosen.ids),
             "requeued_already": chosen.requeued_already,
             "sample": [str(job.id) for job in chosen.sample],
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(would))
         return
     if chosen.sample:
         display.print_jobs(chosen.sample, dead=True)
-    say(
-        f"would {change.verb} {count_jobs(len(chosen.ids))}{change.of} on {app.url_shown}"
-        f"{_left_out(chosen.requeued_already)}; nothing was changed"
-    )
+    say(summary)
 
 
-def _told_end(change: Change, progress: Progress, requeued_already: int) -> str:
-    moved_on = f"; {progress.moved_on:,} had changed in the meantime" if progress.moved_on else ""
-    changed = f"{change.done} {count_jobs(progress.changed)}{change.of}"
-    return f"{changed}{moved_on}{_left_out(requeued_already)}"
-
-
-def _left_out(requeued_already: int) -> str:
+def _skipped(requeued_already: int) -> str:
     if not requeued_already:
         return ""
     return f"; {requeued_already:,} already requeued (use --again to include them)"
 
 
-def confirm(question: str, sure: bool) -> None:
-    if sure:
-        return
+def _confirm(question: str) -> None:
     if not interactive():
         raise click.UsageError(f"{question} Not a terminal; pass --yes to confirm")
-    # The event loop would keep Ctrl-C for itself, and wait for an answer all the same.
+    # The event loop's handler for Ctrl-C would not interrupt the prompt.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         agreed = click.confirm(question, err=True)
@@ -177,7 +164,7 @@ def count_jobs(count: int) -> str:
 
 
 class Bar:
-    """A progress bar that appears only when the work takes longer than a moment."""
+    """A progress bar that appears only if the work takes longer than a second."""
 
     def __init__(self, title: str, total: int) -> None:
         self._progress = rich_progress.Progress(
@@ -208,8 +195,12 @@ class Bar:
             self._shown = True
 
 
-def told_requeue(old_id: UUID, job: Job) -> str:
-    """What a requeue begins anew, and what a retry leaves as it was."""
+def describe_cancel(job_id: UUID, _job: Job) -> str:
+    return f"canceled {job_id}"
+
+
+def describe_requeue(old_id: UUID, job: Job) -> str:
+    """Name the new job of a requeue; say how many attempts are used."""
     used = f"{job.attempts} of {job.max_attempts} attempts used"
     if job.id == old_id:
         return f"{old_id} is due now; {used} (unchanged)"

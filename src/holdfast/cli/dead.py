@@ -8,16 +8,21 @@ from uuid import UUID
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.selection import (
     again_option,
     choice_options,
     filter_options,
-    job_id,
+    id_argument,
+    json_lines_option,
+    json_option,
+    limit_option,
+    list_options,
     make_filter,
 )
-from holdfast.cli.session import Group, run
-from holdfast.cli.show import list_jobs, list_options, show_job
-from holdfast.cli.target import find_existing, target_options
+from holdfast.cli.session import Group, say
+from holdfast.cli.show import list_jobs, show_job
+from holdfast.cli.target import on_database
 from holdfast.domain.job import Job
 from holdfast.domain.limits import GROUPS_LOOK_MAX
 from holdfast.domain.states import DEAD_STATES, UNSUCCESSFUL
@@ -25,7 +30,9 @@ from holdfast.domain.states import DEAD_STATES, UNSUCCESSFUL
 
 @click.group(cls=Group)
 def dead() -> None:
-    """Inspect and requeue jobs that are dead (out of attempts) or failed (permanent error).
+    """Inspect and requeue dead and failed jobs.
+
+    A dead job has used up its attempts; a failed one ended with a permanent error.
 
     \b
     Example:
@@ -36,14 +43,9 @@ def dead() -> None:
 @dead.command("list")
 @filter_options(UNSUCCESSFUL)
 @list_options
-@target_options
-def list_command(
-    app: str | None,
-    database: str | None,
-    limit: int,
-    after: UUID | None,
-    as_json: bool,
-    **filters: Any,
+@on_database
+async def list_command(
+    app: Holdfast, limit: int, after: UUID | None, as_json: bool, **filters: Any
 ) -> None:
     """List dead and failed jobs, newest first.
 
@@ -52,23 +54,24 @@ def list_command(
       holdfast dead list --app app:hf
       holdfast dead list --queue mail --json
     """
-    found = find_existing(app, database)
     chosen = make_filter(filters, DEAD_STATES)
-    run(list_jobs(found, chosen, limit=limit, after=after, as_json=as_json, dead=True))
+    await list_jobs(app, chosen, limit=limit, after=after, as_json=as_json, dead=True)
 
 
 @dead.command()
-@click.argument("wanted", metavar="ID", type=job_id)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@target_options
-def show(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> None:
-    """Show one job in full: why it ended, its arguments and attempts, what it was requeued as.
+@id_argument
+@json_option
+@on_database
+async def show(app: Holdfast, job_id: UUID, as_json: bool) -> None:
+    """Show one job in full.
+
+    Includes why it ended, its arguments and attempts, and the job that it was requeued as.
 
     \b
     Example:
       holdfast dead show 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
     """
-    run(show_job(find_existing(app, database), wanted, as_json=as_json))
+    await show_job(app, job_id, as_json=as_json)
 
 
 @dead.command()
@@ -77,30 +80,18 @@ def show(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> 
     "--look",
     "look_max",
     type=click.IntRange(min=1),
+    metavar="N",
     default=GROUPS_LOOK_MAX,
     show_default=True,
     help="How many of the newest jobs to examine.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Maximum number of groups.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@target_options
-def groups(
-    app: str | None,
-    database: str | None,
-    look_max: int,
-    limit: int,
-    as_json: bool,
-    **filters: Any,
-) -> None:
+@limit_option("groups")
+@json_lines_option
+@on_database
+async def groups(app: Holdfast, look_max: int, limit: int, as_json: bool, **filters: Any) -> None:
     """Group dead and failed jobs by error, largest group first.
 
-    Errors are the same if job name, error code and the first line of the message match. IDs,
+    Jobs are in one group if their names, error codes and first lines of the message match. IDs,
     numbers, quoted values and paths in the message are ignored and shown as *.
 
     \b
@@ -108,11 +99,18 @@ def groups(
       holdfast dead groups --since 2h
       holdfast dead requeue --all --fingerprint 3f9c2ab01d77 --dry-run
     """
-    from holdfast.cli.groups import show_groups
+    from holdfast.cli import display
 
-    found = find_existing(app, database)
-    chosen = make_filter(filters, DEAD_STATES)
-    run(show_groups(found, chosen, look_max=look_max, limit=limit, as_json=as_json))
+    async with app:
+        found = await app.dead.groups(make_filter(filters, DEAD_STATES), look_max=look_max)
+    display.print_all(found.groups[:limit], display.print_groups, "no jobs", as_json=as_json)
+    if not found.is_all:
+        say(
+            f"examined only the newest {found.looked_at:,} jobs; raise --look to examine more,"
+            " or narrow the search with --since"
+        )
+    if (hidden := len(found.groups) - limit) > 0:
+        say(f"{hidden:,} smaller group{'s' if hidden > 1 else ''} not shown; raise --limit")
 
 
 @dead.command()
@@ -132,21 +130,20 @@ def groups(
     metavar="NAME=JSON",
     help="Change an argument; the value is JSON.",
 )
-@click.option("--edit", is_flag=True, help="Edit the arguments in $EDITOR.")
-@target_options
-def requeue(
-    app: str | None,
-    database: str | None,
+@click.option("--edit", "in_editor", is_flag=True, help="Edit the arguments in $EDITOR.")
+@on_database
+async def requeue(
+    app: Holdfast,
     again: bool,
     texts: tuple[str, ...],
     values: tuple[str, ...],
-    edit: bool,
+    in_editor: bool,
     **choice: Any,
 ) -> int:
-    """Enqueue dead and failed jobs again as new jobs; the old ones stay as they are.
+    """Enqueue dead and failed jobs again, as new jobs.
 
-    The new job starts at attempt 0, without idempotency key or expiry, and refers to the old one.
-    Jobs that were already requeued are skipped unless you pass --again.
+    The new job starts at attempt 0, without idempotency key or expiry, and refers to the old one,
+    which does not change. Jobs that were already requeued are skipped unless you pass --again.
 
     \b
     Examples:
@@ -154,24 +151,25 @@ def requeue(
       holdfast dead requeue 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e --set width=640 --app app:hf
       holdfast dead requeue --all --queue mail --code TIMEOUT --pace 50/s --yes
     """
-    from holdfast.cli.change import Change, change, told_requeue
-    from holdfast.cli.edit import Edit
+    from holdfast.cli.change import Change, change, describe_requeue
+    from holdfast.cli.edit import edited
 
-    found = find_existing(app, database)
-    editing = Edit(texts, values, edit)
-    if editing.wanted and len(choice["job_ids"]) != 1:
+    edits = texts or values or in_editor
+    if edits and len(choice["job_ids"]) != 1:
         raise click.UsageError("--set, --set-json and --edit work on one job; give its ID")
 
-    async def requeue_dead(job_id: UUID) -> Job:
-        arguments = editing.apply(found, await found.get(job_id)) if editing.wanted else None
-        return await found.dead.requeue(job_id, arguments=arguments, again=again)
+    async def requeue_one(job_id: UUID) -> Job:
+        arguments = None
+        if edits:
+            arguments = edited(app, await app.get(job_id), texts, values, in_editor=in_editor)
+        return await app.dead.requeue(job_id, arguments=arguments, again=again)
 
     how = Change(
         "requeue",
         "requeued",
-        requeue_dead,
-        partial(found.dead.requeue_many, again=again),
-        told_requeue,
+        requeue_one,
+        partial(app.dead.requeue_many, again=again),
+        describe_requeue,
         unless_requeued=not again,
     )
-    return run(change(found, how, choice, DEAD_STATES))
+    return await change(app, how, choice, DEAD_STATES)

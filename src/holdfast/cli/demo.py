@@ -33,10 +33,10 @@ SYSTEMS = ("webhooks", "passport", "convert", "compute", "documents")
     help="Run on this database instead of a temporary SQLite file.",
 )
 def demo(system: str, out: Path, database: str | None) -> int:
-    """Run one of the five systems end to end, with a failure along the way.
+    """Run one of the five systems end to end.
 
-    Starts what it needs on free ports and stops it afterward. Exits with 0 only if every check
-    passes.
+    A failure occurs along the way, and the system recovers from it. The demo starts what it needs
+    on free ports and stops it afterward. It exits with 0 only if every check passes.
 
     \b
     Examples:
@@ -44,7 +44,7 @@ def demo(system: str, out: Path, database: str | None) -> int:
       holdfast demo all --out demo              all five, with a summary
     """
     show = _load()
-    show.forget_settings(os.environ)  # and those of all that it starts
+    show.forget_settings(os.environ)  # the processes that it starts inherit the environment
     systems = list(SYSTEMS) if system == "all" else [system]
     console = show.make_console()
     done = sessions.run(_interruptible(show.show(systems, out, database, console)))
@@ -52,7 +52,7 @@ def demo(system: str, out: Path, database: str | None) -> int:
 
 
 async def _interruptible(work: Coroutine[Any, Any, bool]) -> bool:
-    """Let a closed terminal, and whoever asks to end, do what Ctrl-C does here."""
+    """Handle SIGTERM and a closed terminal like Ctrl-C."""
     for which in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(which, signal.getsignal(signal.SIGINT))
     return await work

@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from types import FrameType
 
 import click
 
 from holdfast.cli.session import Command, say
+from holdfast.cli.worker import concurrency_option, queues_option
 from holdfast.runtime.seam import Seam
 
 POLL_SECONDS = 0.5
@@ -24,16 +23,13 @@ SKIPPED = {"node_modules", "site-packages", "__pycache__", "venv", "env", "build
 
 @click.command(cls=Command)
 @click.argument("app", metavar="MODULE:NAME")
-@click.option(
-    "--concurrency", type=click.IntRange(min=1), help="Maximum number of jobs to run at once."
-)
-@click.option(
-    "--queues", metavar="A,B:10", help="Serve only these queues, B with at most 10 jobs at once."
-)
+@concurrency_option
+@queues_option
 def dev(app: str, concurrency: int | None, queues: str | None) -> None:
-    """Migrate, run a worker, and restart it when a .py file in this directory changes.
+    """Run a worker that restarts when a file changes.
 
-    For development only: a restart gives running jobs 2 seconds, then releases them.
+    For development only. Migrates the database first, watches the .py files in this directory, and
+    gives running jobs 2 seconds at a restart.
 
     \b
     Example:
@@ -46,7 +42,7 @@ def dev(app: str, concurrency: int | None, queues: str | None) -> None:
         options += ["--queues", queues]
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _setter(stopping))
+        signal.signal(number, lambda *_: stopping.set())
     while not stopping.is_set():
         before = modification_times(".")
         child = _start(app, options, stopping)
@@ -57,7 +53,7 @@ def dev(app: str, concurrency: int | None, queues: str | None) -> None:
 
 
 def modification_times(folder: str) -> dict[str, int]:
-    """When each .py file below the folder changed last, without hidden and vendored ones."""
+    """Map the .py files below the folder, except hidden and vendored ones, to their times."""
     times: dict[str, int] = {}
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "." and name not in SKIPPED]
@@ -67,24 +63,17 @@ def modification_times(folder: str) -> dict[str, int]:
                 try:
                     times[path] = os.stat(path).st_mtime_ns
                 except OSError:
-                    continue  # An editor that replaces the file has it away for a moment.
+                    continue  # an editor may be replacing the file
     return times
-
-
-def _setter(event: threading.Event) -> Callable[[int, FrameType | None], None]:
-    def set_event(_number: int, _frame: FrameType | None) -> None:
-        event.set()
-
-    return set_event
 
 
 def _start(
     app: str, options: list[str], stopping: threading.Event
 ) -> subprocess.Popen[bytes] | None:
-    """Migrate and start a worker, each in a new process that imports the module afresh."""
+    """Migrate and start a worker, each in a new process that imports the module again."""
     command = [sys.executable, "-m", "holdfast.cli.main"]
     environment = {"HOLDFAST_GRACE_SECONDS": "2", **os.environ}
-    # Its own process group: Ctrl-C reaches the worker through us, and once.
+    # Its own process group, so that Ctrl-C reaches the worker once, through this process.
     migrating = subprocess.Popen(
         [*command, "migrate", app], env=environment, stdout=subprocess.DEVNULL, process_group=0
     )
@@ -104,8 +93,8 @@ def _start(
 def _changed_file(
     before: dict[str, int], child: subprocess.Popen[bytes] | None, stopping: threading.Event
 ) -> str | None:
-    """Wait for a change, or for the end; a worker that ended by itself waits for a change, too."""
-    told = False
+    """Wait for a change, even if the worker has exited; return None to stop."""
+    reported = False
     clock = Seam().monotonic
     pause_seconds = POLL_SECONDS
     while not stopping.wait(pause_seconds):
@@ -115,9 +104,9 @@ def _changed_file(
         pause_seconds = max(POLL_SECONDS, 10 * (clock() - began))
         if changed := sorted({path for path, _ in before.items() ^ now.items()}):
             return changed[0]
-        if not told and (child is None or child.poll() is not None):
+        if not reported and (child is None or child.poll() is not None):
             say("the worker has exited; it restarts when a file changes")
-            told = True
+            reported = True
     return None
 
 
@@ -125,10 +114,9 @@ def _stop(child: subprocess.Popen[bytes] | None) -> None:
     if child is None or child.poll() is not None:
         return
     child.terminate()
-    for last_word in (child.terminate, child.kill):
+    for send in (child.terminate, child.kill):
         try:
             child.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            # The second signal hurries: what still runs is handed back.
-            last_word()
+            send()  # a second SIGTERM makes the worker release its jobs at once
     child.wait()

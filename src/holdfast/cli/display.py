@@ -1,6 +1,6 @@
-"""Jobs for people (tables, colors in a terminal) and for scripts (JSON).
+"""Print jobs, queues, breakers and workers: as tables for people, as JSON for scripts.
 
-What a job carries is text from elsewhere: whatever could move the cursor or forge a line is shown
+Text in jobs comes from elsewhere: characters that could move the cursor or forge a line are
 escaped.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import click
@@ -32,8 +32,12 @@ from holdfast.domain.workers import ALL_QUEUES, WorkerStatus
 from holdfast.observability.logs import one_line
 from holdfast.runtime.seam import Seam
 
+T = TypeVar("T")
+Row = dict[str, str | Text]
+
 PIPE_COLUMNS = 1000
 WIDE_COLUMNS = 100
+WIDE_GROUPS_COLUMNS = 140
 GAP = 2
 
 STATE_STYLES = {
@@ -47,14 +51,26 @@ STATE_STYLES = {
 
 
 def console() -> Console:
-    """Rich's console; in a pipe without colors, and wide enough to cut nothing off."""
+    """Make a console; in a pipe, it has no colors and is wide enough to truncate nothing."""
     terminal = sys.stdout.isatty()
     return Console(width=None if terminal else PIPE_COLUMNS, highlight=False, soft_wrap=False)
 
 
-def print_json_lines(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        click.echo(msgspec.json.encode(job, enc_hook=str))
+def print_json_lines(found: Iterable[object]) -> None:
+    for each in found:
+        click.echo(msgspec.json.encode(each, enc_hook=str))
+
+
+def print_all(
+    found: Sequence[T], printing: Callable[[Sequence[T]], None], none: str, *, as_json: bool
+) -> None:
+    """Print a list as JSON lines or as a table, or say on stderr that there is nothing."""
+    if as_json:
+        print_json_lines(found)
+    elif found:
+        printing(found)
+    else:
+        click.echo(none, err=True)
 
 
 def print_json_object(
@@ -78,100 +94,94 @@ def print_jobs(
     out = console()
     now = Seam().now()
     wide = out.width >= WIDE_COLUMNS
-    headers = ["ID", "STATE", "NAME"]
-    headers += ["QUEUE"] if wide else []
-    headers += ["TRIES"] if wide or not dead else []
-    headers += ["ERROR"] if dead else []
-    rows = []
+    rows: list[Row] = []
     for job in jobs:
-        cells = {
-            "ID": _plain(str(job.id)),
-            "STATE": _state(job.state),
-            "NAME": _name(job, queue_beside=not wide),
-            "QUEUE": _plain(job.queue),
-            "TRIES": _plain(f"{job.attempts}/{job.max_attempts}"),
-            "ERROR": Text(one_line(job.error_code or ""), "red"),
-        }
         breaker = parked_by.get(job.id) if parked_by else None
-        when = f"parked: {breaker.key}" if breaker else relative(_when(job), now)
-        rows.append([*(cells[header] for header in headers), _plain(when)])
+        rows.append(
+            {
+                "ID": str(job.id),
+                "STATE": _state(job.state),
+                "NAME": _name(job, queue_beside=not wide),
+                "QUEUE": job.queue,
+                "TRIES": f"{job.attempts}/{job.max_attempts}",
+                "ERROR": _red(job.error_code),
+                "WHEN": f"parked: {breaker.key}" if breaker else relative(_when(job), now),
+            }
+        )
+    hidden = [*([] if wide else ["QUEUE"]), *([] if wide or not dead else ["TRIES"])]
+    hidden += [] if dead else ["ERROR"]
     flexible = ("NAME", "QUEUE", "ERROR", *(["WHEN"] if parked_by else []))
-    out.print(_table(out, [*headers, "WHEN"], rows, flexible=flexible))
+    _print_table(out, rows, flexible, hidden)
 
 
 def print_groups(groups: Sequence[ErrorGroup]) -> None:
     out = console()
     now = Seam().now()
-    wide = out.width >= WIDE_COLUMNS
-    headers = ["JOBS", "FINGERPRINT", "NAME", "CODE", "ERROR", "LAST"]
-    headers += ["FIRST", "QUEUE", "EXAMPLE"] if wide else []
-    rows = []
-    for group in groups:
-        cells = {
-            "JOBS": _plain(f"{group.jobs:,}"),
-            "FINGERPRINT": _plain(group.fingerprint),
-            "NAME": _plain(group.name),
-            "CODE": Text(one_line(group.error_code or ""), "red"),
-            "ERROR": _plain(group.shape),
-            "LAST": _plain(relative(group.last_seen, now)),
-            "FIRST": _plain(relative(group.first_seen, now)),
-            "QUEUE": _plain(", ".join(group.queues)),
-            "EXAMPLE": _plain(str(group.example_id)),
+    rows: list[Row] = [
+        {
+            "JOBS": f"{group.jobs:,}",
+            "FINGERPRINT": group.fingerprint,
+            "NAME": group.name,
+            "CODE": _red(group.error_code),
+            "ERROR": group.shape,
+            "LAST": relative(group.last_seen, now),
+            "FIRST": relative(group.first_seen, now),
+            "QUEUE": ", ".join(group.queues),
+            "EXAMPLE": str(group.example_id),
         }
-        rows.append([cells[header] for header in headers])
-    out.print(_table(out, headers, rows, flexible=("NAME", "CODE", "ERROR", "QUEUE")))
+        for group in groups
+    ]
+    hidden = () if out.width >= WIDE_GROUPS_COLUMNS else ("FIRST", "QUEUE", "EXAMPLE")
+    _print_table(out, rows, ("NAME", "CODE", "ERROR", "QUEUE"), hidden)
 
 
 def print_workers(workers: Sequence[WorkerStatus]) -> None:
     out = console()
-    wide = out.width >= WIDE_COLUMNS
-    headers = ["WORKER", *(["HOST", "PID"] if wide else []), "VERSION", "QUEUES", "LOAD", "UP"]
-    rows = []
-    for worker in workers:
-        now = worker.seen_at + timedelta(seconds=worker.unseen_seconds)  # the database's
-        seen = relative(worker.seen_at, now)
-        cells = {
-            "WORKER": _plain(worker.id),
-            "HOST": _plain(worker.host),
-            "PID": _plain(str(worker.pid)),
-            "VERSION": _plain(worker.version),
-            "QUEUES": _plain(served(worker)),
-            "LOAD": _plain(f"{worker.running}/{worker.concurrency}"),
-            "UP": _plain(distance((now - worker.started_at).total_seconds())),
-        }
-        sight = Text(f"lost, {seen}", "red") if worker.lost else _plain(seen)
-        rows.append([*(cells[header] for header in headers), sight])
-    out.print(_table(out, [*headers, "SEEN"], rows, flexible=("WORKER", "HOST", "QUEUES")))
+    hidden = () if out.width >= WIDE_COLUMNS else ("HOST", "PID")
+    _print_table(out, [*map(worker_row, workers)], ("WORKER", "HOST", "QUEUES"), hidden)
 
 
-def served(worker: WorkerStatus) -> str:
-    """The queues, as they are given to `holdfast worker --queues`."""
+def worker_row(worker: WorkerStatus) -> Row:
+    now = worker.seen_at + timedelta(seconds=worker.unseen_seconds)  # by the database's clock
+    seen = relative(worker.seen_at, now)
+    return {
+        "WORKER": worker.id,
+        "HOST": worker.host,
+        "PID": str(worker.pid),
+        "VERSION": worker.version,
+        "QUEUES": _served(worker),
+        "LOAD": f"{worker.running}/{worker.concurrency}",
+        "UP": distance((now - worker.started_at).total_seconds()),
+        "SEEN": _red(f"lost, {seen}") if worker.lost else seen,
+    }
+
+
+def _served(worker: WorkerStatus) -> str:
+    """The worker's queues, as written for `holdfast worker --queues`."""
     queues = {ALL_QUEUES: None} if worker.queues is None else worker.queues
-    told = ",".join(name if cap is None else f"{name}:{cap}" for name, cap in queues.items())
-    return f"{told} (suspects)" if worker.suspects_only else told
+    written = ",".join(name if cap is None else f"{name}:{cap}" for name, cap in queues.items())
+    return f"{written} (suspects)" if worker.suspects_only else written
 
 
 def print_queues(queues: Sequence[QueueStatus]) -> None:
-    out = console()
     now = Seam().now()
-    headers = ["QUEUE", "READY", "SCHEDULED", "PARKED", "RUNNING", "OLDEST", "PAUSED"]
-    rows = []
+    rows: list[Row] = []
     for queue in queues:
         oldest = queue.oldest_ready_seconds
         cap = "" if queue.running_max is None else f"/{queue.running_max:,}"
         full = queue.running_max is not None and queue.running >= queue.running_max
         rows.append(
-            [
-                _plain(queue.name),
-                _plain(f"{queue.ready:,}"),
-                _plain(f"{queue.scheduled:,}"),
-                Text(f"{queue.parked:,}", "yellow" if queue.parked else ""),
-                Text(f"{queue.running:,}{cap}", "yellow" if full else ""),
-                _plain("" if oldest is None else distance(oldest)),
-                Text(_paused(queue, now), "red"),
-            ]
+            {
+                "QUEUE": queue.name,
+                "READY": f"{queue.ready:,}",
+                "SCHEDULED": f"{queue.scheduled:,}",
+                "PARKED": Text(f"{queue.parked:,}", "yellow" if queue.parked else ""),
+                "RUNNING": Text(f"{queue.running:,}{cap}", "yellow" if full else ""),
+                "OLDEST": "" if oldest is None else distance(oldest),
+                "PAUSED": _red(_paused(queue, now)),
+            }
         )
-    out.print(_table(out, headers, rows, flexible=("QUEUE", "PAUSED")))
+    _print_table(console(), rows, ("QUEUE", "PAUSED"))
 
 
 def _paused(queue: QueueStatus, now: datetime) -> str:
@@ -179,40 +189,34 @@ def _paused(queue: QueueStatus, now: datetime) -> str:
         return ""
     by = f"by {queue.paused_by}, " if queue.paused_by else ""
     because = f": {queue.paused_because}" if queue.paused_because else ""
-    return one_line(f"{by}{relative(queue.paused_at, now)}{because}")
+    return f"{by}{relative(queue.paused_at, now)}{because}"
 
 
 def print_breakers(breakers: Sequence[BreakerStatus]) -> None:
-    out = console()
     now = Seam().now()
-    headers = ["KEY", "STATE", "SINCE", "PARKED", "FAILURES", "NEXT PROBE", "BECAUSE"]
-    rows = []
+    rows: list[Row] = []
     for breaker in breakers:
         opened, probe = breaker.opened_at, breaker.next_probe_at
         more = "+" if breaker.parked >= PARKED_COUNTED_MAX else ""
+        by = f"by {breaker.opened_by}" if breaker.opened_by else ""
         rows.append(
-            [
-                _plain(breaker.key),
-                _breaker_state(breaker),
-                _plain("" if opened is None else relative(opened, now)),
-                _plain(f"{breaker.parked:,}{more}"),
-                _plain(f"{breaker.failures:,}"),
-                _plain("" if probe is None else relative(probe, now)),
-                _plain(_because(breaker)),
-            ]
+            {
+                "KEY": breaker.key,
+                "STATE": _breaker_state(breaker),
+                "SINCE": "" if opened is None else relative(opened, now),
+                "PARKED": f"{breaker.parked:,}{more}",
+                "FAILURES": f"{breaker.failures:,}",
+                "NEXT PROBE": "" if probe is None else relative(probe, now),
+                "BECAUSE": ": ".join(filter(None, (by, breaker.opened_because))),
+            }
         )
-    out.print(_table(out, headers, rows, flexible=("KEY", "BECAUSE")))
+    _print_table(console(), rows, ("KEY", "BECAUSE"))
 
 
 def _breaker_state(breaker: BreakerStatus) -> Text:
     if breaker.is_open:
         return Text("open", "bold red")
     return Text("unparking", "yellow") if breaker.unparking else Text("closed", "green")
-
-
-def _because(breaker: BreakerStatus) -> str:
-    by = f"by {breaker.opened_by}" if breaker.opened_by else ""
-    return ": ".join(filter(None, (by, breaker.opened_because)))
 
 
 def print_job(
@@ -224,9 +228,8 @@ def print_job(
 ) -> None:
     out = out or console()
     out.print(Text.assemble((one_line(job.name), "bold"), "  ", _state(job.state)))
-    if why := why_it_ended(job):
-        out.print(Text.assemble((f"{'why':<15}", "dim"), one_line(why)))
     for label, value in [
+        ("why", why_it_ended(job)),
         *_facts(job),
         ("requeued as", requeued_as),
         ("parked by", _parked_by(parked_by)),
@@ -247,13 +250,12 @@ def print_job(
 def _parked_by(breaker: BreakerStatus | None) -> str | None:
     if breaker is None or breaker.opened_at is None:
         return None
-    because = _because(breaker)
-    return f"breaker {breaker.key}, open since {exact(breaker.opened_at)}" + (
-        f": {because}" if because else ""
-    )
+    by = f" by {breaker.opened_by}" if breaker.opened_by else ""
+    because = f": {breaker.opened_because}" if breaker.opened_because else ""
+    return f"breaker {breaker.key}, opened {exact(breaker.opened_at)}{by}{because}"
 
 
-def duration(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
@@ -266,12 +268,11 @@ def _when(job: Job) -> datetime:
 
 
 def _facts(job: Job) -> list[tuple[str, Any]]:
-    last_start = job.started_at
-    end = job.finished_at
-    # One that was canceled while it waited has a start too, that of an earlier attempt.
+    started, finished = job.started_at, job.finished_at
     took = None
-    if end and last_start and job.state is not State.CANCELED:
-        took = duration((end - last_start).total_seconds())
+    # A job canceled while it waited may have the start of an earlier attempt.
+    if started and finished and job.state is not State.CANCELED:
+        took = _duration((finished - started).total_seconds())
     return [
         ("id", job.id),
         ("queue", job.queue),
@@ -289,8 +290,8 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("created", _exact(job.created_at)),
         ("due", _exact(job.run_at)),
         ("expires", _exact(job.expires_at)),
-        ("started", _exact(last_start)),
-        ("finished", _exact(end)),
+        ("started", _exact(started)),
+        ("finished", _exact(finished)),
         ("took", took),
         ("worker", job.lease_owner),
         ("lease expires", _exact(job.lease_expires_at)),
@@ -314,7 +315,7 @@ def _print_error(out: Console, job: Job) -> None:
 
 
 def _error(code: str | None, text: str | None) -> str:
-    """Code and text; the text of an exception begins with its type, which often is the code."""
+    """Code and text. The text of an exception often begins with the code already."""
     if not text or not code:
         return text or code or ""
     return text if text.startswith(code) else f"{code}: {text}"
@@ -322,38 +323,52 @@ def _error(code: str | None, text: str | None) -> str:
 
 def _print_attempts(out: Console, attempts: Sequence[Attempt]) -> None:
     out.print(Text("\nunsuccessful attempts", "bold"))
-    rows = []
+    rows: list[Row] = []
     for attempt in attempts:
+        ended, began = attempt.ended_at, attempt.started_at
         error = _error(attempt.error_code, attempt.error_text).split("\n")[0]
-        began = attempt.started_at
-        took = duration((attempt.ended_at - began).total_seconds()) if began else ""
-        ended = _exact(attempt.ended_at) or ""
-        words = (str(attempt.attempt), attempt.outcome, ended, took, error.strip())
-        rows.append([_plain(word) for word in words])
-    headers = ["#", "OUTCOME", "ENDED", "TOOK", "ERROR"]
-    out.print(_table(out, headers, rows, flexible=("ERROR",)))
+        rows.append(
+            {
+                "#": str(attempt.attempt),
+                "OUTCOME": attempt.outcome,
+                "ENDED": exact(ended),
+                "TOOK": _duration((ended - began).total_seconds()) if began else "",
+                "ERROR": error.strip(),
+            }
+        )
+    _print_table(out, rows, ("ERROR",))
 
 
-def _table(
-    out: Console, headers: Sequence[str], rows: Sequence[Sequence[Text]], flexible: Sequence[str]
-) -> Table:
-    """A table in which only the flexible columns are cut to fit, the widest of them first."""
+def _print_table(
+    out: Console, rows: Sequence[Row], flexible: Sequence[str], hidden: Sequence[str] = ()
+) -> None:
+    """Print a table that truncates only the flexible columns, the widest of them first."""
+    headers = [header for header in rows[0] if header not in hidden]
+    cells = [[as_text(row[header]) for header in headers] for row in rows]
     widths = {
-        header: max(len(header), *(row[place].cell_len for row in rows))
-        for place, header in enumerate(headers)
+        header: max(len(header), *(cell.cell_len for cell in column))
+        for header, column in zip(headers, zip(*cells, strict=True), strict=True)
     }
-    yielding = sorted((name for name in headers if name in flexible), key=lambda name: widths[name])
-    room = out.width - GAP * (len(headers) - 1)
-    room -= sum(width for name, width in widths.items() if name not in flexible)
-    for place, name in enumerate(yielding):
-        widths[name] = min(widths[name], max(1, room // (len(yielding) - place)))
-        room -= widths[name]
+    shrinking = sorted((name for name in headers if name in flexible), key=widths.__getitem__)
+    left = out.width - GAP * (len(headers) - 1)
+    left -= sum(width for name, width in widths.items() if name not in flexible)
+    for place, name in enumerate(shrinking):
+        widths[name] = min(widths[name], max(1, left // (len(shrinking) - place)))
+        left -= widths[name]
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
     for header in headers:
         table.add_column(header, no_wrap=True, overflow="ellipsis", width=widths[header])
-    for row in rows:
+    for row in cells:
         table.add_row(*row)
-    return table
+    out.print(table)
+
+
+def as_text(cell: str | Text) -> Text:
+    return cell if isinstance(cell, Text) else Text(one_line(cell))
+
+
+def _red(text: str | None) -> Text:
+    return Text(one_line(text or ""), "red")
 
 
 def _state(state: State) -> Text:
@@ -361,14 +376,10 @@ def _state(state: State) -> Text:
 
 
 def _name(job: Job, *, queue_beside: bool) -> Text:
-    name = Text(one_line(job.name))
+    name = as_text(job.name)
     if queue_beside and job.queue != "default":
         name.append(f" {one_line(job.queue)}", "dim")
     return name
-
-
-def _plain(text: str) -> Text:
-    return Text(one_line(text))
 
 
 def _exact(moment: datetime | None) -> str | None:

@@ -9,8 +9,9 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.cli.selection import json_option
 from holdfast.cli.session import Command, Session, run
-from holdfast.cli.target import ENVIRONMENT_NAME, find_target
+from holdfast.cli.target import ENVIRONMENT_NAME, database_option, find_target
 from holdfast.domain.diagnosis.findings import Check, Examination, Finding, Severity
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.secrets import masked, shown_url
@@ -24,15 +25,16 @@ from holdfast.domain.secrets import masked, shown_url
     metavar="MODULE:NAME",
     help="Same as the argument, for consistency with other commands.",
 )
-@click.option("--database", metavar="URL", help="Database URL. Default: $HOLDFAST_DATABASE_URL.")
+@database_option
 @click.option(
     "--transaction-seconds",
     type=click.FloatRange(min=0),
+    metavar="N",
     default=300.0,
     show_default=True,
-    help="Report transactions that have held back vacuum for longer.",
+    help="Report transactions that have blocked vacuum for longer.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print all findings as one JSON object.")
+@json_option
 def doctor(
     app: str | None,
     named: str | None,
@@ -40,10 +42,11 @@ def doctor(
     transaction_seconds: float,
     as_json: bool,
 ) -> int:
-    """Check the health of the database and its workers; change nothing.
+    """Check the health of the database and its workers.
 
-    Lists findings, worst first, each with what to do. With MODULE:NAME, also checks its settings
-    and jobs. Exit code 0: healthy. 1: warnings. 2: critical, jobs are stuck or may be lost.
+    Lists findings, worst first, each with what to do, and changes nothing. With MODULE:NAME, also
+    checks its settings and jobs. The exit code is 0 if all is well, 1 if there are warnings, and 2
+    if something is critical: jobs are stuck or may be lost.
 
     \b
     Examples:
@@ -59,15 +62,23 @@ def doctor(
     except (click.ClickException, ConfigurationError) as error:
         if click.get_current_context().find_object(Session).debug:  # type: ignore[union-attr]
             raise
-        found = _not_begun(error, app or database or os.environ[ENVIRONMENT_NAME])
+        # Just as critical as an unreachable database: scripts go by the exit code.
+        finding = Finding(
+            code=Check.REACHABLE,
+            severity=Severity.CRITICAL,
+            sentence=str(error),
+            facts={"error": type(error).__name__},
+        )
+        given = app or database or os.environ[ENVIRONMENT_NAME]
+        found = Examination(database=shown_url(given), findings=[finding])
     else:
         found = run(target.examine(transaction_seconds=transaction_seconds))
     if app:
         found = _with_name(found, app)
     if as_json:
         whole = _masked(msgspec.to_builtins(found, enc_hook=str))
-        told = {"severity": found.severity, "exit_code": found.exit_code, **whole}
-        click.echo(json.dumps(told, indent=2))
+        whole = {"severity": found.severity, "exit_code": found.exit_code, **whole}
+        click.echo(json.dumps(whole, indent=2))
     else:
         from holdfast.cli.report import print_report
 
@@ -75,20 +86,8 @@ def doctor(
     return found.exit_code
 
 
-def _not_begun(error: Exception, given: str) -> Examination:
-    """An object that can't be imported and an address that is none are as bad as a database that is
-    away: to those who go by the exit code it must not look like a warning."""
-    finding = Finding(
-        code=Check.REACHABLE,
-        severity=Severity.CRITICAL,
-        sentence=str(error),
-        facts={"error": type(error).__name__},
-    )
-    return Examination(database=shown_url(given), findings=[finding])
-
-
 def _masked(value: Any) -> Any:
-    """Hide passwords in all texts: what people wrote and errors of a driver are among them."""
+    """Mask passwords in all strings; some come from people, or from a driver's errors."""
     match value:
         case str():
             return masked(value)
@@ -101,7 +100,7 @@ def _masked(value: Any) -> Any:
 
 
 def _with_name(found: Examination, name: str) -> Examination:
-    """Write the object's name into the commands, so that they can be pasted as they are."""
+    """Fill in MODULE:NAME, so that the commands can be pasted as they are."""
     findings = [
         msgspec.structs.replace(each, command=each.command.replace("MODULE:NAME", name))
         if each.command

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
@@ -14,36 +15,28 @@ from holdfast.domain.job import Job
 READ_AS_JSON = (int, float, bool, type(None))
 
 
-class Edit(NamedTuple):
-    """The options --set, --set-json and --edit."""
-
-    texts: tuple[str, ...]
-    values: tuple[str, ...]
-    in_editor: bool
-
-    @property
-    def wanted(self) -> bool:
-        return bool(self.texts or self.values or self.in_editor)
-
-    def apply(self, app: Holdfast, job: Job) -> dict[str, Any]:
-        """The job's arguments, changed."""
-        readable = isinstance(job.arguments, dict)
-        if not readable and (self.texts or self.values):
-            raise click.ClickException(
-                f"the arguments of job {job.id} are not a JSON object; use --edit"
-            )
-        arguments: dict[str, Any] = dict(job.arguments) if readable else {}
-        for written in self.texts:
-            name, value = _split(written, "--set")
-            arguments[name] = _read(value, arguments.get(name))
-        for written in self.values:
-            name, value = _split(written, "--set-json")
-            arguments[name] = _parse(value, f"--set-json {name}")
-        if self.in_editor:
-            arguments = _edited(arguments if readable else job.arguments)
-        if job.name not in app.names:
-            say(f"no handler for {job.name}: the arguments were not checked; pass --app")
-        return arguments
+def edited(
+    app: Holdfast, job: Job, texts: Iterable[str], values: Iterable[str], *, in_editor: bool
+) -> Any:
+    """Apply --set, --set-json and --edit to the job's arguments."""
+    arguments: Any = job.arguments
+    if isinstance(arguments, dict):
+        arguments = dict(arguments)
+    elif texts or values:
+        raise click.ClickException(
+            f"the arguments of job {job.id} are not a JSON object; use --edit"
+        )
+    for written in texts:
+        name, value = _split(written, "--set")
+        arguments[name] = _read(value, arguments.get(name))
+    for written in values:
+        name, value = _split(written, "--set-json")
+        arguments[name] = _parse(value, f"--set-json {name}")
+    if in_editor:
+        arguments = _edit(arguments)
+    if job.name not in app.names:
+        say(f"no handler for {job.name}, so the arguments were not checked; pass --app to check")
+    return arguments
 
 
 def _split(written: str, option: str) -> tuple[str, str]:
@@ -54,7 +47,7 @@ def _split(written: str, option: str) -> tuple[str, str]:
 
 
 def _read(value: str, old: object) -> object:
-    """A number, true, false or null is taken as such, unless the old value was a text."""
+    """Parse a number, true, false or null, unless the old value is a string."""
     if isinstance(old, str):
         return value
     try:
@@ -71,7 +64,7 @@ def _parse(text: str, where: str) -> Any:
         raise click.ClickException(f"{where}: invalid JSON: {error}") from error
 
 
-def _edited(arguments: object) -> Any:
+def _edit(arguments: object) -> Any:
     before = json.dumps(arguments, indent=2, ensure_ascii=False) + "\n"
     after = click.edit(before, extension=".json")
     if after is None:

@@ -1,8 +1,7 @@
-"""The first process of a container: it has duties that no other has.
+"""Act as init if the worker is the first process of a container.
 
-The kernel gives it every process whose parent is gone, to be buried, and lets no signal end it that
-it has no handler for, not even from a process beside it. So it does nothing else: the command goes
-on in a child.
+Process 1 has to reap every process whose parent is gone, and no signal ends it unless it has a
+handler. So it does only that, and the command continues in a child.
 """
 
 from __future__ import annotations
@@ -21,24 +20,23 @@ SIGNALS = (
 
 
 def leave_first_process() -> None:
-    """Go on in a child if this is the first process, which then looks after all, and ends with its
-    child. Called before there are threads."""
+    """Continue in a child if this is process 1. Call this before starting threads."""
     if os.getpid() != 1:
         return
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     child = os.fork()
     if child == 0:
-        os.setsid()  # Ctrl-C reaches it through its parent, and once
+        os.setsid()  # so that Ctrl-C reaches it once, through its parent
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return
     for number in SIGNALS:
         signal.signal(number, lambda number, _: os.kill(child, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    os._exit(_outlive(child))
+    os._exit(_reap(child))
 
 
-def _outlive(child: int) -> int:
-    """Bury every process until the child has ended; answer its exit code, as a shell would."""
+def _reap(child: int) -> int:
+    """Reap processes until the child ends; return its exit code, as a shell would."""
     while True:
         ended, status = os.waitpid(-1, 0)
         if ended == child:

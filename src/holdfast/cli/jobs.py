@@ -7,12 +7,23 @@ from typing import Any
 from uuid import UUID
 
 import click
+import msgspec
 
-from holdfast.cli.selection import again_option, choice_options, filter_options, job_id, make_filter
-from holdfast.cli.session import Group, run
-from holdfast.cli.show import explain_job, list_jobs, list_options, show_job
-from holdfast.cli.target import find_existing, target_options
+from holdfast.app import Holdfast
+from holdfast.cli.selection import (
+    again_option,
+    choice_options,
+    filter_options,
+    id_argument,
+    json_option,
+    list_options,
+    make_filter,
+)
+from holdfast.cli.session import Group
+from holdfast.cli.show import list_jobs, show_job
+from holdfast.cli.target import on_database
 from holdfast.domain.states import State
+from holdfast.observability.logs import one_line
 
 
 @click.group(cls=Group)
@@ -28,14 +39,9 @@ def jobs() -> None:
 @jobs.command("list")
 @filter_options()
 @list_options
-@target_options
-def list_command(
-    app: str | None,
-    database: str | None,
-    limit: int,
-    after: UUID | None,
-    as_json: bool,
-    **filters: Any,
+@on_database
+async def list_command(
+    app: Holdfast, limit: int, after: UUID | None, as_json: bool, **filters: Any
 ) -> None:
     """List jobs, newest first.
 
@@ -45,43 +51,49 @@ def list_command(
       holdfast jobs list --state queued --state running --queue mail
       holdfast jobs list --name resize --limit 1000 --json | jq .id
     """
-    found = find_existing(app, database)
     chosen = make_filter(filters)
-    run(list_jobs(found, chosen, limit=limit, after=after, as_json=as_json, dead=False))
+    await list_jobs(app, chosen, limit=limit, after=after, as_json=as_json, dead=False)
 
 
 @jobs.command()
-@click.argument("wanted", metavar="ID", type=job_id)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@target_options
-def show(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> None:
-    """Show one job in full: times, arguments, result, error and failed attempts.
+@id_argument
+@json_option
+@on_database
+async def show(app: Holdfast, job_id: UUID, as_json: bool) -> None:
+    """Show one job in full.
+
+    Includes its times, arguments, result, error and unsuccessful attempts.
 
     \b
     Example:
       holdfast jobs show 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
     """
-    run(show_job(find_existing(app, database), wanted, as_json=as_json))
+    await show_job(app, job_id, as_json=as_json)
 
 
 @jobs.command()
-@click.argument("wanted", metavar="ID", type=job_id)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@target_options
-def why(app: str | None, database: str | None, wanted: UUID, as_json: bool) -> None:
+@id_argument
+@json_option
+@on_database
+async def why(app: Holdfast, job_id: UUID, as_json: bool) -> None:
     """Explain in one sentence why a job is not running.
 
     \b
     Example:
       holdfast jobs why 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
     """
-    run(explain_job(find_existing(app, database), wanted, as_json=as_json))
+    async with app:
+        found = await app.jobs.why(job_id)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    else:
+        click.echo(one_line(found.sentence))
 
 
 @jobs.command()
 @choice_options()
-@target_options
-def cancel(app: str | None, database: str | None, **choice: Any) -> int:
+@on_database
+async def cancel(app: Holdfast, **choice: Any) -> int:
     """Cancel waiting and running jobs.
 
     \b
@@ -90,28 +102,21 @@ def cancel(app: str | None, database: str | None, **choice: Any) -> int:
       holdfast jobs cancel --all --queue mail --tag newsletter
       holdfast jobs cancel --all --name resize --pace 50/s --yes
     """
-    from holdfast.cli.change import Change, change
+    from holdfast.cli.change import Change, change, describe_cancel
 
-    found = find_existing(app, database)
-    how = Change(
-        "cancel",
-        "canceled",
-        found.jobs.cancel,
-        found.jobs.cancel_many,
-        lambda old_id, _: f"canceled {old_id}",
-    )
-    return run(change(found, how, choice, (State.QUEUED, State.RUNNING)))
+    how = Change("cancel", "canceled", app.jobs.cancel, app.jobs.cancel_many, describe_cancel)
+    return await change(app, how, choice, (State.QUEUED, State.RUNNING))
 
 
 @jobs.command()
 @choice_options()
 @again_option
-@target_options
-def retry(app: str | None, database: str | None, again: bool, **choice: Any) -> int:
+@on_database
+async def retry(app: Holdfast, again: bool, **choice: Any) -> int:
     """Make waiting jobs due now; enqueue finished ones again.
 
-    A waiting job keeps its attempts and its error; only its due time changes. A finished job stays
-    as it is; the new one starts at attempt 0, without idempotency key or expiry.
+    A waiting job keeps its attempts and its error; only its due time changes. A finished job does
+    not change; the new one starts at attempt 0, without idempotency key or expiry.
 
     \b
     Examples:
@@ -119,19 +124,18 @@ def retry(app: str | None, database: str | None, again: bool, **choice: Any) -> 
       holdfast jobs retry --all --state queued --queue mail
       holdfast jobs retry --all --state canceled --since 2h --dry-run
     """
-    from holdfast.cli.change import Change, change, told_requeue
+    from holdfast.cli.change import Change, change, describe_requeue
 
     if choice["every"] and not choice["states"]:
         raise click.UsageError(
             "--all requires --state: queued jobs become due now, finished ones are enqueued again"
         )
-    found = find_existing(app, database)
     how = Change(
         "retry",
         "retried",
-        partial(found.jobs.retry, again=again),
-        partial(found.jobs.retry_many, again=again),
-        told_requeue,
+        partial(app.jobs.retry, again=again),
+        partial(app.jobs.retry_many, again=again),
+        describe_requeue,
         unless_requeued=not again,
     )
-    return run(change(found, how, choice))
+    return await change(app, how, choice)

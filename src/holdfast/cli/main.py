@@ -1,4 +1,4 @@
-"""The entry of the command `holdfast`: its commands, and one clear line for whatever goes wrong."""
+"""The `holdfast` command: run a subcommand, and explain any error in one line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ for command in (worker, workers, top, doctor, dev, migrate, jobs, dead, queues, 
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command and answer its exit code."""
+    """Run the command and return its exit code."""
     session = Session()
     try:
         code = holdfast.main(
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code or 0
     except BrokenPipeError:
-        # The reader has gone (`| head`): the interpreter's last flush must not complain.
+        # The reader is gone (`| head`): keep the interpreter's last flush from complaining.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return sessions.FAILED_CODE
     except (KeyboardInterrupt, click.Abort):
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _end_interrupted() -> int:
-    # All that is left is to end: another Ctrl-C would only cut that short.
+    # Only cleanup is left, and another Ctrl-C would cut it short.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     say("interrupted")
     return INTERRUPTED_CODE
@@ -82,7 +82,7 @@ def _explain(error: Exception) -> int:
             return sessions.USAGE_CODE
         case click.UsageError():
             where = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
-            say(error.format_message() + where)
+            say(error.format_message().rstrip(".") + where)
             return sessions.USAGE_CODE
         case click.ClickException():
             say(error.format_message())
@@ -97,10 +97,10 @@ def main() -> None:
     try:
         raise_at_interrupt()
         code = run(sys.argv[1:])
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all that is left is to end
-    except KeyboardInterrupt:  # a second one, before the first was dealt with
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # only cleanup is left
+    except KeyboardInterrupt:  # a second Ctrl-C, while the first was being handled
         code = _end_interrupted()
-    # Handlers that never end may have left threads behind that the interpreter would wait for.
+    # The interpreter would wait for threads of handlers that never end.
     threading.Thread(target=_exit_late, args=(code,), daemon=True).start()
     sys.exit(code)
 

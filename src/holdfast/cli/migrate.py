@@ -6,16 +6,16 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.session import Command, run
-from holdfast.cli.target import find_target
+from holdfast.cli.target import database_option, find_target
 
 
 @click.command(cls=Command)
 @click.argument("app", metavar="[MODULE:NAME]", required=False)
-@click.option("--database", metavar="URL", help="Database URL. Default: $HOLDFAST_DATABASE_URL.")
+@database_option
 @click.option(
     "--check", is_flag=True, help="Change nothing; exit with 1 if migrations are pending."
 )
-def migrate(app: str | None, database: str | None, check: bool) -> int:
+def migrate(app: str | None, database: str | None, check: bool) -> None:
     """Migrate the database schema to the version of this code.
 
     Run it before you deploy: workers of the previous version keep working on the new schema.
@@ -27,21 +27,18 @@ def migrate(app: str | None, database: str | None, check: bool) -> int:
       holdfast migrate app:hf --check
     """
     found = find_target(app, database)
-    return run(_check(found) if check else _migrate(found))
+    run(_check(found) if check else _migrate(found))
 
 
-async def _migrate(app: Holdfast) -> int:
-    steps = await app.migrate()
-    for step in steps:
+async def _migrate(app: Holdfast) -> None:
+    for step in await app.migrate():
         click.echo(f"applied {step}")
     click.echo(f"{app.url_shown} is up to date")
-    return 0
 
 
-async def _check(app: Holdfast) -> int:
+async def _check(app: Holdfast) -> None:
     if app.url_shown.startswith("sqlite:"):
         click.echo(f"{app.url_shown}: SQLite files are migrated when they are opened")
-        return 0
-    async with app:  # Refuses what this code can't run on, and says what to do.
+        return
+    async with app:  # fails, and says what to do, if this code can't run on the schema
         click.echo(f"{app.url_shown} is up to date")
-    return 0

@@ -1,4 +1,4 @@
-"""Who does it, and why: what is noted beside a pause or a breaker that was opened by hand."""
+"""Record who paused a queue or opened a breaker by hand, and why."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def operator() -> str:
-    """This person on this machine, like ann@host."""
+    """Name the caller, for example ann@host."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a number that has no name
+    except (KeyError, OSError):  # a container may run as a user ID that has no name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
 
 
 def operator_options(command: F) -> F:
-    """Give the command `--by` and `--because`."""
-    command = click.option("--because", metavar="TEXT", help="Reason, shown to other operators.")(
-        command
-    )
-    return click.option(
-        "--by", default=operator, metavar="WHO", help="Who did it. Default: you@host."
-    )(command)
+    """Give the command --by and --because."""
+    because = click.option("--because", metavar="TEXT", help="Reason, shown to other operators.")
+    by = click.option("--by", default=operator, metavar="WHO", help="Your name. Default: you@host.")
+    return by(because(command))

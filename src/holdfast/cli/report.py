@@ -1,4 +1,4 @@
-"""An examination, as people read it: 80 columns wide at most, the worst first."""
+"""Print what doctor found, worst first, at most 80 columns wide."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.observability.logs import one_line
 
 COLUMNS_MAX: Final = 80
 COLUMNS_MIN: Final = 40
-# Words, so that they tell the same without colors.
+# Words, so that the report reads the same without colors.
 MARKS: Final = {
     Severity.CRITICAL: ("CRITICAL", "bold red"),
     Severity.WARNING: ("WARNING", "yellow"),
@@ -33,17 +33,22 @@ def print_report(found: Examination) -> None:
     counts = Counter(finding.severity for finding in found.findings)
     lines = [
         Text(one_line(found.database), "bold"),
-        Text(", ".join(f"{counts[each]} {each}" for each in MARKS if counts[each])),
+        Text(", ".join(_count(counts[each], each) for each in MARKS if counts[each])),
     ]
     before = None
     for finding in found.findings:
-        # What is fine stands line by line, all else apart.
+        # A blank line sets off every finding, except between those that are ok.
         if finding.severity is not Severity.OK or before is not Severity.OK:
             lines.append(Text())
         lines += _lines(finding, columns)
         before = finding.severity
     for line in lines:
         out.print(line, soft_wrap=True)
+
+
+def _count(findings: int, severity: Severity) -> str:
+    plural = "s" if severity is Severity.WARNING and findings > 1 else ""
+    return f"{findings} {severity}{plural}"
 
 
 def _lines(finding: Finding, columns: int) -> Iterator[Text]:
@@ -57,7 +62,7 @@ def _lines(finding: Finding, columns: int) -> Iterator[Text]:
         for line in _wrapped(f"-> {finding.advice}{ending}", columns):
             yield Text(f"{INDENT}{line}")
     if finding.command:
-        # In one piece, however long: it is to be pasted.
+        # Never wrapped, so that it can be pasted.
         yield Text(f"{INDENT}   {one_line(finding.command)}", "bold")
 
 

@@ -1,18 +1,16 @@
-"""Which jobs a command is about: ids, or filters."""
+"""Choose the jobs that a command works on: by ID, or by filters."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
 import click
 
-from holdfast.app import Holdfast
-from holdfast.domain.job import Filter, Page
-from holdfast.domain.limits import PAGE_ROWS_MAX
+from holdfast.domain.job import Filter
 from holdfast.domain.states import State
 from holdfast.domain.times import EARLIEST
 from holdfast.runtime.seam import Seam
@@ -24,7 +22,6 @@ SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
 def job_id(value: str) -> UUID:
-    """Read an id from the command line."""
     try:
         return UUID(value)
     except ValueError:
@@ -35,11 +32,10 @@ def job_id(value: str) -> UUID:
 
 
 def moment(value: str) -> datetime:
-    """Read a time, or how long ago it was."""
+    """Parse a time, or an age such as 2h."""
     if match := re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|m|h|d)", value):
         seconds = float(match[1]) * SECONDS[match[2]]
         now = Seam().now()
-        # Longer ago than there are times: as long ago as can be asked for.
         return now - timedelta(seconds=min(seconds, (now - EARLIEST).total_seconds()))
     try:
         time = datetime.fromisoformat(value)
@@ -51,102 +47,104 @@ def moment(value: str) -> datetime:
 
 
 def pace(value: str) -> float:
-    """Read jobs a second from `50/s`, `600/min` or `50`."""
+    """Parse jobs per second from `50/s`, `600/min` or `50`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/(s|min|h))?", value)
     if match is None or float(match[1]) == 0:
         raise click.BadParameter(f"{value!r} is not a rate; use 50/s, 600/min or 1000/h")
     return float(match[1]) / SECONDS[match[2] or "s"]
 
 
-def filter_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
-    """Give the command the options that choose jobs."""
+id_argument = click.argument("job_id", metavar="ID", type=job_id)
+again_option = click.option(
+    "--again", is_flag=True, help="Include jobs that were already requeued."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+json_lines_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line."
+)
 
+
+def limit_option(what: str) -> Callable[[F], F]:
+    return click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        metavar="N",
+        default=20,
+        show_default=True,
+        help=f"Maximum number of {what}.",
+    )
+
+
+def list_options(command: F) -> F:
+    """Give the command --limit, --after and --json."""
+    after = click.option("--after", type=job_id, metavar="ID", help="Continue after this job.")
+    return _all_of(limit_option("jobs"), after, json_lines_option)(command)
+
+
+def filter_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
+    """Give the command the options that filter jobs."""
+    return _all_of(
+        click.option(
+            "--state",
+            "states",
+            multiple=True,
+            type=click.Choice([state.value for state in states]),
+            help="Only jobs in this state; repeatable.",
+        ),
+        click.option("--queue", help="Only jobs in this queue."),
+        click.option("--name", help="Only jobs with this name."),
+        click.option("--tenant", help="Only jobs for this tenant."),
+        click.option("--tag", help="Only jobs with this tag."),
+        click.option("--code", "error_code", help="Only jobs with this error code."),
+        click.option("--fingerprint", help="Only jobs in this group of `holdfast dead groups`."),
+        click.option(
+            "--since",
+            type=moment,
+            metavar="TIME",
+            help="Only jobs finished since TIME, for example 2h (two hours ago)."
+            " Unfinished jobs count by their creation.",
+        ),
+        click.option(
+            "--until",
+            type=moment,
+            metavar="TIME",
+            help="Only jobs finished before TIME. Unfinished jobs count by their creation.",
+        ),
+    )
+
+
+def bulk_options(command: F) -> F:
+    """Give the command --dry-run, --pace and --yes."""
+    return _all_of(
+        click.option(
+            "--dry-run", is_flag=True, help="Show the count and a sample; change nothing."
+        ),
+        click.option("--pace", type=pace, metavar="N/s", help="Rate limit, for example 50/s."),
+        click.option("--yes", "sure", is_flag=True, help="Do not ask for confirmation."),
+    )(command)
+
+
+def choice_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
+    """Let the command take job IDs, or --all with filters."""
+    return _all_of(
+        click.argument("job_ids", metavar="[ID]...", nargs=-1, type=job_id),
+        click.option("--all", "every", is_flag=True, help="All jobs that match the filters."),
+        filter_options(states),
+        bulk_options,
+        click.option("--json", "as_json", is_flag=True, help="Print the jobs as JSON lines."),
+    )
+
+
+def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
     def decorate(command: F) -> F:
-        for option in reversed(
-            (
-                click.option(
-                    "--state",
-                    "states",
-                    multiple=True,
-                    type=click.Choice([state.value for state in states]),
-                    help="Only jobs in this state; repeatable.",
-                ),
-                click.option("--queue", help="Only jobs in this queue."),
-                click.option("--name", help="Only jobs with this name."),
-                click.option("--tenant", help="Only jobs for this tenant."),
-                click.option("--tag", help="Only jobs with this tag."),
-                click.option("--code", "error_code", help="Only jobs with this error code."),
-                click.option(
-                    "--fingerprint", help="Only jobs in this group of `holdfast dead groups`."
-                ),
-                click.option(
-                    "--since",
-                    type=moment,
-                    metavar="TIME",
-                    help="Finished since then (2h: two hours ago); if unfinished, created.",
-                ),
-                click.option(
-                    "--until",
-                    type=moment,
-                    metavar="TIME",
-                    help="Finished before then; if unfinished, created.",
-                ),
-            )
-        ):
+        for option in reversed(options):
             command = option(command)
         return command
 
     return decorate
 
 
-def choice_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
-    """Give the command ids, or filters with --all."""
-
-    def decorate(command: F) -> F:
-        command = click.option(
-            "--json", "as_json", is_flag=True, help="Print the jobs as JSON lines."
-        )(command)
-        for option in (
-            click.option("--yes", "sure", is_flag=True, help="Do not ask for confirmation."),
-            click.option("--pace", type=pace, metavar="N/s", help="Rate limit, for example 50/s."),
-            click.option(
-                "--dry-run", is_flag=True, help="Show the count and a sample; change nothing."
-            ),
-        ):
-            command = option(command)
-        command = filter_options(states)(command)
-        command = click.option(
-            "--all", "every", is_flag=True, help="All jobs that match the filters."
-        )(command)
-        return click.argument("job_ids", metavar="[ID]...", nargs=-1, type=job_id)(command)
-
-    return decorate
-
-
-def again_option(command: F) -> F:
-    """Give the command --again."""
-    return click.option("--again", is_flag=True, help="Include jobs that were already requeued.")(
-        command
-    )
-
-
 def make_filter(filters: dict[str, Any], states: Sequence[State] = ()) -> Filter:
-    """The filter of the options; `states` if none was named."""
+    """Make the filter that the options describe; `states` applies if --state is not given."""
     chosen = tuple(State(name) for name in filters["states"]) or tuple(states)
-    rest = {name: filters[name] for name in FILTERS}
-    return Filter(states=chosen, **rest)
-
-
-async def pages(
-    app: Holdfast, filter: Filter, limit: int | None = None, after: UUID | None = None
-) -> AsyncIterator[Page]:
-    """Read page by page to the end, or `limit` jobs in all."""
-    while limit is None or limit > 0:
-        rows = PAGE_ROWS_MAX if limit is None else min(limit, PAGE_ROWS_MAX)
-        page = await app.jobs.list(filter, rows, after)
-        yield page
-        after = page.after
-        if limit is not None:
-            limit -= len(page.jobs)
-        if after is None:
-            return
+    return Filter(states=chosen, **{name: filters[name] for name in FILTERS})

@@ -1,4 +1,4 @@
-"""What one run of the command carries along, and how it ends."""
+"""What the commands share: --debug, the event loop, exit codes, messages on stderr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 FAILED_CODE = 1
 USAGE_CODE = 2
-CLEAN_UP_SECONDS_MAX = 2.0
+CLEANUP_SECONDS_MAX = 2.0
 
 
 @dataclass
@@ -31,35 +31,29 @@ def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool)
         context.find_object(Session).debug = True  # type: ignore[union-attr]
 
 
-def _debug_option() -> click.Option:
-    return click.Option(
-        ["--debug"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_set_debug,
-        help="Show the traceback of an error.",
-    )
-
-
 class Command(click.Command):
-    """A command that takes --debug wherever it is written."""
+    """A command that takes --debug in any position."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(_debug_option())
+        self.params.append(
+            click.Option(
+                ["--debug"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_set_debug,
+                help="Show a traceback if the command fails.",
+            )
+        )
 
 
-class Group(click.Group):
+class Group(Command, click.Group):
     command_class = Command
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params.append(_debug_option())
 
 
 class ListingGroup(Group):
-    """A group whose command `list` is meant if none is named."""
+    """A group that runs its command `list` if none is named."""
 
     def parse_args(self, context: click.Context, words: list[str]) -> list[str]:
         first = next((word for word in words if word != "--debug"), "--json")
@@ -69,29 +63,29 @@ class ListingGroup(Group):
 
 
 def say(message: str) -> None:
-    """Print one line for people, like `holdfast: there is no job ...`, to stderr."""
+    """Print one line on stderr, prefixed with `holdfast:`."""
     flat = " ".join(line.strip() for line in message.splitlines() if line.strip())
     click.echo(f"holdfast: {one_line(masked(flat))}", err=True)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run on a new event loop; on uvloop's where it is installed."""
+    """Run on a new event loop, on uvloop if it is installed."""
     runner = asyncio.Runner(loop_factory=_fastest_loop())
     try:
         return runner.run(work)
     finally:
-        # Closing it waits for every task, and a canceled handler may still never end; nor
-        # may a generator that it left in the middle.
-        if not asyncio.all_tasks(runner.get_loop()) and _generators_end(runner.get_loop()):
-            # Nor is there a limit to the threads that `asyncio.to_thread` may have left behind.
+        # Closing the loop waits for its tasks, generators and threads, some of which may never
+        # end: a handler may ignore its cancellation.
+        if not asyncio.all_tasks(runner.get_loop()) and _close_generators(runner.get_loop()):
+            # Closing now waits for this executor instead of the threads of `asyncio.to_thread`.
             runner.get_loop().set_default_executor(ThreadPoolExecutor(1))
             runner.close()
 
 
-def _generators_end(loop: asyncio.AbstractEventLoop) -> bool:
-    """Close the async generators that are left; answer whether they let themselves be closed."""
+def _close_generators(loop: asyncio.AbstractEventLoop) -> bool:
+    """Close the remaining async generators; return whether all closed in time."""
     closing = loop.create_task(loop.shutdown_asyncgens())
-    done, _ = loop.run_until_complete(asyncio.wait({closing}, timeout=CLEAN_UP_SECONDS_MAX))
+    done, _ = loop.run_until_complete(asyncio.wait({closing}, timeout=CLEANUP_SECONDS_MAX))
     return bool(done)
 
 

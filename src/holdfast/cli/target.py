@@ -1,4 +1,4 @@
-"""Which Holdfast object a command works on: one from a module, or one made from a URL."""
+"""Find the Holdfast object that a command works on: in a module, or made from a URL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.session import run
 
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 ENVIRONMENT_NAME = "HOLDFAST_DATABASE_URL"
 LIBRARIES = (
@@ -26,20 +28,31 @@ LIBRARIES = (
 )
 
 
-def target_options(command: F) -> F:
-    """Give the command `--app` and `--database`."""
-    command = click.option(
-        "--database", metavar="URL", help=f"Or a database URL. Default: ${ENVIRONMENT_NAME}."
-    )(command)
-    return click.option(
+database_option = click.option(
+    "--database",
+    metavar="URL",
+    help=f"Database URL, if no MODULE:NAME is given. Default: ${ENVIRONMENT_NAME}.",
+)
+
+
+def on_database(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    """Run the command on the object that --app names, or on one made for --database."""
+
+    @click.option(
         "--app", metavar="MODULE:NAME", help="Holdfast object, for example app:hf for hf in app.py."
-    )(command)
+    )
+    @database_option
+    @wraps(command)
+    def on_target(app: str | None, database: str | None, **options: Any) -> T:
+        return run(command(find_existing(app, database), **options))
+
+    return on_target
 
 
 def find_target(app: str | None, database: str | None) -> Holdfast:
-    """Take the object of --app, or make one for --database or for the environment's URL."""
+    """Load the object that --app names, or make one for --database or the environment's URL."""
     if app and database:
-        raise click.UsageError("give MODULE:NAME or --database, not both")
+        raise click.UsageError("pass MODULE:NAME or --database, not both")
     if app:
         return load_app(app)
     if not database and not os.environ.get(ENVIRONMENT_NAME):
@@ -51,7 +64,7 @@ def find_target(app: str | None, database: str | None) -> Holdfast:
 
 
 def find_existing(app: str | None, database: str | None) -> Holdfast:
-    """`find_target`, without making an empty SQLite file only to look into it."""
+    """Find the target, but never create a missing SQLite file."""
     found = find_target(app, database)
     scheme, separator, path = found.url_shown.partition(":///")
     path = path.partition("?")[0]
@@ -106,7 +119,7 @@ def _import_failed(module_name: str, error: BaseException) -> click.ClickExcepti
 
 
 def _place(error: BaseException) -> str:
-    """The user's own line that raised, rather than one deep in a library that it called."""
+    """Name the line of the user's code that raised, not one in a library that it called."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_relative(error.filename)}:{error.lineno}"
     skipped = ("<frozen", __file__, importlib.__file__)

@@ -1,4 +1,4 @@
-"""`holdfast worker`: run jobs until told to stop."""
+"""`holdfast worker`: run jobs until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -33,26 +33,38 @@ from holdfast.worker.processes.launch import Birth, Launch
 LEVELS = ("debug", "info", "warning", "error")
 LOOK_AT_PARENT_SECONDS = 1.0
 
+concurrency_option = click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Maximum number of jobs to run at once.",
+)
+queues_option = click.option(
+    "--queues", metavar="A,B:10", help="Serve only these queues, B with at most 10 jobs at once."
+)
+
 
 @click.command(cls=Command)
 @click.argument("app", metavar="MODULE:NAME")
-@click.option(
-    "--concurrency", type=click.IntRange(min=1), help="Maximum number of jobs to run at once."
-)
+@concurrency_option
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
+    metavar="N",
     help="Number of worker processes to run and keep alive.",
 )
-@click.option(
-    "--queues", metavar="A,B:10", help="Serve only these queues, B with at most 10 jobs at once."
-)
+@queues_option
 @click.option(
     "--until-empty",
     is_flag=True,
-    help="Exit when no job is running anywhere or due within a lease.",
+    help="Exit when no job is running and none is due within the length of a lease.",
 )
-@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve metrics on this port.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Serve metrics on this port.",
+)
 @click.option(
     "--metrics-host",
     metavar="HOST",
@@ -63,7 +75,13 @@ LOOK_AT_PARENT_SECONDS = 1.0
     type=click.Choice(["auto", "json", "text"]),
     help="auto: readable in a terminal, JSON lines elsewhere.",
 )
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="Log this level and above.",
+)
 @click.option("--birth", hidden=True)
 def worker(
     app: str,
@@ -91,10 +109,10 @@ def worker(
     born = msgspec.json.decode(birth, type=Birth) if birth else None
     found = _load(app, born)
     _expose(found, metrics_port, metrics_host)
-    # Logging that the user's module has set up stays, unless a format was asked for.
+    # Keep the logging that the user's module set up, unless a format was requested.
     if log_format or not logs.configured():
         logs.configure(log_format or "auto", log_level)
-    # What is loaded by now stays as long as the process: no need to look at it for garbage.
+    # What is loaded by now stays loaded, so the garbage collector need not examine it.
     gc.collect()
     gc.freeze()
     launch = _launch(app, born, log_format, log_level)
@@ -105,10 +123,10 @@ def worker(
 
 
 def _expose(app: Holdfast, port: int | None, host: str | None) -> None:
-    """Let what the command was told win over the settings."""
-    given = {"metrics_port": port, "metrics_host": host}
-    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    app.settings = replace(app.settings, **told)
+    """Let the options override the settings."""
+    options = {"metrics_port": port, "metrics_host": host}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    app.settings = replace(app.settings, **given)
 
 
 def _run(work: Coroutine[Any, Any, None], born: Birth | None) -> None:
@@ -117,7 +135,7 @@ def _run(work: Coroutine[Any, Any, None], born: Birth | None) -> None:
     except WorkerHung as error:
         if born is None:
             raise
-        # Whoever started this process must not take it for one that never came to work.
+        # Tell the supervisor that the worker hung, not that it failed to start.
         say(str(error))
         raise Exit(BLOCKED_CODE) from None
 
@@ -134,18 +152,16 @@ def _load(app: str, born: Birth | None) -> Holdfast:
 
 
 def _show_title(title: str) -> None:
-    """Let `top` and `ps` show the process by this name, on systems that have a place for it."""
+    """Set the name that `top` and `ps` show, where the system supports it."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(title, encoding="utf-8")
 
 
 def _launch(app: str, born: Birth | None, log_format: str | None, log_level: str) -> Launch:
-    """How this process can start others of its kind."""
+    """Describe how this process starts others like it."""
     options = ["--log-level", log_level]
     options += ["--log-format", log_format] if log_format else []
-    if born is None:
-        return Launch(app, options)
-    return Launch(app, options, born.modules, born.path)
+    return Launch(app, options, *((born.modules, born.path) if born else ()))
 
 
 async def _work(app: Holdfast, launch: Launch, born: Birth | None, choices: dict[str, Any]) -> None:
@@ -154,13 +170,13 @@ async def _work(app: Holdfast, launch: Launch, born: Birth | None, choices: dict
         stop = partial(_stop_when_orphaned, born.parent, seconds)
         Seam().threads("holdfast-orphan", 1).submit(stop)
     try:
-        await app._run_launched(launch, born, **choices)
+        await app._run_worker(launch, born, **choices)
     finally:
         await app.close()
 
 
 def _stop_when_orphaned(parent: int, seconds: float) -> None:
-    """Tell this process to stop when the one that started it is gone; end it if it does not."""
+    """Stop this process when its parent is gone; kill it if it doesn't stop in time."""
     pause = threading.Event()
     while os.getppid() == parent:
         pause.wait(LOOK_AT_PARENT_SECONDS)

@@ -1,8 +1,7 @@
-"""Arguments and results as JSON that every database can store.
+"""Arguments, results and progress as JSON that every database can store.
 
-Arguments are refused when they can't be stored exactly, and so are results and progress, unless
-the setting `unstorable_results` says to replace what JSON can't hold. Error texts are always made
-storable: they have to be recorded.
+A value that can't be stored exactly is rejected. For results and progress, the setting
+`unstorable_results` can replace it instead.
 """
 
 from __future__ import annotations
@@ -16,18 +15,7 @@ import msgspec
 from holdfast.domain.errors import BadArguments, PayloadTooLarge, UnstorableValue
 from holdfast.domain.limits import PREVIEW_BYTES_MAX, PROGRESS_BYTES_MAX
 from holdfast.domain.storable import Walk, is_plain, too_large
-from holdfast.domain.texts import check_name, error_text, storable_text, type_name
-
-__all__ = [
-    "Results",
-    "body_hash",
-    "check_name",
-    "decode",
-    "encode_arguments",
-    "error_text",
-    "storable_text",
-    "type_name",
-]
+from holdfast.domain.texts import storable_text
 
 _ENCODER: Final = msgspec.json.Encoder()
 _CANONICAL: Final = msgspec.json.Encoder(order="deterministic")
@@ -35,7 +23,7 @@ _DECODER: Final = msgspec.json.Decoder()
 
 
 def encode_arguments(values: dict[str, object], *, bytes_max: int) -> bytes:
-    """Encode arguments exactly, or raise BadArguments that names the place and the reason."""
+    """Encode arguments exactly, or raise BadArguments with the place and the reason."""
     data = _encode_plain(values, bytes_max)
     if data is None:
         data = _ENCODER.encode(Walk(nodes_max=bytes_max).storable(values))
@@ -46,8 +34,8 @@ def encode_arguments(values: dict[str, object], *, bytes_max: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """How an app stores results and progress. If it replaces what can't be stored, any value has a
-    JSON form: an object is its repr, and a value that is too large a preview."""
+    """How an app stores results and progress. With `replaces`, an object that JSON can't hold
+    becomes its repr, and a value that is too large becomes a preview."""
 
     bytes_max: int
     replaces: bool = False
@@ -78,10 +66,7 @@ class Results:
 
 
 def decode(data: bytes) -> Any:
-    """Give back the stored value, or its text where another program stored no readable JSON.
-
-    It never raises, so that one bad record can't hide the page that it is on.
-    """
+    """Decode a stored value; if it is not JSON, as text: one bad record must not break a page."""
     try:
         return _DECODER.decode(data)
     except (ValueError, RecursionError):
@@ -90,10 +75,10 @@ def decode(data: bytes) -> Any:
 
 
 def body_hash(name: str, arguments: bytes) -> bytes:
-    """Hash a job's name and arguments, whatever the order of keys at any depth.
+    """Hash a job's name and arguments, regardless of the order of keys.
 
-    Numbers count as they are written: 1 and 1.0 differ, as a handler can tell them apart. An
-    argument that is left out differs from one that equals its default, which may change.
+    1 and 1.0 differ, because a handler can tell them apart. An omitted argument differs from one
+    that equals its default, because the default may change.
     """
     try:
         canonical = _CANONICAL.encode(_DECODER.decode(arguments))
@@ -103,13 +88,13 @@ def body_hash(name: str, arguments: bytes) -> bytes:
 
 
 def _encode_plain(value: object, nodes_max: int) -> bytes | None:
-    """Encode what msgspec stores exactly as it is; None sends the caller on the careful way."""
+    """Encode what msgspec stores exactly, or return None: the value needs a closer look."""
     try:
         if not is_plain(value, nodes_max):
             return None
         data = _ENCODER.encode(value)
     except Exception:
-        # Lone surrogates, or a dict that another thread changes meanwhile.
+        # Lone surrogates, or a dict that another thread is changing.
         return None
     return None if b"\\u0000" in data else data
 
@@ -120,7 +105,7 @@ def _too_large(noun: str, bytes_max: int) -> UnstorableValue:
 
 
 def _preview(data: bytes, bytes_max: int) -> bytes:
-    # Escapes can double the preview, and the notice around it takes some bytes, too.
+    # Escapes can double the preview, and the notice around it takes space too.
     preview = data[: min(PREVIEW_BYTES_MAX, bytes_max // 4)].decode("utf-8", "ignore")
     notice = {"holdfast": "result too large", "bytes": len(data), "preview": preview}
     return _ENCODER.encode(notice)

@@ -1,14 +1,16 @@
-"""Why a job ended as it did, in a sentence for people."""
+"""Why a job ended without success, in one sentence."""
 
 from __future__ import annotations
 
+from holdfast.domain.diagnosis.words import counted
 from holdfast.domain.job import Job
 from holdfast.domain.states import State
+from holdfast.domain.texts import times
 from holdfast.domain.times import exact
 
 
 def why_it_ended(job: Job) -> str | None:
-    """None for a job that waits, runs or succeeded: there is nothing to explain."""
+    """None for a job that is waiting, running or succeeded."""
     code = job.error_code or "an error without a code"
     match job.state:
         case State.FAILED:
@@ -17,9 +19,9 @@ def why_it_ended(job: Job) -> str | None:
                 f" (attempt {job.attempts} of {job.max_attempts})"
             )
         case State.DEAD if job.attempts < job.max_attempts:
-            return f"{code} is limited to {_attempts(job.attempts)}, all used"
+            return f"{code} is limited to {counted(job.attempts, 'attempt')}, all used"
         case State.DEAD:
-            crashes = f", {_times(job.crashes)} by a crash" if job.crashes else ""
+            crashes = f", {times(job.crashes)} by a crash" if job.crashes else ""
             if job.max_attempts == 1:
                 return f"its only attempt ended with {code}{crashes}"
             return f"all {job.max_attempts} attempts are used up{crashes}; the last error: {code}"
@@ -30,11 +32,3 @@ def why_it_ended(job: Job) -> str | None:
         case State.CANCELED:
             return "it was canceled; what it had done by then is not recorded"
     return None
-
-
-def _attempts(count: int) -> str:
-    return "1 attempt" if count == 1 else f"{count} attempts"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

@@ -1,29 +1,30 @@
-"""Everything that Holdfast raises.
+"""All errors that Holdfast raises.
 
 HoldfastError
-├── ConfigurationError          a setting, name, URL or module that can't be right
-│   └── SchemaMismatch          the database's schema is not one that this code runs on
+├── ConfigurationError          a setting, name, URL or module is invalid
+│   ├── NotInThisStore          this store does not have the capability
+│   └── SchemaMismatch          this code can't run on the database's schema
 ├── BadArguments                the arguments can't be stored, or don't fit the handler
 │   └── PayloadTooLarge
-├── DuplicateJob                a job with the id that the caller chose exists already
-├── IdempotencyConflict         the key was used before, with a different body
+├── DuplicateJob                a job with the id that the caller chose already exists
+├── IdempotencyConflict         the key belongs to a job with a different body
 ├── JobNotFound
 ├── WrongState                  the state of the job, queue or breaker does not allow it
-│   └── AlreadyRequeued         a requeue that should happen once has happened
-├── JobFailed                   `hf.result` of a job that did not succeed
+│   └── AlreadyRequeued         the job was requeued before, and `again` is False
+├── JobFailed                   `hf.result` waited for a job that did not succeed
 ├── ResultTimeout               `hf.result` gave up waiting (a TimeoutError, too)
-├── LeaseLost                   a write with a fence that is no longer the job's
-├── WorkerHung                  handlers don't stop, and nothing else can start beside them
+├── LeaseLost                   the attempt lost its lease
+├── WorkerHung                  no handler can start, because others don't stop
 ├── StoreError
-│   ├── StoreUnavailable        the database can't be reached now; trying again may help
-│   └── StoreRefused            the database refused a value; trying again will not help
-└── JobError                    raised by handlers to say what should happen next
-    ├── Permanent               do not try again
+│   ├── StoreUnavailable        the database can't be reached now; retrying may help
+│   └── StoreRefused            the database rejected a value; retrying won't help
+└── JobError                    raised by handlers, to say what happens next
+    ├── Permanent               do not retry
     │   └── UnstorableValue     JSON can't hold the result, or the progress
-    ├── Transient               try again as the retry policy says
-    │   ├── RetryAfter          try again, but not before `seconds`
-    │   └── JobTimeout          the handler took longer than its timeout
-    └── Snooze                  not now: come back after `seconds`, without using an attempt
+    ├── Transient               retry as the policy says
+    │   ├── RetryAfter          retry, but not before `seconds`
+    │   └── JobTimeout          the handler ran longer than its timeout
+    └── Snooze                  run again after `seconds`, without using an attempt
 """
 
 from __future__ import annotations
@@ -37,36 +38,40 @@ if TYPE_CHECKING:
 
 
 class HoldfastError(Exception):
-    pass
+    """The base of all errors of this library."""
 
 
 class ConfigurationError(HoldfastError):
-    pass
+    """A setting, option, name, URL or module is invalid."""
 
 
 class SchemaMismatch(ConfigurationError):
-    pass
+    """This code can't run on the database's schema. Migrate it, or upgrade Holdfast."""
 
 
 class NotInThisStore(ConfigurationError):
-    """This kind of database can't do what was asked, however it is set up."""
+    """This store does not have the capability."""
 
 
 class BadArguments(HoldfastError):
-    pass
+    """An argument can't be stored, or does not fit the handler."""
 
 
 class PayloadTooLarge(BadArguments):
-    pass
+    """The arguments exceed `payload_bytes_max`."""
 
 
 class DuplicateJob(HoldfastError):
+    """A job with the id that the caller chose already exists."""
+
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"job {job_id} already exists; nothing was enqueued")
         self.job_id = job_id
 
 
 class IdempotencyConflict(HoldfastError):
+    """The idempotency key belongs to a job with a different body."""
+
     def __init__(self, key: str, job_id: UUID) -> None:
         super().__init__(
             f"idempotency key {key!r} belongs to job {job_id}, which has a different body;"
@@ -77,16 +82,20 @@ class IdempotencyConflict(HoldfastError):
 
 
 class JobNotFound(HoldfastError):
+    """There is no job with this id."""
+
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"job {job_id} does not exist")
         self.job_id = job_id
 
 
 class WrongState(HoldfastError):
-    pass
+    """The state of the job, queue or breaker does not allow this."""
 
 
 class AlreadyRequeued(WrongState):
+    """The job was requeued before, and `again` is False."""
+
     def __init__(self, job_id: UUID, new_id: UUID) -> None:
         super().__init__(f"job {job_id} was already requeued as {new_id}; nothing was changed")
         self.job_id = job_id
@@ -94,6 +103,8 @@ class AlreadyRequeued(WrongState):
 
 
 class JobFailed(HoldfastError):
+    """`hf.result` waited for a job that did not succeed."""
+
     def __init__(self, job: Job) -> None:
         reason = f": {job.error_code}: {job.error_text}" if job.error_code else ""
         super().__init__(f"job {job.id} ({job.name}) ended as {job.state}{reason}")
@@ -101,10 +112,12 @@ class JobFailed(HoldfastError):
 
 
 class ResultTimeout(HoldfastError, TimeoutError):
-    pass
+    """`hf.result` waited for `timeout_seconds`, and the job had not ended."""
 
 
 class LeaseLost(HoldfastError):
+    """The attempt lost its lease: another worker may be running the job."""
+
     def __init__(self, job_id: UUID, fence: int) -> None:
         super().__init__(
             f"job {job_id} is no longer leased with fence {fence}; nothing was written"
@@ -114,6 +127,8 @@ class LeaseLost(HoldfastError):
 
 
 class WorkerHung(HoldfastError):
+    """No handler can start, because others don't stop. The worker exits."""
+
     def __init__(self, handlers: int, *, suspects_wait: bool = False) -> None:
         trouble = (
             f"quarantined jobs can't run beside {handlers} handlers that don't stop"
@@ -127,21 +142,23 @@ class WorkerHung(HoldfastError):
 
 
 class StoreError(HoldfastError):
-    pass
+    """The base of the errors of a database."""
 
 
 class StoreUnavailable(StoreError):
+    """The database can't be reached now. Retrying may help."""
+
     def __init__(self, text: str = "", *, connections_used_up: bool = False) -> None:
         super().__init__(text)
         self.connections_used_up = connections_used_up
 
 
 class StoreRefused(StoreError):
-    pass
+    """The database rejected a value or a statement. Retrying won't help."""
 
 
 class JobError(HoldfastError):
-    """An error of a handler with a code that policies, logs and people can go by."""
+    """An error of a handler, with a code for retry policies, logs and people."""
 
     default_code = "ERROR"
 
@@ -151,10 +168,14 @@ class JobError(HoldfastError):
 
 
 class Permanent(JobError):
+    """Raise it in a handler to fail the job without a retry."""
+
     default_code = "PERMANENT"
 
 
 class UnstorableValue(Permanent):
+    """JSON can't hold the result or the progress."""
+
     codes: Final = {"result": "UNSTORABLE_RESULT", "progress": "UNSTORABLE_PROGRESS"}
 
     def __init__(self, noun: str, reason: str) -> None:
@@ -162,10 +183,14 @@ class UnstorableValue(Permanent):
 
 
 class Transient(JobError):
+    """Raise it in a handler to retry the job as its policy says."""
+
     default_code = "TRANSIENT"
 
 
 class RetryAfter(Transient):
+    """Raise it in a handler to retry the job, but not before `seconds`."""
+
     default_code = "RETRY_AFTER"
 
     def __init__(self, seconds: float, text: str = "", *, code: str | None = None) -> None:
@@ -174,10 +199,14 @@ class RetryAfter(Transient):
 
 
 class JobTimeout(Transient):
+    """The handler ran longer than its timeout."""
+
     default_code = "TIMEOUT"
 
 
 class Snooze(JobError):
+    """Raise it in a handler to run the job again after `seconds`, without using an attempt."""
+
     default_code = "SNOOZED"
 
     def __init__(self, seconds: float, text: str = "", *, code: str | None = None) -> None:
@@ -186,7 +215,7 @@ class Snooze(JobError):
 
 
 def _number_of(seconds: float) -> float:
-    """A header's text, say: what is no number is an error of the handler, here and now."""
+    """The seconds may come from a header: raise in the handler if they are not a number."""
     number = float(seconds)
     if math.isnan(number):
         raise ValueError("the seconds to wait must be a number, not NaN")

@@ -1,4 +1,4 @@
-"""Errors of one kind told as one: their texts without what differs from job to job."""
+"""Group errors of one kind: reduce their texts to what does not differ from job to job."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ FINGERPRINT_CHARS: Final = 12
 _LINE_CHARS_MAX: Final = 2000
 _SHAPE_CHARS_MAX: Final = 200
 
-# One mark for all: the same id may be digits in one text and letters in the next. A quote that
-# opens does not follow a letter, and none follows one that closes: "can't" opens nothing.
+# One mark for all, because an id may be digits in one text and letters in the next. An opening
+# quote does not follow a letter, nor does a letter follow a closing one: "can't" opens nothing.
 _VARIES: Final = re.compile(
     r"""
     (?<!\w)(?P<quote>['"`]) (?: \\. | [^\\] )*? (?P=quote)(?!\w)
     | \u201c [^\u201d]* \u201d | \xab [^\xbb]* \xbb
     | \b [a-zA-Z][\w+.-]* :// \S+
-    # A path: a word, or none, and slashes with what follows each.
+    # A path: an optional word, then slashes and what follows each.
     | (?<![\w.~:/\\-]) [\w.~:-]* (?: [/\\]+ (?: [\w~@%+=-] | [.:](?=[\w.~@%+=/\\-]) )+ )+ [/\\]*
-    # A word with a digit in it, with what belongs to numbers, times, ids and addresses.
+    # A word with a digit, as in numbers, times, ids and addresses.
     | (?<![\w.:+-]) [+-]? (?: [A-Za-z_] | [.:+-](?=\w) )* \d (?: \w | [.:+-](?=\w) | ,(?=\d) )* %?
     | \b [0-9a-fA-F]{8,} \b
     """,
@@ -30,7 +30,7 @@ _SEVERAL: Final = re.compile(r"\*(?:,\s*\*)+")
 
 
 def shape(text: str | None) -> str:
-    """The first line, with ids, numbers, hex, quoted values, addresses and paths made alike."""
+    """The first line, with ids, numbers, quoted values, addresses and paths replaced by `*`."""
     lines = (text or "").strip().splitlines()
     line = lines[0][:_LINE_CHARS_MAX] if lines else ""
     alike = _SEVERAL.sub(VARYING, _VARIES.sub(VARYING, line))
@@ -38,6 +38,6 @@ def shape(text: str | None) -> str:
 
 
 def fingerprint(name: str, code: str | None, text: str | None) -> str:
-    """What jobs of one name have in common that ended for the same reason."""
+    """The same for all jobs of one name that ended for the same reason."""
     whole = "\0".join((name, code or "", shape(text)))
     return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:FINGERPRINT_CHARS]

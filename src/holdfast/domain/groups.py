@@ -1,4 +1,4 @@
-"""Jobs that ended without success, gathered by what went wrong."""
+"""Group jobs that ended without success by what went wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.domain.job import Job
 
 
 class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of one name that ended with errors of the same shape; the example is the newest."""
+    """Jobs of one name whose errors have the same shape. The example is the newest."""
 
     fingerprint: str
     name: str
@@ -29,8 +29,7 @@ class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorGroups(NamedTuple):
-    """The groups, largest first. `is_all` says whether all jobs that match were looked at, or only
-    the newest."""
+    """The groups, largest first. `is_all` is False if only the newest jobs were looked at."""
 
     groups: Sequence[ErrorGroup]
     looked_at: int
@@ -42,8 +41,6 @@ def fingerprint_of(job: Job) -> str:
 
 
 class Gathering:
-    """Groups that grow, job by job."""
-
     def __init__(self) -> None:
         self._groups: dict[str, ErrorGroup] = {}
 
@@ -54,7 +51,7 @@ class Gathering:
             self._groups[key] = _first(key, job) if known is None else _grown(known, job)
 
     def groups(self) -> list[ErrorGroup]:
-        """Largest first; of the same size, the one that was seen last."""
+        """Largest first; among equals, the one that was seen last."""
         return sorted(
             self._groups.values(), key=lambda group: (group.jobs, group.last_seen), reverse=True
         )

@@ -1,4 +1,4 @@
-"""Ids of jobs: UUIDv7 (RFC 9562), rising within a process even inside one millisecond."""
+"""Job ids: UUIDv7 (RFC 9562), rising within a process even inside one millisecond."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ _LOW_MASK = (1 << 62) - 1
 _VERSION = 0x7 << 76
 _VARIANT = 0b10 << 62
 
-# Held while this process is copied: a copy must not find it held by a thread that it does not have.
+# Taken during a fork: a child must not inherit it locked by a thread that it does not have.
 _lock = threading.Lock()
 os.register_at_fork(
-    before=_lock.acquire,
-    after_in_parent=_lock.release,
-    after_in_child=_lock.release,
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
 )
 
 
 class IdMaker:
-    """Make ids: 48 bits of milliseconds, then 74 bits that start at random and step upwards."""
+    """Makes ids: 48 bits of milliseconds, then 74 bits that start at random and step upward."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -38,7 +36,7 @@ class IdMaker:
     def make_many(self, epoch_milliseconds: int, count: int) -> list[UUID]:
         with _lock:
             if self._process_id != os.getpid():
-                # A forked child would repeat its parent's numbers, and with them its ids.
+                # A forked child would repeat its parent's ids.
                 self._process_id = os.getpid()
                 self._random = Random()
                 self._milliseconds = 0
@@ -47,7 +45,7 @@ class IdMaker:
     def _next(self, epoch_milliseconds: int) -> int:
         if epoch_milliseconds > self._milliseconds:
             self._milliseconds = epoch_milliseconds
-            # The top bit stays clear, so that steps don't overflow within a millisecond.
+            # The top bit stays clear, so that steps rarely overflow within a millisecond.
             self._counter = self._random.getrandbits(_COUNTER_BITS - 1)
         else:
             self._counter += 1 + self._random.getrandbits(_STEP_BITS)
@@ -59,7 +57,7 @@ class IdMaker:
 
 
 def _uuid(number: int) -> UUID:
-    """`UUID(int=number)` without its looks at what else may be given, in half the time."""
+    """`UUID(int=number)` without its argument checks, in half the time."""
     made = UUID.__new__(UUID)
     object.__setattr__(made, "int", number)
     object.__setattr__(made, "is_safe", SafeUUID.unknown)

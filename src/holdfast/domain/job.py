@@ -1,4 +1,4 @@
-"""A job, in the shapes that it has on its way: new, claimed, recorded, settled."""
+"""The shapes of a job: new, claimed, settled, recorded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NO_TIME = timedelta(0)
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is handed to a store. Due times are relative: the store's clock decides."""
+    """A job for a store to record. Due times are relative: the store's clock decides."""
 
     id: UUID
     name: str
     arguments: bytes
-    id_is_chosen: bool = False  # by the caller: history may hold a job of this id already
+    id_is_chosen: bool = False  # by the caller, so the history may have it already
     queue: str = "default"
     priority: int = 0
     max_attempts: int = 5
@@ -37,8 +37,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
 
     def enqueued(self, job_id: UUID, now: datetime) -> Job:
-        """The job as it was just recorded under this id (some stores give their own), with the
-        times that this process reckons with."""
+        """The job as just recorded, with times from this process' clock. Some stores choose the
+        id."""
         wait, expires_in = self.delay_seconds, self.expires_in_seconds
         return Job(
             id=job_id,
@@ -61,7 +61,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receipt(NamedTuple):
-    """What a store answers for a new job: its id, or that of the job that holds its key."""
+    """A store's answer for a new job: its id, or that of the job that has its key."""
 
     id: UUID
     created: bool
@@ -73,7 +73,7 @@ class Lease(NamedTuple):
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """A job that this worker holds: what it needs to run it, and no more."""
+    """A job leased to this worker: what it needs to run it."""
 
     id: UUID
     name: str
@@ -90,9 +90,9 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     expired: bool
     breaker: str | None = None
     trace: str | None = None
-    capped: bool = False  # its queue runs no more than so many, over all workers
-    probes: int = 0  # how often it was sent ahead, this time included; 0 if it is not now
-    suspect: bool = False  # runs alone, and is not parked by its breaker
+    capped: bool = False  # its queue has a cap
+    probes: int = 0  # how often it was sent as a probe, including now; 0 if it is none now
+    suspect: bool = False  # runs in quarantine, and its breaker does not park it
 
     @property
     def lease(self) -> Lease:
@@ -100,16 +100,14 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def probe(self) -> bool:
-        """Is it a probe: its breaker is open?"""
         return self.probes > 0
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How an attempt ends. The store writes it if the fence is still the job's, or not at all.
+    """How an attempt ends. The store writes it only if the fence is still the job's.
 
-    `attempt_back` gives the attempt back (a release or a snooze); `crashed` says that the handler's
-    own child process died. `outcome` names the row that the attempt leaves in the attempt history,
-    or None where it leaves none.
+    `attempt_back` returns the attempt (a release or a snooze). `crashed` means that the handler's
+    child process died. `outcome` is for the attempt history; None leaves no row there.
     """
 
     job_id: UUID
@@ -127,7 +125,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Lost(NamedTuple):
-    """A lease that is no longer held, and the state in which its job was found (None: gone)."""
+    """A lost lease, and the state of its job now (None if it is gone)."""
 
     job_id: UUID
     fence: int
@@ -140,9 +138,9 @@ class Standing(NamedTuple):
 
 
 class Reclaimed(NamedTuple):
-    """A job whose lease ran out, or that expired while it waited, and what became of it.
+    """A job whose lease expired, or that expired while it waited, and its state now.
 
-    A suspect is one that may have killed its process: it waits for a process of its own.
+    A suspect may have killed its process, and waits to run in quarantine.
     """
 
     job_id: UUID
@@ -159,7 +157,7 @@ class Reclaimed(NamedTuple):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is recorded."""
+    """A job, as recorded in the database."""
 
     id: UUID
     name: str
@@ -189,18 +187,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     error_code: str | None = None
     error_text: str | None = None
     requeued_from: UUID | None = None
-    breaker: str | None = None  # what it depends on
-    trace: str | None = None  # as the header `traceparent` writes it
+    breaker: str | None = None  # the key of its breaker
+    trace: str | None = None  # in the format of the `traceparent` header
 
     @property
     def last_error(self) -> dict[str, str] | None:
+        """The code and the text of the last error."""
         if self.error_code is None:
             return None
         return {"code": self.error_code, "text": self.error_text or ""}
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt that did not succeed, as the attempt history keeps it."""
+    """An attempt that did not succeed."""
 
     job_id: UUID
     attempt: int
@@ -214,22 +213,24 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    states: tuple[State, ...] = ()  # or their names: ("queued", "running")
+    """Which jobs to find: those that match all of these."""
+
+    states: tuple[State, ...] = ()  # or names, like ("queued", "running")
     queue: str | None = None
     name: str | None = None
     tenant: str | None = None
     tag: str | None = None
     correlation_id: str | None = None
     error_code: str | None = None
-    fingerprint: str | None = None  # of `holdfast.domain.fingerprint`
-    since: datetime | None = None  # ended at or after this time; created, if it has not ended
-    until: datetime | None = None  # and before this one
+    fingerprint: str | None = None  # of an ErrorGroup
+    since: datetime | None = None  # ended at or after this time, or created if not ended
+    until: datetime | None = None  # ended or created before this time
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "states", as_states(self.states))
 
     def fits_end(self, job: Job) -> bool:
-        """Does the job fit the filter's error code and times?"""
+        """Whether the job matches the error code and the times."""
         when = job.finished_at or job.created_at
         return (
             self.error_code in (None, job.error_code)
@@ -239,7 +240,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(NamedTuple):
-    """Jobs, newest first. `after` is the id to go on from, None at the end."""
+    """Jobs, newest first. Pass `after` to get the next page; it is None on the last one."""
 
     jobs: Sequence[Job]
     after: UUID | None

@@ -1,8 +1,8 @@
-"""What an attempt came to, and what follows from it: `decide`, without input or output."""
+"""The outcomes of an attempt, and how each is settled: `decide`. No I/O."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,8 +27,8 @@ class Succeeded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
-    """`dependency_failed` says whether the error counts against the job's breaker; None if nothing
-    is known of what the job depends on, because the handler may not have come to ask it."""
+    """`dependency_failed` says whether the error counts against the job's breaker. None if the
+    handler may not have called the dependency."""
 
     code: str
     text: str
@@ -43,10 +43,7 @@ class Snoozed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Crashed(msgspec.Struct, frozen=True, gc=False):
-    """The child process that ran the handler, and nothing else, died.
-
-    One that is `reused` had run other jobs before, and one of these may have left the cause behind.
-    """
+    """The handler's child process died. If it was `reused`, an earlier job may be the cause."""
 
     code: str
     text: str
@@ -54,24 +51,24 @@ class Crashed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
-    """The worker is stopping, or can't run the job: the next worker starts it afresh."""
+    """The worker is stopping or can't run the job, and another one will."""
 
 
 class HandedBack(msgspec.Struct, frozen=True, gc=False):
-    """The handler of this worker takes other arguments; that of a newer or older one may fit."""
+    """This worker's handler takes other arguments. A newer or older worker may accept them."""
 
     text: str
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):
-    """The job was claimed after the time until which it was of use; it did not start."""
+    """The job was claimed after it expired, and did not start."""
 
 
 Outcome = Succeeded | Failed | Crashed | Snoozed | Released | HandedBack | Expired
 
 
 def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settlement:
-    """Say how the attempt is settled; `chance` in [0, 1) is the retry's jitter."""
+    """Decide how the attempt is settled. `chance` in [0, 1) places the retry in its jitter."""
     match outcome:
         case Succeeded(result):
             return Settlement(job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result)
@@ -86,14 +83,14 @@ def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settl
         case HandedBack():
             return _hand_back(job, outcome, retry, chance)
         case Expired():
-            return Settlement(
-                job_id=job.id,
-                fence=job.fence,
-                state=State.CANCELED,
-                error_code="EXPIRED",
-                error_text="the job expired before it started",
-                attempt_back=True,
+            text = "the job expired before it started"
+            return _settlement(
+                job, State.CANCELED, error_code="EXPIRED", error_text=text, attempt_back=True
             )
+
+
+def _settlement(job: Claimed, state: State, **rest: Any) -> Settlement:
+    return Settlement(job_id=job.id, fence=job.fence, state=state, **rest)
 
 
 def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) -> Settlement:
@@ -108,10 +105,9 @@ def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) ->
         delay = retry.delay_seconds(job.attempt, chance)
         if failed.retry_after_seconds is not None:
             delay = max(delay, min(failed.retry_after_seconds, DELAY_SECONDS_MAX))
-    return Settlement(
-        job_id=job.id,
-        fence=job.fence,
-        state=state,
+    return _settlement(
+        job,
+        state,
         delay_seconds=delay,
         error_code=failed.code,
         error_text=failed.text,
@@ -122,18 +118,17 @@ def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) ->
 def decide_parked(
     job: Claimed, failed: Failed, retry: Retry, chance: float, breaker: Breaker
 ) -> Settlement:
-    """Say how a failure is settled whose breaker was open already: the job is parked, with its
-    attempt, unless that happened too often already. It comes back no sooner than it was told to.
+    """Settle a failure whose breaker is already open: park the job and return its attempt, unless
+    that happened too often.
 
-    A job whose own probes keep failing pays for the later ones: it may be the cause itself."""
+    If a job's own probes keep failing, the later ones use up attempts: it may be the cause."""
     if job.snoozes >= SNOOZES_MAX or job.probes > PROBES_FREE_MAX:
         return _decide_failed(job, failed, retry, chance)
-    # Nothing holds a suspect: it would be back at once, again and again.
+    # A suspect is not parked: without a delay, it would come back at once.
     least = breaker.probe_seconds if job.suspect else 0.0
-    return Settlement(
-        job_id=job.id,
-        fence=job.fence,
-        state=State.QUEUED,
+    return _settlement(
+        job,
+        State.QUEUED,
         delay_seconds=min(max(least, failed.retry_after_seconds or 0.0), DELAY_SECONDS_MAX),
         error_code=failed.code,
         error_text=failed.text,
@@ -144,12 +139,10 @@ def decide_parked(
 
 
 def fail_unjudged(job: Claimed, error_name: str) -> Settlement:
-    """End a job of which nothing can be decided: to look at its error, or to ask its retry policy,
-    raised an error itself."""
-    return Settlement(
-        job_id=job.id,
-        fence=job.fence,
-        state=State.FAILED,
+    """End a job whose error, or whose retry policy, raised an error when it was examined."""
+    return _settlement(
+        job,
+        State.FAILED,
         error_code="UNJUDGED",
         error_text=f"the worker could not classify the end of the attempt: {error_name}",
         outcome="failed",
@@ -157,19 +150,15 @@ def fail_unjudged(job: Claimed, error_name: str) -> Settlement:
 
 
 def found_at_work(outcome: Outcome) -> bool:
-    """Has a job that was sent ahead found what it depends on at work?"""
-    match outcome:
-        case Succeeded():
-            return True
-        case Failed(dependency_failed=found):
-            return found is False
-        case _:
-            return False
+    """Whether a probe found its dependency working."""
+    if isinstance(outcome, Failed):
+        return outcome.dependency_failed is False
+    return isinstance(outcome, Succeeded)
 
 
 def _decide_crashed(job: Claimed, crashed: Crashed, retry: Retry, chance: float) -> Settlement:
-    """Settle it as failed. But no job is dead for a crash that another may have caused: it is given
-    back once, with its attempt, and then gets a process that has run nothing else."""
+    """Settle a crash as a failure. But if another job may have caused the crash, the job does not
+    die: it is released once, with its attempt, and then gets a new process."""
     settlement = _decide_failed(job, Failed(crashed.code, crashed.text), retry, chance)
     in_doubt = settlement.state is State.DEAD and crashed.reused and job.releases == 0
     return msgspec.structs.replace(
@@ -186,10 +175,9 @@ def _decide_snoozed(job: Claimed, snoozed: Snoozed, retry: Retry, chance: float)
     if job.snoozes >= SNOOZES_MAX:
         text = f"snoozed more than {SNOOZES_MAX} times: {snoozed.text}"
         return _decide_failed(job, Failed("SNOOZED_TOO_OFTEN", text), retry, chance)
-    return Settlement(
-        job_id=job.id,
-        fence=job.fence,
-        state=State.QUEUED,
+    return _settlement(
+        job,
+        State.QUEUED,
         delay_seconds=min(max(0.0, snoozed.seconds), DELAY_SECONDS_MAX),
         attempt_back=True,
         snoozed=True,
@@ -197,19 +185,14 @@ def _decide_snoozed(job: Claimed, snoozed: Snoozed, retry: Retry, chance: float)
 
 
 def _release(job: Claimed) -> Settlement:
-    """Give the job back with its attempt, unless that happened too often already.
-
-    A release that keeps its attempt can be the last one: then the job is dead, as after a crash.
-    """
+    """Release the job and return its attempt. If that happened too often, the attempt is used up,
+    and the job may be dead."""
     if job.releases < RELEASES_MAX:
-        return Settlement(
-            job_id=job.id, fence=job.fence, state=State.QUEUED, attempt_back=True, released=True
-        )
+        return _settlement(job, State.QUEUED, attempt_back=True, released=True)
     last = job.attempt >= job.max_attempts
-    return Settlement(
-        job_id=job.id,
-        fence=job.fence,
-        state=State.DEAD if last else State.QUEUED,
+    return _settlement(
+        job,
+        State.DEAD if last else State.QUEUED,
         error_code="RELEASED_TOO_OFTEN",
         error_text=f"released more than {RELEASES_MAX} times",
         outcome="released",
@@ -217,14 +200,13 @@ def _release(job: Claimed) -> Settlement:
 
 
 def _hand_back(job: Claimed, handed_back: HandedBack, retry: Retry, chance: float) -> Settlement:
-    """Leave the job with its attempt to a worker of another version, unless none came for long."""
+    """Leave the job to a worker of another version, unless none came for a long time."""
     if job.releases >= RELEASES_MAX:
         text = f"no worker could run it in {RELEASES_MAX} releases: {handed_back.text}"
         return _decide_failed(job, Failed("BAD_ARGUMENTS", text, permanent=True), retry, chance)
-    return Settlement(
-        job_id=job.id,
-        fence=job.fence,
-        state=State.QUEUED,
+    return _settlement(
+        job,
+        State.QUEUED,
         delay_seconds=min(HAND_BACK_SECONDS_MIN * 2**job.releases, HAND_BACK_SECONDS_MAX),
         error_code=HANDED_BACK,
         error_text=handed_back.text,

@@ -1,4 +1,4 @@
-"""One look at everything: queues, workers, breakers, how much ends and how long it takes."""
+"""Queues, workers and breakers at one moment, with throughput and latency."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DONE = (State.SUCCEEDED,)
 
 
 class Ended(NamedTuple):
-    """How long a job that has ended waited after it was due, and how long its last attempt ran."""
+    """How long an ended job waited after it was due, and how long its last attempt ran."""
 
     queue: str
     waited_seconds: float
@@ -28,8 +28,8 @@ class Ended(NamedTuple):
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store tells of the jobs that have ended: how many it keeps by queue and state, how
-    many of the newest did so within RATE_SECONDS, and the newest of those that ran."""
+    """What a store knows about ended jobs: counts by queue and state, of all and of the last
+    minute, and the newest jobs that ran."""
 
     now: datetime
     ended: Sequence[Count]
@@ -38,8 +38,6 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Half of the values are at most p50, all but a twentieth at most p95."""
-
     p50: float
     p95: float
 
@@ -53,12 +51,12 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at about one moment. `latency` is that of the newest jobs that have ended;
-    `untold` says what the store can't tell, if there is such a thing."""
+    """`latency` is that of the newest ended jobs. `untold` says what the store can't tell, such as
+    the `workers`, which are None then."""
 
     now: datetime
     queues: Sequence[QueueStatus]
-    workers: Sequence[WorkerStatus]
+    workers: Sequence[WorkerStatus] | None
     breakers: Sequence[BreakerStatus]
     ended: Sequence[Count]
     ended_last_minute: Sequence[Count] = ()
@@ -91,7 +89,7 @@ def _spread(values: list[float]) -> Spread:
 
 
 def with_quiet(queues: Sequence[QueueStatus], ended: Iterable[Count]) -> list[QueueStatus]:
-    """Add the queues of which only ended jobs are left."""
+    """Add the queues that have only ended jobs."""
     live = {queue.name for queue in queues}
     quiet = {each.queue for each in ended} - live
     return sorted(
@@ -100,19 +98,17 @@ def with_quiet(queues: Sequence[QueueStatus], ended: Iterable[Count]) -> list[Qu
 
 
 class Rate(NamedTuple):
-    """Jobs in a second: those that succeeded, and those that failed or died. What was canceled is
-    neither."""
+    """Jobs per second: `done` succeeded, `failed` failed or died. Canceled jobs are neither."""
 
     done: float
     failed: float
 
 
 class Meter:
-    """Turns counts that are read again and again into rates over the last minute.
+    """Turns repeated readings of counts into rates over the last minute.
 
-    Of the time before the first reading, it knows what that reading tells of the last minute.
-    Counts fall when history is forgotten: what ended between such two readings is not known, and
-    left out.
+    The first reading says what happened in the minute before it. When a count falls because history
+    was deleted, the jobs that ended since the last reading are left out.
     """
 
     def __init__(self) -> None:
@@ -139,7 +135,7 @@ class Meter:
         self._last = now, counts
 
     def rate(self, queue: str | None = None) -> Rate | None:
-        """The rate of a queue, or of all; None as long as it is not known."""
+        """The rate of a queue, or of all; None if it is not known yet."""
         read_seconds = sum(seconds for seconds, _ in self._steps)
         left_seconds = max(0.0, RATE_SECONDS - read_seconds) if self._before else 0.0
         whole_seconds = read_seconds + left_seconds
@@ -154,7 +150,7 @@ class Meter:
         return Rate(per_second(_DONE), per_second(DEAD_STATES))
 
     def line(self) -> list[float]:
-        """What was done in a second in each step, oldest first."""
+        """Jobs done per second in each step, oldest first."""
         return [_total(grown, None, _DONE) / seconds for seconds, grown in self._steps]
 
 

@@ -1,10 +1,16 @@
-"""Queues, as operators see and steer them."""
+"""What operators see of a queue."""
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Collection
 from datetime import datetime
+from typing import Final
 
 import msgspec
+
+_PATTERN: Final = re.compile(r"[*?]|\A[^\[]*+\[.+\]")  # from the first bracket on: linear
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,3 +38,13 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def waiting(self) -> int:
         return self.ready + self.scheduled + self.parked
+
+
+def is_pattern(queue: str) -> bool:
+    """Whether somebody who writes this probably means several queues."""
+    return _PATTERN.search(queue) is not None
+
+
+def closest(queue: str, known: Collection[str]) -> str | None:
+    """The known queue that a misspelled one probably means."""
+    return next(iter(difflib.get_close_matches(queue, sorted(known), n=1)), None)

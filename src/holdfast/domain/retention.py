@@ -1,4 +1,4 @@
-"""How long what has ended is kept, by queue and state."""
+"""How long ended jobs are kept, by queue and state."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ class Rule(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The first rule that matches decides: those that name queue and state come first, then those
-    that name a queue, then those that name a state. A job with an idempotency key is kept at least
-    as long as its key."""
+    """The first rule that matches decides; the most specific rules come first. A job with an
+    idempotency key is kept at least as long as its key."""
 
     kept_seconds: float
     rules: Sequence[Rule] = ()
@@ -44,7 +43,7 @@ class Retention(NamedTuple):
         return max([self.kept_seconds, *(rule.kept_seconds for rule in self.rules)])
 
     def possible_seconds(self) -> list[float]:
-        """How long jobs may be kept, to the day, for who makes room ahead."""
+        """All lengths of time that jobs may be kept, to create partitions ahead."""
         by_rule = {self.kept_seconds, *(rule.kept_seconds for rule in self.rules)}
         by_key: set[float] = set()
         if min(by_rule) < self.keys_kept_seconds:
@@ -57,7 +56,7 @@ A_WEEK: Final = Retention(7 * DAY_SECONDS)
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Read `*:dead=90d, images:succeeded=12h, mail:*=1d`; the best rule comes first."""
+    """Parse `*:dead=90d, images:succeeded=12h, mail:*=1d`; the most specific rule comes first."""
     rules = [_parse_rule(part.strip()) for part in text.split(",") if part.strip()]
     if len(rules) > HISTORY_RULES_MAX:
         raise ConfigurationError(

@@ -1,21 +1,25 @@
-"""When a failed job is tried again, and how often."""
+"""When a failed job is retried, and how often."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.limits import ATTEMPTS_MAX, DELAY_SECONDS_MAX
+from holdfast.domain.texts import check_range
+
+_check = partial(check_range, error=ConfigurationError)
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A retry policy: made by `exponential`, `schedule` or `none`.
+    """A retry policy. Create it with `Retry.exponential`, `Retry.schedule` or `Retry.none`.
 
-    `jitter` is a share of the delay (0.2: from 20 % less to 20 % more), `jitter_seconds` is added
-    on top (5: from 0 to 5 s more).
+    `jitter` is a share of the delay: 0.2 varies it by up to 20 % either way. `jitter_seconds` adds
+    to it: 5 adds 0 to 5 s.
     """
 
     max_attempts: int
@@ -28,14 +32,10 @@ class Retry:
     attempts_by_code: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_attempts <= ATTEMPTS_MAX:
-            raise ConfigurationError(
-                f"max_attempts must be 1 to {ATTEMPTS_MAX}, not {self.max_attempts}"
-            )
-        if not 0 <= self.jitter <= 1:
-            raise ConfigurationError(f"jitter must be 0 to 1, not {self.jitter}")
+        _check("max_attempts", self.max_attempts, 1, ATTEMPTS_MAX)
+        _check("jitter", self.jitter, 0, 1)
         if not 1 <= self.factor < math.inf:
-            raise ConfigurationError(f"factor must be a number from 1 up, not {self.factor}")
+            raise ConfigurationError(f"factor must be finite and at least 1, not {self.factor}")
         seconds = (self.base_seconds, self.cap_seconds, self.jitter_seconds, *self.delays)
         if any(not 0 <= value <= DELAY_SECONDS_MAX for value in seconds):
             raise ConfigurationError(
@@ -53,9 +53,9 @@ class Retry:
         jitter: float = 0.1,
         jitter_seconds: float = 0.0,
     ) -> Retry:
-        """Wait `base`, then `factor` times longer after each failed attempt, at most `cap`.
+        """Wait `base` seconds, then `factor` times longer after each failure, up to `cap`.
 
-        Jitter comes on top, so that the capped delays of many jobs don't fall together.
+        Jitter is added last, so that capped delays of many jobs don't coincide.
         """
         return cls(
             max_attempts=max_attempts,
@@ -75,7 +75,7 @@ class Retry:
         jitter: float = 0.0,
         jitter_seconds: float = 0.0,
     ) -> Retry:
-        """Wait exactly these seconds; with more attempts than delays the last one repeats."""
+        """Wait these seconds, one after the other. If attempts remain, the last one repeats."""
         if not delays:
             raise ConfigurationError(
                 "Retry.schedule needs at least one delay; use Retry.none for no retries"
@@ -89,22 +89,19 @@ class Retry:
 
     @classmethod
     def none(cls) -> Retry:
-        """Try once."""
+        """Do not retry."""
         return cls(max_attempts=1)
 
     def limit(self, code: str, max_attempts: int) -> Retry:
-        """The same policy, but an error with this code ends the job at `max_attempts`."""
-        if not 1 <= max_attempts <= self.max_attempts:
-            raise ConfigurationError(
-                f"the limit for {code} must be 1 to {self.max_attempts}, not {max_attempts}"
-            )
+        """Return the same policy, with fewer attempts for errors with this code."""
+        _check(f"the limit for {code}", max_attempts, 1, self.max_attempts)
         return replace(self, attempts_by_code={**self.attempts_by_code, code: max_attempts})
 
     def attempts_allowed(self, code: str, max_attempts: int) -> int:
         return min(max_attempts, self.attempts_by_code.get(code, max_attempts))
 
     def delay_seconds(self, failed_attempts: int, chance: float) -> float:
-        """The wait after the n-th failed attempt; `chance` in [0, 1) places it in the jitter."""
+        """The delay after the nth failed attempt; `chance` in [0, 1) places it in the jitter."""
         if self.delays:
             plain = self.delays[min(failed_attempts, len(self.delays)) - 1]
         else:

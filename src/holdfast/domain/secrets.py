@@ -1,7 +1,6 @@
-"""Texts as they may be shown: without the passwords, tokens and keys in them.
+"""Mask the passwords, tokens and keys in a text before it is shown.
 
-All of it takes time in proportion to the text, whatever the text is: errors quote what strangers
-send. A pattern here never has to go back over what it has read.
+Errors quote what strangers send, so every pattern here runs in linear time: none backtracks.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from typing import Final
 
 HIDDEN: Final = "***"
 
-# The password reaches to the last @ of its word: one with an unescaped @ or / is no URL, but still
-# a password. So is one after a user name with an @, / or # in it. Without a host it is a file.
+# The password extends to the last @ of its word: with an unescaped @ or / it is no URL, but still a
+# password. So is one after a user name with an @, / or #. Without a host, it is a file.
 _USERINFO: Final = re.compile(r"(://(?:[^\s:/][^\s:]*+)?):(\S*)")
 _NAMED: Final = re.compile(
     r"""
@@ -20,7 +19,7 @@ _NAMED: Final = re.compile(
     ( = | ["']\s*+:\s*+ )
     (?: \\*+'(?:[^'\\]|\\.)*+(?:'|\\?\Z)
       | \\*+"(?:[^"\\]|\\.)*+(?:"|\\?\Z)
-      # A word of libpq, in which a backslash escapes a space (a repr doubles it); in a URL the next
+      # A word of libpq, where a backslash escapes a space (a repr doubles it). In a URL, the next
       # name ends it.
       | (?:\\++.?|[^\s&\\]|&(?![\w.]+=))*+
     )
@@ -36,7 +35,7 @@ _OPTION: Final = re.compile(r"[\w.]+=")
 
 
 def masked(text: str, chars_max: int | None = None) -> str:
-    """Hide the secrets in the first `chars_max` characters, and what is left of one cut off."""
+    """Hide the secrets in the first `chars_max` characters, even one that is cut off there."""
     shown = text[:chars_max]
     is_cut = len(shown) < len(text)
     if "://" in shown:
@@ -59,7 +58,7 @@ def _without_password(match: re.Match[str], is_cut: bool) -> str:
 
 
 def shown_url(url: str) -> str:
-    """The URL (or libpq's `key=value` words) as it may be shown: without its password."""
+    """The URL (or libpq's `key=value` words) without its password."""
     before, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     user, colon, after = rest.partition(":")
     if colon and not rest.startswith("/"):
@@ -68,11 +67,11 @@ def shown_url(url: str) -> str:
 
 
 def _from_host(text: str) -> str:
-    """Leave out the password that the text begins with, if it is no port."""
+    """Mask the password at the beginning, unless it is a port."""
     place, mark, query = text.partition("?")
     if "@" in place:
         return f"{HIDDEN}@{place.rpartition('@')[2]}{mark}{query}"
-    # What follows a ? without a name is part of a password instead.
+    # A ? that no option follows is part of a password.
     _, at, host = text.rpartition("@")
     if not at or (_PORT_AND_PATH.fullmatch(place) and _OPTION.match(query)):
         return text

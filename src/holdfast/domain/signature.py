@@ -1,7 +1,7 @@
-"""What a handler takes: calls are bound and checked at enqueue, arguments loaded in the worker.
+"""A handler's parameters: calls are checked when they are enqueued, and loaded in the worker.
 
-Defaults are not stored. They are applied when the job runs, by the code that runs it: a new default
-holds for jobs that wait already, and a default need not fit into JSON.
+Defaults are not stored. The code that runs the job applies them, so a new default also holds for
+jobs that are waiting, and JSON need not be able to hold it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _REFUSED_KINDS: Final[Mapping[Any, str]] = {
 
 
 class OtherArguments(BadArguments):
-    """Names that the handler doesn't take, or lacks: another version of the code enqueued them.
+    """The names of the arguments don't fit the handler: another version of the code enqueued it.
 
-    Types don't tell that: other programs write jobs, too.
+    Types don't tell that, because other programs enqueue jobs too.
     """
 
 
@@ -52,14 +52,16 @@ class Signature:
 
     @classmethod
     def of(cls, function: Handler, name: str | None = None) -> Signature:
-        """Inspect a handler, or refuse it with a ConfigurationError that says what to change."""
+        """Inspect a handler, or raise a ConfigurationError that says what to change."""
         job = name or str(getattr(function, "__name__", type(function).__name__))
         _check_callable(job, function)
         parameters = list(inspect.signature(function).parameters.values())
         hints = _resolve_hints(function, parameters)
         takes_context = bool(parameters) and _is_context(parameters[0], hints)
         if takes_context:
-            _check_context(job, parameters.pop(0))
+            context = parameters.pop(0)
+            if context.kind not in (context.POSITIONAL_ONLY, context.POSITIONAL_OR_KEYWORD):
+                raise ConfigurationError(f"{job}: the context {context.name} must be positional")
         for parameter in parameters:
             _check_parameter(job, parameter, hints)
         return cls(
@@ -78,7 +80,7 @@ class Signature:
         )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, bytes_max: int) -> bytes:
-        """Bind the arguments as a call would, and encode them if they fit the annotations."""
+        """Bind the arguments as a call would, check their types, and encode them."""
         values = self._bind(args, kwargs)
         try:
             data = encode_arguments(values, bytes_max=bytes_max)
@@ -90,7 +92,7 @@ class Signature:
     def load(self, data: bytes) -> dict[str, Any]:
         """Decode stored arguments into the annotated types, ready for `function(ctx, **values)`.
 
-        Unknown names are refused: a parameter that was renamed must not be dropped silently.
+        Unknown names are rejected: a renamed parameter must not be dropped silently.
         """
         try:
             values = msgspec.structs.asdict(self._decode(data))
@@ -102,11 +104,11 @@ class Signature:
         return {name: value for name, value in values.items() if value is not msgspec.UNSET}
 
     def check_names(self, data: bytes) -> None:
-        """Raise OtherArguments if the stored arguments are not those that the handler takes."""
+        """Raise OtherArguments if the names of the stored arguments don't fit the handler."""
         try:
             stored = _NAMES.decode(data)
         except Exception:
-            return  # not what any version has stored: `load` says why
+            return  # no version stored this: `load` says why
         unknown = [repr(name) for name in stored if name not in self.parameters]
         missing = [repr(name) for name in self.required if name not in stored]
         reasons = [
@@ -124,7 +126,7 @@ class Signature:
         try:
             return self.decoder.decode(data)
         except Exception as error:
-            # Anything: a dataclass may check itself in __post_init__, in code of the user.
+            # Any exception: a dataclass of the user may check itself in __post_init__.
             raise BadArguments(f"{self.name}: {_explain(error)}") from error
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class Signature:
 
 
 def _explain(error: Exception) -> str:
-    """Say in the handler's terms why arguments don't fit: msgspec speaks of `$.width`."""
+    """Translate msgspec's error, which speaks of `$.width`, into the handler's terms."""
     text = str(error)
     before, found, place = text.rpartition(_PLACE)
     if found and place.endswith("`"):
@@ -173,18 +175,13 @@ def _check_callable(job: str, function: Handler) -> None:
 
 
 def _is_unbound_method(function: Any) -> bool:
-    """Does it stand in a class and wait for its `self` or `cls`?"""
+    """Whether it is defined in a class and still needs its `self` or `cls`."""
     if isinstance(function, classmethod):
         return True
     owner = getattr(function, "__qualname__", "").rpartition(".")[0]
     if not owner or owner.endswith("<locals>") or isinstance(function, type):
         return False
     return next(iter(inspect.signature(function).parameters), None) in ("self", "cls")
-
-
-def _check_context(job: str, parameter: inspect.Parameter) -> None:
-    if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-        raise ConfigurationError(f"{job}: the context {parameter.name} is passed by position")
 
 
 def _check_parameter(job: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
@@ -200,13 +197,13 @@ def _check_type(where: str, hint: Any) -> None:
         msgspec.json.Decoder(hint)
         custom = _find_custom(msgspec.inspect.type_info(hint), set())
     except Exception as error:
-        # Anything: annotations inside of dataclasses are evaluated here.
+        # Any exception: annotations inside dataclasses are evaluated here.
         raise ConfigurationError(f"{where}: its type can't be stored: {error}") from error
     if custom is not None:
         name = getattr(custom, "__qualname__", custom)
         raise ConfigurationError(
             f"{where}: the type {name} can't be read from JSON;"
-            " take JSON types, datetimes, UUIDs, Decimals, enums, dataclasses or msgspec structs"
+            " use JSON types, datetimes, UUIDs, Decimals, enums, dataclasses or msgspec structs"
         )
 
 
@@ -242,7 +239,7 @@ def _build_decoder(
 
 
 def _resolve_hints(function: Handler, parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
-    """Resolve postponed annotations one by one; what only a caller's locals could tell is Any."""
+    """Resolve postponed annotations one by one; those that need a caller's locals become Any."""
     home = _home(function)
     hints: dict[str, Any] = {}
     for parameter in parameters:
@@ -275,14 +272,13 @@ def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
         return True
     hint = hints[parameter.name]
     if hint is Any:
-        # Imported for type checkers only, the class can be told by its name alone.
+        # Imported for type checkers only, the class is known by its name alone.
         return str(parameter.annotation).rpartition(".")[2] == "Context"
     kind = typing.get_origin(hint) or hint
-    return isinstance(kind, type) and any(_is_our_context(each) for each in kind.__mro__)
-
-
-def _is_our_context(kind: type) -> bool:
-    return kind.__name__ == "Context" and kind.__module__.partition(".")[0] == "holdfast"
+    return isinstance(kind, type) and any(
+        each.__name__ == "Context" and each.__module__.partition(".")[0] == "holdfast"
+        for each in kind.__mro__
+    )
 
 
 def _is_async(function: Any) -> bool:

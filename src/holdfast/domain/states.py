@@ -1,6 +1,6 @@
-"""The states of a job and the one table of the moves between them.
+"""The states of a job, and the one table of transitions between them.
 
-The databases repeat this table by constraint and trigger; a test compares them, pair by pair.
+The databases enforce the same table by constraint and trigger; a test compares them.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,8 @@ from holdfast.domain.errors import BadArguments
 
 
 class State(StrEnum):
+    """The state of a job. The last four are final."""
+
     QUEUED = "queued"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -24,20 +26,11 @@ class State(StrEnum):
 
 
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
-    # queued -> queued is a change of the due time: `jobs retry` makes a waiting job due now.
+    # queued -> queued changes the due time: `jobs retry` makes a waiting job due now.
     State.QUEUED: frozenset({State.QUEUED, State.RUNNING, State.CANCELED}),
     # running -> running is a renewal or a progress report, running -> queued a retry, a snooze,
-    # a release, or a reclaim of what a dead worker held.
-    State.RUNNING: frozenset(
-        {
-            State.RUNNING,
-            State.QUEUED,
-            State.SUCCEEDED,
-            State.FAILED,
-            State.DEAD,
-            State.CANCELED,
-        }
-    ),
+    # a release or a reclaim.
+    State.RUNNING: frozenset(State),
     State.SUCCEEDED: frozenset(),
     State.FAILED: frozenset(),
     State.DEAD: frozenset(),
@@ -45,13 +38,13 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
 }
 
 ENDED: Final = frozenset(state for state, following in TRANSITIONS.items() if not following)
-DEAD_STATES: Final = (State.DEAD, State.FAILED)  # what `holdfast dead` is about
+DEAD_STATES: Final = (State.DEAD, State.FAILED)  # what `holdfast dead` lists
 UNSUCCESSFUL: Final = (*DEAD_STATES, State.CANCELED)
 LIVE: Final = frozenset(State) - ENDED
 
 
 def as_states(names: Iterable[str]) -> tuple[State, ...]:
-    """Take states by their names, or refuse what is none."""
+    """Convert names to states, or raise BadArguments."""
     try:
         if isinstance(names, str):
             raise TypeError

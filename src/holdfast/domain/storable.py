@@ -1,4 +1,4 @@
-"""Whether a value can be stored as JSON, and what it becomes if it can't."""
+"""Whether JSON can store a value, and what replaces it if not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 _LEAVES: Final = (datetime, date, time, timedelta, UUID, Decimal, bytes, bytearray, memoryview)
 _KEYS: Final = (int, Enum, *_LEAVES)
 _PLAIN_LEAVES: Final = frozenset({date, timedelta, UUID, Decimal, bytes})
-# Python refuses to print integers of more digits than a setting says, 640 at the least.
+# Python limits the digits of integers that it prints; the limit is at least 640.
 _PRINTABLE_BITS_MAX: Final = 2048
 
 
@@ -33,7 +33,7 @@ def too_large(size: str, bytes_max: int) -> str:
 
 
 def is_plain(value: object, nodes_max: int) -> bool:
-    """Look at the value level by level, so that neither depth nor cycles matter."""
+    """Check the value level by level, so that depth and cycles do no harm."""
     if type(value) is dict and len(value) < nodes_max and _is_flat(value):
         return True
     level: list[Any] = [(value,)]
@@ -50,7 +50,7 @@ def is_plain(value: object, nodes_max: int) -> bool:
 
 
 def _is_flat(value: dict[Any, Any]) -> bool:
-    """Are these plain leaves? Most arguments are."""
+    """Whether all values are plain leaves, as most arguments are."""
     below: list[Any] = []
     return _is_plain_container(value, below) and not below
 
@@ -82,13 +82,13 @@ def _is_plain_container(container: Any, below: list[Any]) -> bool:
 
 
 class Walk:
-    """Turn a value into plain JSON values, with each problem refused or replaced.
+    """Turns a value into plain JSON values, and rejects or replaces what JSON can't hold.
 
-    A result may also hold keys and models that JSON has a text or an object for. Arguments may
-    not: they go back to where their type counts.
+    A result may also contain keys and models that convert to JSON. Arguments may not: they must
+    keep their types.
 
-    Every node takes two bytes or more, so `nodes_max` ends the walk through what would be too large
-    anyway: a few lists that contain each other over and over can stand for 2^60 nodes.
+    Every node takes at least two bytes, so `nodes_max` stops the walk through what is too large
+    anyway: a few lists that contain each other can stand for 2^60 nodes.
     """
 
     def __init__(self, *, nodes_max: int, for_result: bool = False, lenient: bool = False) -> None:
@@ -122,7 +122,7 @@ class Walk:
         if isinstance(value, _LEAVES):
             return self._leaf(value, path)
         if self._for_result and callable(getattr(type(value), "model_dump", None)):
-            # A Pydantic model, or what looks like one.
+            # A Pydantic model, or something like one.
             return self.storable(value.model_dump(mode="json"), path, depth)
         members = _members(value)
         if members is None:
@@ -144,8 +144,9 @@ class Walk:
             self.storable(item, f"{path}[{index}]", depth)
             for index, item in enumerate(islice(members, room))
         ]
-        # Sets differ in order from one process to the next; idempotency needs one order.
-        return sorted(items, key=_ENCODER.encode) if _is_set(members) else items
+        # The order of a set differs between processes; idempotency needs one order.
+        is_set = isinstance(members, set | frozenset)
+        return sorted(items, key=_ENCODER.encode) if is_set else items
 
     def _object(self, members: dict[Any, Any], room: int, path: str, depth: int) -> dict[str, Any]:
         converted: dict[str, Any] = {}
@@ -204,7 +205,7 @@ class Walk:
 
 
 def _members(value: Any) -> Any:
-    """Give a container's members as a dict or a sized collection; None for what is no container."""
+    """A container's members, as a dict or a sized collection; None if it is not a container."""
     if isinstance(value, dict | list | tuple | set | frozenset):
         return value
     if isinstance(value, msgspec.Struct):
@@ -226,10 +227,6 @@ def _struct_members(value: msgspec.Struct) -> dict[str, Any] | list[Any]:
     return {name: item for name, item in pairs if item is not msgspec.UNSET}
 
 
-def _is_set(members: object) -> bool:
-    return isinstance(members, set | frozenset)
-
-
 def _member_path(path: str, key: object) -> str:
     if isinstance(key, str) and key.isidentifier():
         return f"{path}.{key}"
@@ -237,16 +234,12 @@ def _member_path(path: str, key: object) -> str:
 
 
 def _offset_has_seconds(moment: datetime | time) -> bool:
-    """Historic offsets do (+00:53:28), but JSON's form of times ends at minutes."""
+    """Historic offsets have seconds (+00:53:28), but JSON's form of times stops at minutes."""
     offset = moment.utcoffset()
     return offset is not None and bool(offset.seconds % 60 or offset.microseconds)
 
 
 def _kind(value: object) -> str:
     kind = type(value)
-    name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    return f"an object of type {name}"
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"an object of type {module}{kind.__qualname__}"

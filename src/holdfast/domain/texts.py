@@ -1,4 +1,4 @@
-"""Texts and names, in forms that every database can store."""
+"""Check parameters, and make texts and names storable in every database."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 import shlex
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
-from holdfast.domain.errors import BadArguments, ConfigurationError, JobError
+from holdfast.domain.errors import BadArguments, ConfigurationError, HoldfastError, JobError
 from holdfast.domain.limits import (
     ERROR_FRAMES_MAX,
     ERROR_TEXT_CHARS_MAX,
@@ -23,7 +23,7 @@ from holdfast.domain.secrets import masked
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _UNNAMEABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-# Past a metaclass, which may have a name of its own for its classes, or raise.
+# Bypasses a metaclass, which may define another `__name__`, or raise.
 _TYPE_NAME: Final = type.__dict__["__name__"].__get__
 
 _NAME_LIMITS: Final = {"idempotency_key": KEY_CHARS_MAX, "tag": TAG_CHARS_MAX}
@@ -31,35 +31,38 @@ _NAMES_OF_CODE: Final = frozenset({"job name", "preset", "queue"})
 
 
 def storable_text(text: object, chars_max: int) -> str:
-    """Replace what a database refuses, and cut what is longer than `chars_max`."""
+    """Replace characters that a database rejects, and truncate to `chars_max`."""
     whole = text if type(text) is str else _words(text, str)
     cut = whole if len(whole) <= chars_max else whole[: chars_max - 1] + "…"
     return UNSTORABLE.sub("\ufffd", cut)
 
 
 def pasted(name: str) -> str:
-    """Give the name as it ends a command to paste, where it must not be taken for an option."""
+    """Quote a name at the end of a command to paste, so that it is not taken for an option."""
     quoted = shlex.quote(name)
     return f"-- {quoted}" if name.startswith("-") else quoted
 
 
+def times(number: int) -> str:
+    return "once" if number == 1 else f"{number:,} times"
+
+
 def shown(value: object, form: Callable[[object], str] = repr) -> str:
-    """Give the object's own words, cut to what is worth keeping."""
+    """The object's repr or str, truncated."""
     return storable_text(_words(value, form), REPR_CHARS_MAX)
 
 
 def type_name(value: object) -> str:
-    """Give the name of the object's type without running any code of that type."""
+    """The name of the object's type, without running any code of that type."""
     return str.__str__(_TYPE_NAME(type(value)))
 
 
 def error_text(error: BaseException) -> str:
-    """Say what was raised and where: type, message, and the innermost frames of the user's code.
+    """Describe an error: type, message, and the innermost frames of the user's code.
 
-    An error of Holdfast's own stands beside its code, and was written to be read: its type adds
-    nothing.
+    Errors of Holdfast need no type: they are stored with a code and have a message for people.
     """
-    message = _told(_words(error, str), ERROR_TEXT_CHARS_MAX * 3 // 4)
+    message = _masked(_words(error, str), ERROR_TEXT_CHARS_MAX * 3 // 4)
     name = type_name(error)
     words = [message] if message and isinstance(error, BadArguments | JobError) else [name, message]
     first = ": ".join(filter(None, words))
@@ -67,14 +70,14 @@ def error_text(error: BaseException) -> str:
     return storable_text(text, ERROR_TEXT_CHARS_MAX)
 
 
-def _told(text: str, chars_max: int) -> str:
-    """Hide secrets in a text that somebody else wrote; one that is cut off must stay hidden."""
+def _masked(text: str, chars_max: int) -> str:
+    """Hide secrets in a foreign text, even one that is cut off."""
     cut = masked(text) if len(text) <= chars_max else masked(text, chars_max - 1) + "…"
     return storable_text(cut, chars_max)
 
 
 def check_name(kind: str, value: str) -> None:
-    """Refuse a name (a job name, queue, tenant, idempotency_key, tag, ...) that can't be stored."""
+    """Reject a name (a job name, queue, tenant, idempotency_key, tag, ...) that can't be stored."""
     chars_max = _NAME_LIMITS.get(kind, NAME_CHARS_MAX)
     if not isinstance(value, str):
         problem = f"must be a str, not {type(value).__name__}"
@@ -92,9 +95,20 @@ def check_name(kind: str, value: str) -> None:
     raise error(f"the {kind} {problem}")
 
 
+def check_range(
+    name: str,
+    value: object,
+    least: float,
+    most: float,
+    kind: Any = int | float,
+    error: type[HoldfastError] = BadArguments,
+) -> None:
+    if not isinstance(value, kind) or not least <= value <= most:
+        raise error(f"{name} must be {least} to {most}, not {value!r}")
+
+
 def check_text(kind: str, value: str | None) -> None:
-    """Refuse a text to look for that no database can store: what one would answer, another would
-    refuse."""
+    """Reject a search text that no database can store, before one of them does."""
     if value is not None and not isinstance(value, str):
         raise BadArguments(f"{kind} must be a str, not {type(value).__name__}")
     if value is not None and (match := UNSTORABLE.search(value)):
@@ -105,12 +119,12 @@ def _words(value: object, form: Callable[[object], str]) -> str:
     try:
         return str.__str__(form(value))
     except BaseException:
-        # SystemExit and CancelledError included: whatever it raises concerns only this object.
+        # Even SystemExit and CancelledError: whatever it raises concerns only this object.
         return f"<{type_name(value)} without a readable text>"
 
 
 def _frames(traceback: TracebackType | None) -> list[str]:
-    """List the innermost frames outside of this package; their variables may hold secrets."""
+    """The innermost frames outside this package, without variables: they may hold secrets."""
     lines: list[str] = []
     while traceback is not None:
         frame = traceback.tb_frame

@@ -1,4 +1,4 @@
-"""Times: which ones callers may give, which ones can be shown, and how people say them."""
+"""Check times that callers pass, and format times for people."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from holdfast.domain.limits import YEAR_MAX, YEAR_MIN
 
 EARLIEST: Final = datetime(YEAR_MIN, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(YEAR_MAX + 1, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
-# Whatever a database holds is shown as a time between these: a day from the ends of what Python
-# knows, so that it can be moved to any time zone.
+# Times from a database are clamped to these: a day from Python's limits, so that they can be
+# converted to any time zone.
 FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
@@ -19,7 +19,7 @@ UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def check_time(name: str, value: object) -> None:
-    """Refuse what is no time, has no time zone, or is too far away to be meant."""
+    """Reject a time that has no time zone, or is too far away to be meant."""
     if not isinstance(value, datetime):
         raise BadArguments(f"{name} must be a datetime, not {value!r}")
     if value.utcoffset() is None:
@@ -31,7 +31,7 @@ def check_time(name: str, value: object) -> None:
 
 
 def relative(then: datetime, now: datetime) -> str:
-    """A distance in time as people say it: "3 s ago", "in 5 min"."""
+    """A time relative to now: "3 s ago", "in 5 min"."""
     seconds = (then - now).total_seconds()
     if abs(seconds) < 1:
         return "now"
@@ -39,7 +39,7 @@ def relative(then: datetime, now: datetime) -> str:
 
 
 def distance(seconds: float) -> str:
-    """A length of time of a second or more, in its largest unit."""
+    """A duration of at least a second, in its largest unit."""
     unit, length = next((pair for pair in UNITS if seconds >= pair[1]), UNITS[-1])
     return f"{int(seconds // length)} {unit}"
 

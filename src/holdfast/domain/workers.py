@@ -1,4 +1,4 @@
-"""Workers, as they tell of themselves and as others see them."""
+"""What a worker reports about itself, and what operators see of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ALL_QUEUES: Final = "*"
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says once, when it comes.
+    """What a worker reports once, when it registers.
 
-    `queues` are those that it serves, with their limits; `*` stands for all others, None for all.
-    One that is `suspects_only` is another worker's process for suspects.
+    `queues` are those that it serves, with their limits; `*` is any other queue, None is all. With
+    `suspects_only`, it is the quarantine process of another worker.
     """
 
     id: str
@@ -33,18 +33,18 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What a worker says again and again: how many jobs it runs, and which of its queues have
-    reached their limits."""
+    """What a worker reports with every heartbeat: how many jobs it runs, and which of its queues
+    have reached their limits."""
 
     running: int = 0
     full_queues: tuple[str, ...] = ()
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker, as the database saw it last. Times are the database's.
+    """A worker, as of its last heartbeat. Times are the database's.
 
-    One that is `lost` has not been seen for some leases, and others have taken back what it had:
-    it was killed, it stands still, or it can't reach the database.
+    A `lost` worker missed its heartbeats, and others have reclaimed its jobs: it was killed, it is
+    frozen, or it can't reach the database.
     """
 
     id: str

@@ -1,1 +1,1 @@
-"""What the engine says of itself."""
+"""Logs, metrics and traces of the engine."""

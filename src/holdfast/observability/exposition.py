@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them: what processes count, and what the database is asked for."""
+"""Metrics in Prometheus' text format: what processes count, and what the database knows."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from holdfast.observability.metrics import Labels, Metric, Snapshot
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
-LOOK_SECONDS: Final = 5.0  # between two looks at the database
-LOOK_SECONDS_MAX: Final = 3.0  # well below the ten seconds that Prometheus waits
+CACHE_SECONDS: Final = 5.0  # between two queries of the database
+READ_SECONDS_MAX: Final = 3.0  # well below the 10 s that Prometheus waits
 BREAKERS_SHOWN_MAX: Final = 50
 QUEUES_SHOWN_MAX: Final = 500
 
-Values = dict[Labels, float]
-
 
 class DatabaseStatus(NamedTuple):
-    """What the database told, `workers` if it knows them. One that is not `up` did not answer in
-    time."""
+    """What the database answered. It is not `up` if it did not answer in time; `workers` is None if
+    the store doesn't know them."""
 
     up: bool = True
     queues: Sequence[QueueStatus] = ()
@@ -36,37 +34,34 @@ class DatabaseStatus(NamedTuple):
     workers: Sequence[WorkerStatus] | None = ()
 
 
-class Look:
-    """Asks the database at most every few seconds, however often it is scraped."""
+class StatusCache:
+    """Queries the database at most every few seconds, however often it is scraped."""
 
     def __init__(
         self,
         read: Callable[[], Awaitable[DatabaseStatus]],
         clock: Callable[[], float],
-        seconds_max: float = LOOK_SECONDS_MAX,
+        seconds_max: float = READ_SECONDS_MAX,
     ) -> None:
         self._read = read
         self._seconds_max = seconds_max
         self._clock = clock
         self._seen: tuple[float, DatabaseStatus] | None = None
 
-    async def take(self) -> DatabaseStatus:
-        if self._seen is None or self._clock() >= self._seen[0] + LOOK_SECONDS:
-            seen = await self._ask()
-            self._seen = (self._clock(), seen)
+    async def get(self) -> DatabaseStatus:
+        if self._seen is None or self._clock() >= self._seen[0] + CACHE_SECONDS:
+            try:
+                async with asyncio.timeout(self._seconds_max):
+                    status = await self._read()
+            except (HoldfastError, TimeoutError):
+                status = DatabaseStatus(up=False)
+            self._seen = (self._clock(), status)
         return self._seen[1]
-
-    async def _ask(self) -> DatabaseStatus:
-        try:
-            async with asyncio.timeout(self._seconds_max):
-                return await self._read()
-        except (HoldfastError, TimeoutError):
-            return DatabaseStatus(up=False)
 
 
 def load_client() -> Any:
     try:
-        import_module("prometheus_client.core")  # which the package itself leaves out
+        import_module("prometheus_client.core")  # the package itself does not import it
         return import_module("prometheus_client")
     except ImportError as error:
         raise ConfigurationError(
@@ -79,19 +74,20 @@ def content_type() -> str:
 
 
 def expose(counted: Snapshot, seen: DatabaseStatus) -> str:
-    """Write all metrics in Prometheus' text format."""
     client = load_client()
     registry = client.CollectorRegistry(auto_describe=False)
-    registry.register(_Collector([*_counted(counted), *_measured(counted), *_seen(seen)]))
+    measured = [
+        _gauge(metric, {(): counted.gauges[metric.name]})
+        for metric in metrics.MEASURED
+        if metric.name in counted.gauges
+    ]
+    registry.register(_Collector([*_counted(counted), *measured, *_seen(seen)]))
     return str(client.generate_latest(registry).decode())
 
 
 class _Collector:
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
-
-    def describe(self) -> Iterable[Family]:
-        return ()
 
     def collect(self) -> Iterable[Family]:
         return self._families
@@ -107,29 +103,25 @@ def _counted(counted: Snapshot) -> Iterator[Family]:
                     family.add_metric(series.labels, count)
         else:
             family = core.HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+            bounds = [*map(str, map(float, metric.buckets)), "+Inf"]
             for series, values in counted.histograms:
                 if series.metric == metric.name:
-                    family.add_metric(series.labels, _cumulated(metric, values), values[-1])
+                    buckets = list(zip(bounds, accumulate(values[:-1]), strict=True))
+                    family.add_metric(series.labels, buckets, values[-1])
         yield family
-
-
-def _cumulated(metric: Metric, values: list[float]) -> list[tuple[str, float]]:
-    bounds = [*map(str, map(float, metric.buckets)), "+Inf"]
-    return list(zip(bounds, accumulate(values[:-1]), strict=True))
-
-
-def _measured(counted: Snapshot) -> Iterator[Family]:
-    for metric in metrics.MEASURED:
-        if metric.name in counted.gauges:
-            yield _gauge(metric, {(): counted.gauges[metric.name]})
 
 
 def _seen(seen: DatabaseStatus) -> Iterator[Family]:
     yield _gauge(metrics.DATABASE_UP, {(): int(seen.up)})
     if not seen.up:
-        return  # what was seen before may no longer be so
+        return  # older values may be wrong by now
     queues = seen.queues[:QUEUES_SHOWN_MAX]
-    yield _gauge(metrics.QUEUE_DEPTH, _depths(queues))
+    depths: dict[Labels, float] = {
+        (queue.name, state): getattr(queue, state)
+        for queue in queues
+        for state in ("ready", "scheduled", "parked", "running")
+    }
+    yield _gauge(metrics.QUEUE_DEPTH, depths)
     yield _gauge(
         metrics.OLDEST_READY, {(each.name,): each.oldest_ready_seconds or 0 for each in queues}
     )
@@ -144,15 +136,7 @@ def _seen(seen: DatabaseStatus) -> Iterator[Family]:
     yield _gauge(metrics.WORKERS, {("live",): len(workers) - lost, ("lost",): lost})
 
 
-def _depths(queues: Iterable[QueueStatus]) -> Values:
-    return {
-        (queue.name, state): getattr(queue, state)
-        for queue in queues
-        for state in ("ready", "scheduled", "parked", "running")
-    }
-
-
-def _gauge(metric: Metric, values: Values) -> Family:
+def _gauge(metric: Metric, values: dict[Labels, float]) -> Family:
     family: Family = load_client().core.GaugeMetricFamily(
         metric.name, metric.help, labels=metric.labels
     )

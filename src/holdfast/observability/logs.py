@@ -1,8 +1,8 @@
-"""Structured events over the standard library's logging, under the logger "holdfast".
+"""Structured events on the standard library's logger "holdfast".
 
-An event has a name, a message and fields from a fixed list, so that arguments, results and secrets
-have no way in. Using the library configures nothing: `configure` is for processes that are ours,
-like `holdfast worker`. Whatever is logged stays on its line, and passwords in it are masked.
+An event has a name, a message and fields from a fixed list, which keeps arguments, results and
+secrets out. The library configures no logging: `configure` is for our own processes, like
+`holdfast worker`. Every record stays on its line, and passwords in it are masked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _logger = logging.getLogger("holdfast")
 
 
 class Fields(TypedDict, total=False):
-    """All that an event can tell besides its name and message."""
+    """What an event can contain besides its name and message."""
 
     job_id: UUID | str | None
     name: str | None
@@ -59,7 +59,7 @@ ALLOWED: Final = tuple(Fields.__annotations__)
 
 
 class Event:
-    """The message of a log record: readable by itself, taken apart by the formatters here."""
+    """The message of a log record. The formatters here take it apart."""
 
     __slots__ = ("fields", "message", "name")
 
@@ -87,19 +87,19 @@ def event(
     if not _logger.isEnabledFor(level):
         return
     known: dict[str, Any] = fields  # type: ignore[assignment]
-    told = {key: known[key] for key in ALLOWED if known.get(key) is not None}
-    # The application's handlers may raise; a log line must not keep a job from ending.
+    given = {key: known[key] for key in ALLOWED if known.get(key) is not None}
+    # The application's log handlers may raise; that must not keep a job from ending.
     with suppress(Exception):
-        _logger.log(level, Event(event_name, message, told), exc_info=exception, stacklevel=2)
+        _logger.log(level, Event(event_name, message, given), exc_info=exception, stacklevel=2)
 
 
 def enabled(level: int) -> bool:
-    """Would an event of this level be logged? For callers that would gather fields in vain."""
+    """Whether events of this level are logged, for callers that gather fields."""
     return _logger.isEnabledFor(level)
 
 
 def configure(format: Format = "auto", level: int | str = logging.INFO) -> None:
-    """Send every record of this process to stderr: JSON lines, or readable lines in a terminal."""
+    """Log to stderr: JSON lines, or readable lines in a terminal."""
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _StderrHandler)]:
         root.removeHandler(handler)
@@ -111,7 +111,7 @@ def configure(format: Format = "auto", level: int | str = logging.INFO) -> None:
 
 
 def configuration() -> tuple[Format, int] | None:
-    """What `configure` was told here, for a process that shall log alike; None if it was not."""
+    """The format and level that `configure` set, to pass on to a child process; None if unset."""
     root = logging.getLogger()
     for handler in root.handlers:
         if isinstance(handler, _StderrHandler):
@@ -121,36 +121,36 @@ def configuration() -> tuple[Format, int] | None:
 
 
 def configured() -> bool:
-    """Has somebody (the user's module, say) set up logging in this process?"""
+    """Whether somebody (the user's module, say) has set up logging in this process."""
     return bool(logging.getLogger().handlers)
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Report a record that can't be written, without its contents, as logging would."""
+        """Report a record that can't be written, without its contents."""
         error = type(sys.exception()).__name__
         problem = Event("log", f"can't write a record of {record.name}: {error}", {})
-        told = logging.LogRecord("holdfast", logging.ERROR, "", 0, problem, None, None)
+        report = logging.LogRecord("holdfast", logging.ERROR, "", 0, problem, None, None)
         with suppress(Exception):
-            self.stream.write(self.format(told) + self.terminator)
+            self.stream.write(self.format(report) + self.terminator)
             self.flush()
 
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told = _taken_apart(record)
+        event = _event_of(record)
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": _told(told.name, VALUE_CHARS_MAX),
-            "message": _told(told.message, MESSAGE_CHARS_MAX),
+            "event": _masked(event.name, VALUE_CHARS_MAX),
+            "message": _masked(event.message, MESSAGE_CHARS_MAX),
         }
         if not isinstance(record.msg, Event):
-            line["logger"] = _told(record.name, VALUE_CHARS_MAX)
-        line |= {key: _json_value(value) for key, value in told.fields.items()}
+            line["logger"] = _masked(record.name, VALUE_CHARS_MAX)
+        line |= {key: _json_value(value) for key, value in event.fields.items()}
         if rows := _traceback(record):
             line["traceback"] = "\n".join(rows)
-        # ASCII only: no newline, control or direction character survives outside an escape.
+        # ASCII only: newlines, control and direction characters are escaped.
         return json.dumps(line, allow_nan=False)
 
 
@@ -160,21 +160,21 @@ class _TextFormatter(logging.Formatter):
         self._colored = colored
 
     def format(self, record: logging.LogRecord) -> str:
-        told = _taken_apart(record)
+        event = _event_of(record)
         when = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
         level = self._painted(f"{record.levelname:<7}", _COLORS.get(record.levelname, ""))
-        name = told.name if isinstance(record.msg, Event) else record.name
+        name = event.name if isinstance(record.msg, Event) else record.name
         words = [
             self._painted(when, _DIM),
             level,
             self._painted(_shown(name, VALUE_CHARS_MAX), _BOLD),
-            _shown(told.message, MESSAGE_CHARS_MAX),
+            _shown(event.message, MESSAGE_CHARS_MAX),
         ]
-        for key, value in _for_people(told.fields).items():
+        for key, value in _for_people(event.fields).items():
             color = _RED if key == "error_code" else ""
             words.append(self._painted(f"{key}=", _DIM) + self._painted(_shown_value(value), color))
         lines = [" ".join(word for word in words if word)]
-        # The bar keeps a line of a traceback from being taken for a log line of its own.
+        # The bar keeps a line of a traceback from looking like a log line.
         lines += [f"  | {one_line(row, VALUE_CHARS_MAX)}" for row in _traceback(record)]
         return "\n".join(lines)
 
@@ -201,21 +201,21 @@ def _colored(stream: TextIO) -> bool:
 
 
 def _for_people(fields: dict[str, Any]) -> dict[str, Any]:
-    """What people look for in a line about a job; JSON lines have all of it."""
+    """What people look for in a line about a job. JSON lines have all fields."""
     if "job_id" not in fields:
         return fields
-    told = {key: value for key, value in fields.items() if key not in _FOR_MACHINES}
+    kept = {key: value for key, value in fields.items() if key not in _FOR_MACHINES}
     if "attempt" in fields and "max_attempts" in fields:
-        told["attempt"] = f"{fields['attempt']}/{fields['max_attempts']}"
-    if told.get("queue") == "default":
-        del told["queue"]
-    return {**told, "job_id": fields["job_id"]}
+        kept["attempt"] = f"{fields['attempt']}/{fields['max_attempts']}"
+    if kept.get("queue") == "default":
+        del kept["queue"]
+    return {**kept, "job_id": fields["job_id"]}
 
 
-def _taken_apart(record: logging.LogRecord) -> Event:
+def _event_of(record: logging.LogRecord) -> Event:
     if isinstance(record.msg, Event):
         return record.msg
-    # What an application adds: logger.info("paid", extra={"event": "paid", "fields": {...}}).
+    # An application can add: logger.info("paid", extra={"event": "paid", "fields": {...}}).
     event, fields = getattr(record, "event", "log"), getattr(record, "fields", {})
     return Event(str(event), record.getMessage(), fields if isinstance(fields, dict) else {})
 
@@ -223,12 +223,12 @@ def _taken_apart(record: logging.LogRecord) -> Event:
 def _traceback(record: logging.LogRecord) -> list[str]:
     if not record.exc_info or record.exc_info[1] is None:
         return []
-    return _told(_formatted(record.exc_info[1]).rstrip(), TRACEBACK_CHARS_MAX).split("\n")
+    return _masked(_formatted(record.exc_info[1]).rstrip(), TRACEBACK_CHARS_MAX).split("\n")
 
 
 def _formatted(error: BaseException) -> str:
-    """Format the error with those it came from; a loop that raised each from the last one may have
-    left more of them than anybody wants to read, and groups deeper than the interpreter goes."""
+    """Format the error with its causes, unless a loop left too many of them to read, or groups
+    nested deeper than the interpreter goes."""
     chained: BaseException | None = error
     for _ in range(ERRORS_CHAINED_MAX):
         chained = chained and (chained.__cause__ or chained.__context__)
@@ -241,7 +241,7 @@ def _formatted(error: BaseException) -> str:
 def _json_value(value: Any) -> Any:
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    return _told(str(value), VALUE_CHARS_MAX)
+    return _masked(str(value), VALUE_CHARS_MAX)
 
 
 def _shown_value(value: Any) -> str:
@@ -250,22 +250,22 @@ def _shown_value(value: Any) -> str:
     return text if plain else '"' + text.replace('"', '\\"') + '"'
 
 
-def _told(text: str, chars_max: int) -> str:
-    """Cut the text before anybody looks for secrets in it: it may be very long."""
+def _masked(text: str, chars_max: int) -> str:
+    """Truncate the text, which may be very long, before searching it for secrets."""
     return _ended(masked(text, chars_max), len(text), chars_max)
 
 
 def _shown(text: str, chars_max: int) -> str:
-    return _escaped(_told(text, chars_max))
+    return _escaped(_masked(text, chars_max))
 
 
 def one_line(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
-    """Escape what would end the line, move the cursor or turn the direction of writing."""
+    """Escape what would end the line, move the cursor or change the writing direction."""
     return _escaped(_ended(text[:chars_max], len(text), chars_max))
 
 
 def _ended(text: str, chars: int, chars_max: int) -> str:
-    """Say how long a text was that was cut off."""
+    """If the text was cut off, say how long it was."""
     if chars > chars_max:
         text += f"... ({chars} characters)"
     return text.encode("utf-8", "replace").decode()

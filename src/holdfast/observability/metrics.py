@@ -1,8 +1,7 @@
-"""What a process counts, in plain numbers: a settled job costs a microsecond, and nothing where
-nobody asked for metrics. `exposition` shows them to Prometheus.
+"""What a process counts, as plain numbers: a microsecond per job, and nothing without metrics.
+`exposition` formats them for Prometheus.
 
-A tenant is never a label, and the number of series is bounded: what comes beyond that is counted
-under "other".
+A tenant is never a label, and the number of series is bounded: the rest is counted as "other".
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import msgspec
 from holdfast.domain.job import Claimed, NewJob, Receipt, Reclaimed, Settlement
 from holdfast.domain.states import State
 
-PAIRS_MAX: Final = 1000  # of a queue and a job name
+PAIRS_MAX: Final = 1000  # of queue and job name
 ATTEMPTS_SHOWN_MAX: Final = 10
 OTHER: Final = "other"
 
@@ -36,69 +35,56 @@ class Metric(NamedTuple):
     buckets: tuple[float, ...] = ()
 
 
-JOBS: Final = Metric(
-    "holdfast_jobs_total",
-    "counter",
-    ("queue", "name", "outcome"),
-    "Attempts that ended, by outcome.",
-)
+def _counter(name: str, help: str, *labels: str) -> Metric:
+    return Metric(name, "counter", labels, help)
+
+
+def _gauge(name: str, help: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", labels, help)
+
+
+_JOB = ("queue", "name")
+
+JOBS: Final = _counter("holdfast_jobs_total", "Attempts that ended, by outcome.", *_JOB, "outcome")
 DURATION: Final = Metric(
     "holdfast_processing_duration_ms",
     "histogram",
-    ("queue", "name"),
+    _JOB,
     "How long handlers ran, in milliseconds.",
     (
         *(1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000),
         *(300_000, 1_800_000),
     ),
 )
-RETRIES: Final = Metric(
-    "holdfast_retry_total",
-    "counter",
-    ("queue", "name", "attempt"),
-    "Attempts that failed and are tried again, by the attempt's number.",
+RETRIES: Final = _counter(
+    "holdfast_retry_total", "Failed attempts that are retried, by attempt number.", *_JOB, "attempt"
 )
-FAILED: Final = Metric(
-    "holdfast_failed_total",
-    "counter",
-    ("queue", "name", "state"),
-    "Jobs that ended as failed or dead.",
+FAILED: Final = _counter(
+    "holdfast_failed_total", "Jobs that ended as failed or dead.", *_JOB, "state"
 )
-LOST: Final = Metric(
-    "holdfast_lost_leases_total",
-    "counter",
-    ("queue", "name"),
-    "Leases that were lost while the handler ran.",
+LOST: Final = _counter(
+    "holdfast_lost_leases_total", "Leases that were lost while the handler ran.", *_JOB
 )
-CRASHES: Final = Metric(
+CRASHES: Final = _counter(
     "holdfast_crashes_total",
-    "counter",
-    ("queue", "name"),
     "Attempts whose process died, or whose worker stopped renewing.",
+    *_JOB,
 )
-RECLAIMED: Final = Metric(
+RECLAIMED: Final = _counter(
     "holdfast_reclaimed_total",
-    "counter",
-    ("queue", "name", "reason"),
-    "Jobs that were taken back: from a worker that died, or expired while they waited.",
+    "Jobs that were reclaimed from a lost worker, or expired while they waited.",
+    *_JOB,
+    "reason",
 )
-HUNG: Final = Metric(
-    "holdfast_hung_handlers_total",
-    "counter",
-    ("queue", "name"),
-    "Handlers that did not stop when they were told to.",
+HUNG: Final = _counter(
+    "holdfast_hung_handlers_total", "Handlers that did not stop when asked to.", *_JOB
 )
-ENQUEUED: Final = Metric(
-    "holdfast_enqueued_total", "counter", ("queue", "name"), "Jobs that this process enqueued."
+ENQUEUED: Final = _counter("holdfast_enqueued_total", "Jobs that this process enqueued.", *_JOB)
+CHILDREN_STARTED: Final = _counter(
+    "holdfast_children_started_total", "Processes that were started, by kind.", "kind"
 )
-CHILDREN_STARTED: Final = Metric(
-    "holdfast_children_started_total",
-    "counter",
-    ("kind",),
-    "Processes that were started, by what they run.",
-)
-CHILDREN_DIED: Final = Metric(
-    "holdfast_children_died_total", "counter", ("kind",), "Processes of these that died."
+CHILDREN_DIED: Final = _counter(
+    "holdfast_children_died_total", "Processes of these that died.", "kind"
 )
 SETTLE_LAG: Final = Metric(
     "holdfast_settle_lag_seconds",
@@ -112,39 +98,21 @@ COUNTED: Final = (
     *(CHILDREN_STARTED, CHILDREN_DIED, SETTLE_LAG),
 )
 
-SLOTS: Final = Metric(
-    "holdfast_worker_slots", "gauge", (), "Jobs that the workers here can run at a time."
-)
-SLOTS_IN_USE: Final = Metric(
-    "holdfast_worker_slots_in_use", "gauge", (), "Jobs that the workers here run now."
-)
-POOL: Final = Metric(
-    "holdfast_pool_connections_max", "gauge", (), "Connections to PostgreSQL at the most."
-)
-POOL_IN_USE: Final = Metric(
-    "holdfast_pool_connections_in_use", "gauge", (), "Connections to PostgreSQL in use now."
-)
+SLOTS: Final = _gauge("holdfast_worker_slots", "Jobs that the workers here can run at once.")
+SLOTS_IN_USE: Final = _gauge("holdfast_worker_slots_in_use", "Jobs that the workers here run now.")
+POOL: Final = _gauge("holdfast_pool_connections_max", "Most connections to PostgreSQL.")
+POOL_IN_USE: Final = _gauge("holdfast_pool_connections_in_use", "Connections to PostgreSQL in use.")
 MEASURED: Final = (SLOTS, SLOTS_IN_USE, POOL, POOL_IN_USE)
 
-QUEUE_DEPTH: Final = Metric(
-    "holdfast_queue_depth", "gauge", ("queue", "state"), "Jobs of a queue, by where they stand."
+QUEUE_DEPTH: Final = _gauge("holdfast_queue_depth", "Live jobs of a queue.", "queue", "state")
+OLDEST_READY: Final = _gauge(
+    "holdfast_oldest_ready_seconds", "How long the first job has been due.", "queue"
 )
-OLDEST_READY: Final = Metric(
-    "holdfast_oldest_ready_seconds", "gauge", ("queue",), "How long the first job has been due."
-)
-QUEUE_PAUSED: Final = Metric(
-    "holdfast_queue_paused", "gauge", ("queue",), "1 if an operator has paused the queue."
-)
-BREAKERS_OPEN: Final = Metric("holdfast_breakers_open", "gauge", (), "Breakers that are open.")
-BREAKER_OPEN: Final = Metric(
-    "holdfast_breaker_open", "gauge", ("key",), "1 for a breaker that is open."
-)
-WORKERS: Final = Metric(
-    "holdfast_workers", "gauge", ("state",), "Workers that are there, or were lost lately."
-)
-DATABASE_UP: Final = Metric(
-    "holdfast_database_up", "gauge", (), "1 if the database answers, 0 if not."
-)
+QUEUE_PAUSED: Final = _gauge("holdfast_queue_paused", "1 if the queue is paused.", "queue")
+BREAKERS_OPEN: Final = _gauge("holdfast_breakers_open", "Open breakers.")
+BREAKER_OPEN: Final = _gauge("holdfast_breaker_open", "1 for an open breaker.", "key")
+WORKERS: Final = _gauge("holdfast_workers", "Workers that are live, or were lost lately.", "state")
+DATABASE_UP: Final = _gauge("holdfast_database_up", "1 if the database answers, 0 if not.")
 SEEN: Final = (
     *(QUEUE_DEPTH, OLDEST_READY, QUEUE_PAUSED, BREAKERS_OPEN, BREAKER_OPEN, WORKERS),
     DATABASE_UP,
@@ -152,7 +120,7 @@ SEEN: Final = (
 
 METRICS: Final = (*COUNTED, *MEASURED, *SEEN)
 
-# What did not run to an end of its own says nothing of how long the handler takes.
+# A handler that was cut short says nothing about how long it takes.
 _UNTIMED: Final = frozenset({"released", "handed_back", "canceled"})
 _ATTEMPTS: Final = {number: str(number) for number in range(1, ATTEMPTS_SHOWN_MAX)}
 
@@ -165,15 +133,15 @@ class Series(NamedTuple):
 
 
 class Snapshot(msgspec.Struct):
-    """What was counted and measured; a histogram is its buckets' counts, one for all above, and
-    the sum."""
+    """What was counted and measured. A histogram is the counts of its buckets, then the count
+    above them, then the sum."""
 
     counts: list[tuple[Series, int]] = []
     histograms: list[tuple[Series, list[float]]] = []
     gauges: dict[str, float] = {}
 
     def since(self, earlier: Snapshot) -> Snapshot:
-        """What was counted after the earlier one; gauges are as they are."""
+        """What was counted after an earlier snapshot, with the gauges of now."""
         counts, histograms = dict(earlier.counts), dict(earlier.histograms)
         return Snapshot(
             [
@@ -207,31 +175,28 @@ _all: WeakSet[Metrics] = WeakSet()
 
 
 def _renew_locks() -> None:
-    """In a copy of this process: a thread that it does not have may have held one."""
+    """In a forked child, a thread that it does not have may hold a lock."""
     for metrics in _all:
-        metrics.renew_lock()
+        metrics._lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_renew_locks)
 
 
 class Metrics:
-    """Counts from when `counting` is set. Any thread may call it: jobs are enqueued on one, run on
-    another, and shown by a third. Each call takes the lock once."""
+    """Counts once `counting` is set. Thread-safe: jobs are enqueued on one thread, run on another
+    and shown by a third."""
 
     def __init__(self) -> None:
         self.counting = False
         self._lock = threading.Lock()
-        self._counts: dict[Series, list[int]] = {}  # a list of one, which is counted up in place
+        self._counts: dict[Series, list[int]] = {}  # lists of one, counted up in place
         self._histograms: dict[Series, list[float]] = {}
         self._pairs: dict[tuple[str, str], tuple[str, str]] = {}
         self._readers: list[Callable[[], Mapping[str, float]]] = []
         self._ends: dict[tuple[str, str, str], tuple[list[int], list[float] | None]] = {}
         self._lags = self._histogram(SETTLE_LAG, ())
         _all.add(self)
-
-    def renew_lock(self) -> None:
-        self._lock = threading.Lock()
 
     def enqueued(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
         with self._lock:
@@ -258,7 +223,7 @@ class Metrics:
                 self._add_trouble(job, settlement, outcome)
 
     def _resolve(self, queue: str, name: str, outcome: str) -> tuple[list[int], list[float] | None]:
-        """Look up once what every such end adds to."""
+        """Look up, once, the series that every such end adds to."""
         pair = self._pair(queue, name)
         found = (
             self._count(JOBS, (*pair, outcome)),
@@ -279,7 +244,6 @@ class Metrics:
             self._add(CRASHES, pair)
 
     def lost(self, job: Claimed, canceled: bool) -> None:
-        """Somebody canceled the job, or its lease was lost."""
         with self._lock:
             pair = self._pair(job.queue, job.name)
             self._add(JOBS, (*pair, "canceled" if canceled else "lost"))
@@ -293,16 +257,13 @@ class Metrics:
     def reclaimed(self, jobs: Sequence[Reclaimed]) -> None:
         with self._lock:
             for job in jobs:
-                self._add_reclaimed(job)
-
-    def _add_reclaimed(self, job: Reclaimed) -> None:
-        pair = self._pair(job.queue, job.name)
-        self._add(RECLAIMED, (*pair, (job.error_code or OTHER).lower()))
-        self._add(JOBS, (*pair, str(job.state) if job.state.ended else "reclaimed"))
-        if job.error_code != "EXPIRED":
-            self._add(CRASHES, pair)
-        if job.state in (State.FAILED, State.DEAD):
-            self._add(FAILED, (*pair, str(job.state)))
+                pair = self._pair(job.queue, job.name)
+                self._add(RECLAIMED, (*pair, (job.error_code or OTHER).lower()))
+                self._add(JOBS, (*pair, str(job.state) if job.state.ended else "reclaimed"))
+                if job.error_code != "EXPIRED":
+                    self._add(CRASHES, pair)
+                if job.state in (State.FAILED, State.DEAD):
+                    self._add(FAILED, (*pair, str(job.state)))
 
     def child_started(self, kind: Child) -> None:
         with self._lock:
@@ -315,7 +276,7 @@ class Metrics:
 
     @contextmanager
     def measuring(self, read: Callable[[], Mapping[str, float]]) -> Iterator[None]:
-        """Ask this for gauges, by the metrics' names, until the end of the block."""
+        """Read gauges from this function, by metric name, until the end of the block."""
         self._readers.append(read)
         try:
             yield
@@ -335,8 +296,8 @@ class Metrics:
             )
 
     def add(self, counted: Snapshot) -> None:
-        """Take over what another process has counted. What can't be a metric is a ValueError, and
-        leaves everything as it was."""
+        """Add what another process counted. Raises ValueError, and adds nothing, if it is not
+        valid."""
         for series, _ in counted.counts:
             _check(series, "counter")
         for series, values in counted.histograms:
@@ -350,7 +311,7 @@ class Metrics:
                 known[:] = [value + more for value, more in zip(known, values, strict=True)]
 
     def _bounded(self, series: Series) -> Series:
-        """The series as this process tells it, which may have seen too many pairs already."""
+        """The series, or "other" if this process already has too many pairs."""
         if "queue" not in _BY_NAME[series.metric].labels:
             return series
         queue, name, *rest = series.labels
@@ -361,7 +322,7 @@ class Metrics:
         return self._pairs.get(given) or self._new_pair(given)
 
     def _new_pair(self, given: tuple[str, str]) -> tuple[str, str]:
-        """Begin the series that alerts look at with 0: what is not there can't be seen to rise."""
+        """Start the series that alerts watch at 0: an alert can't see a missing one rise."""
         if len(self._pairs) >= PAIRS_MAX:
             return (OTHER, OTHER)
         self._pairs[given] = given

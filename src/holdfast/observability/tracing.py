@@ -1,8 +1,8 @@
-"""Traces by OpenTelemetry, where the application has set up a provider for them.
+"""OpenTelemetry traces, if the application has set up a provider.
 
-One trace goes from the enqueue across all attempts: a job carries the `traceparent` of the span
-that enqueued it, each attempt is a child of that, and a later attempt is linked to the one before.
-Attributes follow the conventions for messaging. No argument, result or error text gets into a span.
+One trace covers the enqueue and all attempts: a job carries the `traceparent` of the span that
+enqueued it, each attempt is a child of that span, and a later attempt links to the one before.
+Attributes follow the messaging conventions. Arguments, results and error texts stay out of spans.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.domain.states import State
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext, Tracer
 
-EARLIER_MAX: Final = 10_000  # attempts that a worker remembers for the links of later ones
+EARLIER_MAX: Final = 10_000  # attempts that a worker remembers for links
 
 _SYSTEM: Final = "holdfast"
 _AGAIN: Final = frozenset({"retried", "snoozed", "released", "handed_back"})
@@ -27,14 +27,14 @@ _known: tuple[object, Tracer] | None = None
 
 
 class Enqueuing:
-    """The span of an enqueue; `trace` is what its jobs carry."""
+    """The span of an enqueue. Its jobs carry `trace`."""
 
     def __init__(self, span: Span | None) -> None:
         self._span = span
-        self.trace = None if span is None else written(span)
+        self.trace = None if span is None else traceparent(span)
 
-    def tell(self, jobs: Sequence[NewJob]) -> None:
-        """Say what is enqueued; one span stands for all jobs of a call."""
+    def describe(self, jobs: Sequence[NewJob]) -> None:
+        """Describe the jobs; one span stands for all jobs of a call."""
         if self._span is None or not jobs:
             return
         queues = {job.queue for job in jobs}
@@ -56,7 +56,6 @@ _UNTRACED: Final = nullcontext(Enqueuing(None))
 
 
 def enqueuing() -> AbstractContextManager[Enqueuing]:
-    """A span around an enqueue. An error is told by its type."""
     tracer = _tracer()
     return _UNTRACED if tracer is None else _traced(tracer)
 
@@ -79,24 +78,22 @@ def _traced(tracer: Tracer) -> Iterator[Enqueuing]:
         try:
             yield Enqueuing(span)
         except BaseException as error:
-            _tell_error(span, type(error).__name__)
+            _set_error(span, type(error).__name__)
             raise
 
 
 def is_wanted() -> bool:
-    """Has the application set up a provider?"""
+    """Whether the application has set up a provider."""
     return _tracer() is not None
 
 
 class Attempts:
-    """The spans of the attempts that a worker makes."""
-
     def __init__(self, worker_id: str) -> None:
         self._worker_id = worker_id
         self._earlier: dict[UUID, SpanContext] = {}
 
     def start(self, job: Claimed) -> Span | None:
-        """Begin the span of an attempt, and make it the current one of this task."""
+        """Start the span of an attempt, and make it this task's current span."""
         if (tracer := _tracer()) is None:
             return None
         from opentelemetry import context, trace
@@ -129,7 +126,7 @@ class Attempts:
         span.set_attribute("holdfast.outcome", outcome)
         failed = outcome == "retried" or settlement.state in (State.FAILED, State.DEAD)
         if failed and settlement.error_code is not None:
-            _tell_error(span, settlement.error_code)
+            _set_error(span, settlement.error_code)
         if outcome in _AGAIN:
             if len(self._earlier) >= EARLIER_MAX:
                 del self._earlier[next(iter(self._earlier))]
@@ -139,11 +136,11 @@ class Attempts:
     def lose(self, span: Span, canceled: bool) -> None:
         span.set_attribute("holdfast.outcome", "canceled" if canceled else "lost")
         if not canceled:
-            _tell_error(span, "LEASE_LOST")
+            _set_error(span, "LEASE_LOST")
         span.end()
 
     def _before(self, job: Claimed, parent: Any) -> list[SpanContext]:
-        """The attempt before, or the enqueue if another worker made that attempt."""
+        """The previous attempt, or the enqueue if another worker ran that attempt."""
         from opentelemetry.trace import get_current_span
 
         if (earlier := self._earlier.pop(job.id, None)) is not None:
@@ -154,8 +151,8 @@ class Attempts:
         return [enqueued] if enqueued.is_valid else []
 
 
-def written(span: Span) -> str | None:
-    """The span as the header `traceparent` writes it."""
+def traceparent(span: Span) -> str | None:
+    """The span in the format of the `traceparent` header."""
     from opentelemetry.trace import set_span_in_context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -164,8 +161,8 @@ def written(span: Span) -> str | None:
     return carrier.get("traceparent")
 
 
-def go_on(trace: str | None) -> None:
-    """Make what this task or thread does from here on a part of the trace."""
+def continue_trace(trace: str | None) -> None:
+    """Make what this task or thread does from now on part of the trace."""
     if trace is not None and _tracer() is not None:
         from opentelemetry import context
 
@@ -173,7 +170,7 @@ def go_on(trace: str | None) -> None:
 
 
 def _context(trace: str | None) -> Any:
-    """The trace as a context; an empty one, in which a new trace begins, if there is none."""
+    """The trace as a context; without one, an empty context that starts a new trace."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -182,7 +179,7 @@ def _context(trace: str | None) -> Any:
 
 
 def _tracer() -> Tracer | None:
-    """None if nobody has set up a provider: whoever does that imports OpenTelemetry before."""
+    """None without a provider. Whoever sets one up imports OpenTelemetry first."""
     global _known
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
@@ -196,7 +193,7 @@ def _tracer() -> Tracer | None:
     return _known[1]
 
 
-def _tell_error(span: Span, kind: str) -> None:
+def _set_error(span: Span, kind: str) -> None:
     from opentelemetry.trace import Status, StatusCode
 
     span.set_attribute("error.type", kind)

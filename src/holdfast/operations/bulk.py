@@ -1,11 +1,11 @@
-"""Many jobs changed in small steps: paced, told as it goes, and safe to be run again."""
+"""Change many jobs in small, paced steps that report progress and can be repeated."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,9 +19,9 @@ STEPS_PER_SECOND = 10
 
 
 class Choice(NamedTuple):
-    """The jobs that a change is about: their ids and the first few of them, newest first.
+    """The jobs to change, newest first: all ids, and the first few jobs as a sample.
 
-    `requeued_already` were left out, because they have been requeued before."""
+    `requeued_already` counts those that were left out because they were requeued before."""
 
     ids: Sequence[UUID]
     sample: Sequence[Job]
@@ -29,10 +29,10 @@ class Choice(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a change of many jobs has come; `jobs` are those of the last step, as they are now.
+    """The progress of a bulk change; `jobs` are those of the last step, as they are now.
 
-    Of those looked at so far (`done`) some were left alone: `requeued_already`, or `moved_on`
-    because they were in another state by then, or gone."""
+    Of the jobs `done` so far, `changed` were changed, `requeued_already` were skipped, and
+    `moved_on` had another state by then, or were gone."""
 
     total: int
     done: int = 0
@@ -43,8 +43,7 @@ class Progress(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """At most so many jobs a second, in about ten steps; None is as fast as it goes, in steps of
-    `together_max`."""
+    """A rate limit, in ten steps per second. None is unlimited, in steps of `together_max`."""
 
     jobs_per_second: float | None = None
     together_max: int = CHANGES_TOGETHER_MAX
@@ -56,7 +55,6 @@ class Pace(NamedTuple):
         return min(self.together_max, math.ceil(self.jobs_per_second / STEPS_PER_SECOND))
 
     def wait_seconds(self, done: int, passed_seconds: float) -> float:
-        """How long to wait before the next step."""
         if self.jobs_per_second is None:
             return 0.0
         return max(0.0, done / self.jobs_per_second - passed_seconds)
@@ -68,23 +66,30 @@ def make_pace(jobs_per_second: float | None, together_max: int = CHANGES_TOGETHE
     return Pace(jobs_per_second, together_max)
 
 
-async def change_many(
-    apply: Callable[[UUID], Awaitable[Job]], ids: Sequence[UUID], pace: Pace, seam: Seam
-) -> AsyncIterator[Progress]:
-    """Change the jobs step by step; go on behind those that can't be changed any more."""
+Change = Callable[[Progress, Sequence[UUID]], Awaitable[Progress]]
+
+
+def change_each(apply: Callable[[UUID], Awaitable[Job]]) -> Change:
+    """Change the jobs of a step one by one, and skip those that can't be changed any more."""
 
     async def change(progress: Progress, step: Sequence[UUID]) -> Progress:
         answers = await asyncio.gather(*map(apply, step), return_exceptions=True)
-        return _after_step(progress, answers)
+        reasons = Counter(map(_reason, answers))
+        changed = [answer for answer in answers if isinstance(answer, Job)]
+        return Progress(
+            total=progress.total,
+            done=progress.done + len(answers),
+            changed=progress.changed + len(changed),
+            requeued_already=progress.requeued_already + reasons["requeued_already"],
+            moved_on=progress.moved_on + reasons["moved_on"],
+            jobs=changed,
+        )
 
-    async for progress in _in_steps(change, ids, pace, seam):
-        yield progress
+    return change
 
 
-async def cancel_together(
-    store: Store, ids: Sequence[UUID], pace: Pace, seam: Seam, *, waiting_only: bool
-) -> AsyncIterator[Progress]:
-    """Cancel the jobs step by step, those of a step at once: faster, but without reading them."""
+def cancel_together(store: Store, *, waiting_only: bool) -> Change:
+    """Cancel the jobs of a step in one statement: faster, but without reading them."""
 
     async def change(progress: Progress, step: Sequence[UUID]) -> Progress:
         changed = len(await store.cancel(step, waiting_only=waiting_only))
@@ -95,15 +100,11 @@ async def cancel_together(
             moved_on=progress.moved_on + len(step) - changed,
         )
 
-    async for progress in _in_steps(change, ids, pace, seam):
-        yield progress
+    return change
 
 
-async def _in_steps(
-    change: Callable[[Progress, Sequence[UUID]], Awaitable[Progress]],
-    ids: Sequence[UUID],
-    pace: Pace,
-    seam: Seam,
+async def in_steps(
+    change: Change, ids: Sequence[UUID], pace: Pace, seam: Seam
 ) -> AsyncIterator[Progress]:
     progress = Progress(len(ids))
     began = seam.monotonic()
@@ -114,19 +115,6 @@ async def _in_steps(
         step = ids[progress.done : progress.done + pace.step]
         progress = await change(progress, step)
         yield progress
-
-
-def _after_step(progress: Progress, answers: Sequence[Job | BaseException]) -> Progress:
-    reasons: Mapping[str, int] = Counter(map(_reason, answers))
-    changed = [answer for answer in answers if isinstance(answer, Job)]
-    return Progress(
-        total=progress.total,
-        done=progress.done + len(answers),
-        changed=progress.changed + len(changed),
-        requeued_already=progress.requeued_already + reasons["requeued_already"],
-        moved_on=progress.moved_on + reasons["moved_on"],
-        jobs=changed,
-    )
 
 
 def _reason(answer: Job | BaseException) -> str:

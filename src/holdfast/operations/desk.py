@@ -1,4 +1,4 @@
-"""What every operation needs of the Holdfast object that it belongs to."""
+"""What every operation needs from its Holdfast object."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from holdfast.stores.protocol import Store
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """`store` answers the open store of the running event loop; it and `seam` may be others from
-    one call to the next, because tests put an object on another database."""
+    """`store` returns the open store of the running event loop. It and `seam` are functions because
+    tests move an object to another database."""
 
     store: Callable[[], Awaitable[Store]]
     seam: Callable[[], Seam]

@@ -1,4 +1,4 @@
-"""`hf.queues`: pause, resume, cap, drain and purge queues."""
+"""List, pause, resume, cap, drain and purge queues."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from uuid import UUID
 from holdfast.domain.errors import ConfigurationError, WrongState
 from holdfast.domain.job import Filter
 from holdfast.domain.limits import PURGE_ROWS_MAX, QUEUE_RUNNING_MAX
-from holdfast.domain.queues import QueueStatus
+from holdfast.domain.queues import QueueStatus, is_pattern
 from holdfast.domain.states import State
 from holdfast.domain.texts import check_name
 from holdfast.domain.times import exact
-from holdfast.operations.bulk import Choice, Progress, cancel_together, make_pace
+from holdfast.operations.bulk import Choice, Progress, cancel_together, in_steps, make_pace
 from holdfast.operations.desk import Desk, check_operator
 from holdfast.operations.jobs import Jobs
 from holdfast.stores.protocol import QueueControl, require
@@ -23,39 +23,46 @@ LOOKS_TO_BE_SURE = 2
 
 
 class Queues:
+    """`hf.queues`: list, pause, resume, cap, drain and purge queues."""
+
     def __init__(self, desk: Desk, jobs: Jobs) -> None:
         self._desk = desk
         self._jobs = jobs
 
     async def list(self) -> Sequence[QueueStatus]:
-        """The queues that have live jobs, or of which an operator has said something."""
+        """Return the queues that have live jobs, or that an operator paused or capped."""
         return await (await self._desk.store()).queues()
 
-    async def pause(self, queue: str, *, by: str | None = None, because: str | None = None) -> None:
-        """Let no job of the queue start, on any worker, until `resume`; what runs goes on.
+    async def names(self) -> set[str]:
+        """Return the queues that jobs in the database have used, and those that jobs here name."""
+        named = {each.queue for each in self._desk.definitions.values()}
+        return named | {each.queue for each in await self._jobs.counts()}
 
-        WrongState says who paused it if it is paused already.
+    async def pause(self, queue: str, *, by: str | None = None, because: str | None = None) -> None:
+        """Stop starting jobs of the queue, on all workers, until `resume`. Running jobs finish.
+
+        Raises WrongState, which says by whom, if the queue is already paused.
         """
-        check_name("queue", queue)
+        await self._check_changeable(queue)
         check_operator(by, because)
         if not await (await self._control()).pause(queue, by, because):
             found = await self._queue(queue)
             raise WrongState(
-                f"queue {queue} has already been paused{_told(found)}; nothing was changed"
+                f"queue {queue} has already been paused{_details(found)}; nothing was changed"
             )
 
     async def resume(self, queue: str) -> None:
-        """Let the jobs of a paused queue start again."""
+        """Start the jobs of a paused queue again."""
         check_name("queue", queue)
         if not await (await self._control()).resume(queue):
             raise WrongState(f"queue {queue} is not paused; nothing was changed")
 
     async def cap(self, queue: str, running_max: int | None) -> None:
-        """Let at most so many jobs of the queue run at a time, on all workers together.
+        """Run at most `running_max` jobs of the queue at once, across all workers.
 
-        0 lets none start; None lifts the cap. What runs beyond a new cap goes on.
+        0 starts none; None removes the cap. Jobs that are already running finish.
         """
-        check_name("queue", queue)
+        await self._check_changeable(queue)
         if running_max is not None and not (
             type(running_max) is int and 0 <= running_max <= QUEUE_RUNNING_MAX
         ):
@@ -67,11 +74,11 @@ class Queues:
     async def drain(
         self, queue: str, *, by: str | None = None, because: str | None = None
     ) -> AsyncIterator[QueueStatus]:
-        """Pause the queue and wait until none of its jobs runs; yield how it stands, each second.
+        """Pause the queue and wait until its running jobs have ended; yield its status each second.
 
-        It stays paused then. A queue that was paused before is drained all the same.
+        The queue stays paused. It may have been paused before.
         """
-        check_name("queue", queue)
+        await self._check_changeable(queue)
         check_operator(by, because)
         await (await self._control()).pause(queue, by, because)
         quiet = 0
@@ -81,13 +88,13 @@ class Queues:
                 raise WrongState(f"queue {queue} was resumed while it was being drained")
             yield found
             quiet = 0 if found.running else quiet + 1
-            # A claim that had begun before the pause may end after it.
+            # A claim that began before the pause may end after it.
             if quiet == LOOKS_TO_BE_SURE:
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
     async def purge_preview(self, queue: str, *, running: bool = False) -> Choice:
-        """Find the jobs that `purge` would cancel now."""
+        """Return the jobs that `purge` would cancel now."""
         check_name("queue", queue)
         states = (State.QUEUED, State.RUNNING) if running else (State.QUEUED,)
         return await self._jobs.choose(Filter(states=states, queue=queue))
@@ -100,18 +107,25 @@ class Queues:
         running: bool = False,
         jobs_per_second: float | None = None,
     ) -> AsyncIterator[Progress]:
-        """Cancel all jobs of the queue that wait now, or these of them; yield how far it has come.
+        """Cancel the waiting jobs of the queue, or those in `jobs`; yield the progress.
 
-        They end as `canceled`, and stay in the history. Jobs that run, or begin to meanwhile, are
-        left alone unless `running`.
+        They end as `canceled` and stay in the history. With `running`, running jobs are canceled
+        too. `jobs_per_second` limits the rate.
         """
         pace = make_pace(jobs_per_second, PURGE_ROWS_MAX)
         if jobs is None:
             jobs = (await self.purge_preview(queue, running=running)).ids
-        store = await self._desk.store()
-        steps = cancel_together(store, jobs, pace, self._desk.seam(), waiting_only=not running)
-        async for progress in steps:
+        cancel = cancel_together(await self._desk.store(), waiting_only=not running)
+        async for progress in in_steps(cancel, jobs, pace, self._desk.seam()):
             yield progress
+
+    async def _check_changeable(self, queue: str) -> None:
+        """Any queue can be changed before its first job, unless its name looks like a pattern."""
+        check_name("queue", queue)
+        if is_pattern(queue) and queue not in await self.names():
+            raise ConfigurationError(
+                f"{queue!r}: queues can't be selected by pattern; name one queue"
+            )
 
     async def _control(self) -> QueueControl:
         return require(await self._desk.store(), QueueControl, "pause or cap queues")
@@ -122,8 +136,7 @@ class Queues:
         )
 
 
-def _told(queue: QueueStatus) -> str:
-    """Who paused it, when and why."""
+def _details(queue: QueueStatus) -> str:
     if queue.paused_at is None:  # resumed since
         return ""
     by = f", by {queue.paused_by}" if queue.paused_by else ""

@@ -1,4 +1,4 @@
-"""`hf.workers`: who is there."""
+"""List the workers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from holdfast.stores.protocol import WorkerPresence, require
 
 
 class Workers:
+    """`hf.workers`: list the workers."""
+
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
     async def list(self) -> Sequence[WorkerStatus]:
-        """The workers that are there, and those that were lost lately."""
+        """Return the live workers, and those that were lost lately."""
         return await require(await self._desk.store(), WorkerPresence, "list its workers").workers()

@@ -1,1 +1,1 @@
-"""The machine: clocks, randomness, threads, event loops, waiting."""
+"""The seam to the machine: clocks, randomness, threads, event loops, waiting."""

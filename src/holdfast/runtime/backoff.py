@@ -1,4 +1,4 @@
-"""How long to wait before asking again: longer each time, never in step with others."""
+"""Waiting: longer after each failure and never in step with others, or for an event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.runtime.seam import Seam
 
 
 class Backoff:
-    """Waits that double from `least_seconds` to `most_seconds`, each shortened by up to a half."""
+    """Delays that double from `least_seconds` to `most_seconds`, each cut by up to half."""
 
     def __init__(self, seam: Seam, least_seconds: float, most_seconds: float) -> None:
         self._random = seam.random
@@ -26,3 +26,14 @@ class Backoff:
 
     async def wait(self) -> None:
         await asyncio.sleep(self.next_seconds())
+
+
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event, but no longer than this. Unlike `wait_for`, it never swallows a cancel
+    that comes together with the event."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

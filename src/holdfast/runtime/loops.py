@@ -1,4 +1,4 @@
-"""The stores of one app: one for each event loop that uses it, and a loop for code without one."""
+"""The stores of one app: one per event loop that uses it, and a loop for code without one."""
 
 from __future__ import annotations
 
@@ -31,38 +31,34 @@ _UNCLOSED = (
 
 
 class _Opened:
-    """What one process has opened."""
+    """What one process opened."""
 
     def __init__(self) -> None:
         self.stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Opening] = WeakKeyDictionary()
-        self.lock = threading.Lock()  # of the next
+        self.lock = threading.Lock()  # for sync_loop
         self.sync_loop: SideLoop | None = None
 
 
 def _abandon(opened: _Opened) -> None:
-    """Close what an object opened that was collected: on whatever thread that happens, without
-    waiting for anything."""
+    """Close what a collected object opened, on whatever thread that happens, without waiting."""
     openings = list(opened.stores.items())
     for loop, opening in openings:
         if opening.done() and not _failed(opening):
-            with suppress(RuntimeError):  # connections of a loop that is closed are only dropped
-                _abandon_on(loop, opening.result())
+            with suppress(RuntimeError):  # connections of a closed loop are only dropped
+                abandon = opening.result().abandon
+                if loop.is_running():
+                    loop.call_soon_threadsafe(abandon)
+                else:
+                    abandon()
     if opened.sync_loop is not None:
         opened.sync_loop.close(wait=False)
     if openings or opened.sync_loop is not None:
         _log_unclosed()
-        # Last: whoever turns warnings into errors has it raised here.
+        # Last, because it raises if warnings are errors.
         warnings.warn(_UNCLOSED, ResourceWarning, stacklevel=1)
 
 
-def _abandon_on(loop: asyncio.AbstractEventLoop, store: Store) -> None:
-    if loop.is_running():
-        loop.call_soon_threadsafe(store.abandon)
-    else:
-        store.abandon()
-
-
-@cache  # once is enough: a server that makes an object for each request collects many
+@cache  # once: a server that makes an object for each request collects many
 def _log_unclosed() -> None:
     logs.event(WARNING, "object_not_closed", _UNCLOSED)
 
@@ -79,8 +75,8 @@ class Loops:
         self._keep_open = self._seam.when_collected(self, partial(_abandon, opened))
         return opened
 
-    def part_from_parent(self) -> None:
-        """A forked copy has its parent's stores and locks, but not the threads that serve them."""
+    def reset_after_fork(self) -> None:
+        """A forked process has its parent's stores and locks, but not the threads behind them."""
         self._keep_open()
         _inherited.append(self._opened)
         self._opened = self._new_opened()
@@ -90,7 +86,7 @@ class Loops:
         return bool(self._opened.stores)
 
     async def store(self) -> Store:
-        """The store of this event loop, opened by whoever needs it first."""
+        """The store of this event loop, opened on first use."""
         loop = asyncio.get_running_loop()
         opening = self._opened.stores.get(loop)
         if opening is None or _failed(opening):
@@ -102,7 +98,7 @@ class Loops:
         if _failed(opening) and self._opened.stores.get(loop) is opening:
             del self._opened.stores[loop]
         if opening.cancelled():
-            raise StoreUnavailable("the Holdfast object was closed while it was being opened")
+            raise StoreUnavailable("the Holdfast object was closed while it was opening")
         return opening.result()
 
     async def store_at_last(self) -> Store:
@@ -148,7 +144,7 @@ class Loops:
         for loop in [loop for loop in self._opened.stores if loop.is_closed()]:
             opening = self._opened.stores.pop(loop, None)
             if opening is not None and opening.done() and not _failed(opening):
-                # Connections that belong to that loop can't be closed without it, only dropped.
+                # Without their loop, connections can only be dropped.
                 with suppress(RuntimeError):
                     await opening.result().close()
 
@@ -158,12 +154,12 @@ def _failed(opening: Opening) -> bool:
 
 
 _all: WeakSet[Loops] = WeakSet()
-_inherited: list[_Opened] = []  # never collected in a copy of this process: its parent uses it
+_inherited: list[_Opened] = []  # never collected in a forked process: the parent uses it
 
 
-def _part_from_parent() -> None:
+def _reset_after_fork() -> None:
     for loops in list(_all):
-        loops.part_from_parent()
+        loops.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_part_from_parent)
+os.register_at_fork(after_in_child=_reset_after_fork)

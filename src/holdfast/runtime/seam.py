@@ -1,6 +1,6 @@
 """The one seam between the engine and the machine: clocks, randomness, threads, connections.
 
-`Seam` is the real machine. `holdfast.testing.simulation` has one that runs the whole engine on a
+`Seam` is the real machine. The one in `holdfast.testing.simulation` runs the whole engine on a
 seeded loop with virtual time, where a process can be killed at any await.
 """
 
@@ -29,8 +29,8 @@ START_SECONDS_MAX = 10.0  # of a thread
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
 
-# A copy of this process that a handler makes with os.fork has all that is open here. Whoever opens
-# what must not be shared holds this lock meanwhile, and copies are made before or after.
+# A process that a handler forks inherits everything that is open here. Hold this lock while you
+# open what must not be inherited.
 no_forks = threading.Lock()
 os.register_at_fork(
     before=no_forks.acquire,
@@ -43,11 +43,11 @@ class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
-def give_up(files: Iterable[HasFileno]) -> None:
-    """Let go of them in a copy of this process, where their numbers stay taken."""
+def detach(files: Iterable[HasFileno]) -> None:
+    """Close these files in a forked process, but keep their numbers taken."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for file in files:
-        with suppress(OSError, ValueError):  # closed already
+        with suppress(OSError, ValueError):  # already closed
             os.dup2(nothing, file.fileno(), inheritable=False)
     os.close(nothing)
 
@@ -56,31 +56,31 @@ _randoms: WeakSet[random.Random] = WeakSet()
 _sockets: WeakKeyDictionary[Any, HasFileno] = WeakKeyDictionary()  # of connections to servers
 
 
-def _part_from_parent() -> None:
-    """In a copy of this process, repeat nothing of its parent's and disturb none of its sessions.
+def _reset_after_fork() -> None:
+    """Make a forked process draw other random numbers, and detach it from its parent's sessions.
 
-    A copy that collects a connection would say goodbye to the server in its parent's name, and take
-    the socket off the list that the kernel watches for both.
+    When it collected a connection, it would end the session in its parent's name, and remove the
+    socket from the list that the kernel watches for both.
     """
-    give_up(socket for owner, socket in list(_sockets.items()) if not owner.is_closed())
+    detach(socket for owner, socket in list(_sockets.items()) if not owner.is_closed())
     for source in _randoms:
         source.seed()
 
 
-os.register_at_fork(after_in_child=_part_from_parent)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-class Lane(Protocol[Item]):
-    """A thread of its own that works off what is put into it, all that waits at a time."""
+class BatchThread(Protocol[Item]):
+    """A thread that processes the items put into it, all that wait at a time."""
 
     def put(self, item: Item) -> None: ...
 
     def close(self, *, wait: bool = True) -> None:
-        """Work off what was put, then end; returns when it has ended, if it is to be waited for."""
+        """Process the remaining items, then end."""
 
 
 class SideLoop(Protocol):
-    """An event loop on a thread of its own."""
+    """An event loop on a separate thread."""
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]: ...
 
@@ -93,11 +93,11 @@ class Threads(Protocol):
     def submit(self, call: Callable[[], T]) -> Future[T]: ...
 
     def close(self) -> None:
-        """Take no more calls; does not wait for those that are under way."""
+        """Take no more calls. Does not wait for calls in progress."""
 
 
 class Process(Protocol):
-    """A child process that runs, or has ended with a code: minus the signal that killed it."""
+    """A child process. Its exit code is negative if a signal killed it."""
 
     @property
     def pid(self) -> int: ...
@@ -113,7 +113,7 @@ class Process(Protocol):
 class Seam:
     """The real machine."""
 
-    starts_processes = True  # where not, handlers of executor="process" run in threads
+    starts_processes = True  # if not, handlers with executor="process" run in threads
 
     def __init__(self) -> None:
         self.random = random.Random()
@@ -125,10 +125,8 @@ class Seam:
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
 
     def identity(self, process_id: int | None = None, token: str | None = None) -> str:
-        """Name this boot of this process: two deploys of one name are two workers.
-
-        Whoever starts a worker process gives it the token, and so knows its name.
-        """
+        """The id of a worker, unique for each start of a process. The parent of a worker process
+        passes the token, and so knows the id."""
         return f"{self.host()}:{process_id or self.process_id()}:{token or self.token()}"
 
     def host(self) -> str:
@@ -141,19 +139,19 @@ class Seam:
         return f"{self.random.getrandbits(32):08x}"
 
     def signals_are_free(self) -> bool:
-        """May a worker handle SIGTERM, or does somebody else (a web server, say) do so?"""
+        """May a worker handle SIGTERM, or does other code, such as a web server, do so?"""
         on_main_thread = threading.current_thread() is threading.main_thread()
         return on_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
     async def start_process(
         self, command: Sequence[str], *, pass_fds: Sequence[int] = ()
     ) -> Process:
-        """Start a process in a session of its own: Ctrl-C reaches it through us, and once."""
+        """Start a process in a new session, so that Ctrl-C reaches it only through us."""
         thread = self.threads("holdfast-process", 1)
         try:
             starting = thread.submit(partial(_start_process, command, pass_fds))
         except RuntimeError as error:
-            raise BlockingIOError(str(error)) from error  # no room for another thread
+            raise BlockingIOError(str(error)) from error  # no memory for another thread
         try:
             process = await asyncio.wrap_future(starting)
             return _ThreadProcess(process, thread)
@@ -164,18 +162,18 @@ class Seam:
             thread.close()
 
     def exit(self, code: int) -> None:
-        """End the process here and now, whatever its other threads do."""
+        """Exit the process immediately, whatever its other threads do."""
         os._exit(code)
 
     def when_collected(self, owner: object, clean_up: Callable[[], None]) -> Callable[[], object]:
-        """Clean up once nothing refers to the owner, unless the process ends before, which ends its
-        threads and connections anyway. Call what is answered to leave that undone."""
+        """Clean up when Python collects the owner, but not when the process exits, which ends its
+        threads and connections anyway. Call the returned function to cancel the clean-up."""
         finalizer = finalize(owner, clean_up)
         finalizer.atexit = False
         return finalizer.detach
 
-    def lane(self, name: str, work: Callable[[list[T]], None]) -> Lane[T]:
-        return _ThreadLane(name, work)
+    def thread(self, name: str, work: Callable[[list[T]], None]) -> BatchThread[T]:
+        return _BatchThread(name, work)
 
     def side_loop(self, name: str) -> SideLoop:
         return _ThreadLoop(name)
@@ -184,7 +182,7 @@ class Seam:
         return _Pool(name, count)
 
     async def connect_postgres(self, url: str, **options: Any) -> Any:
-        # Imported here, because the driver is an extra: an installation on SQLite has none.
+        # Imported here, because the driver is an optional extra.
         from asyncpg import connect
 
         connection = await connect(url, **options)
@@ -192,14 +190,14 @@ class Seam:
         return connection
 
     def connect_sqlite(self, path: str) -> sqlite3.Connection:
-        # Only the lane's thread uses the connection, but it is opened and closed by others.
+        # One thread uses the connection, but others open and close it.
         return sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, cached_statements=256
         )
 
 
 def _start_process(command: Sequence[str], pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    # It waits for the end of a pipe, which a copy of this process would keep open.
+    # Popen waits for the end of a pipe, which a forked process would keep open.
     with no_forks:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=pass_fds
@@ -207,19 +205,19 @@ def _start_process(command: Sequence[str], pass_fds: Sequence[int]) -> subproces
 
 
 def _kill_late(starting: Future[subprocess.Popen[bytes]]) -> None:
-    """End a process that has started after all, when nobody waited for it any longer."""
+    """Kill a process that started after its caller was canceled."""
     if not starting.cancelled() and starting.exception() is None:
         starting.result().kill()
         starting.result().wait()
 
 
 class _ThreadProcess:
-    """A process for whose end a thread waits."""
+    """A process whose end a thread waits for."""
 
     def __init__(self, process: subprocess.Popen[bytes], thread: Threads) -> None:
         self._process = process
         self._ended: Future[int] = Future()
-        self._ended.set_running_or_notify_cancel()  # whoever waits no longer can't cancel it
+        self._ended.set_running_or_notify_cancel()  # so that no waiter can cancel it
         thread.submit(lambda: self._ended.set_result(process.wait()))
 
     @property
@@ -249,8 +247,8 @@ class _Started(threading.Event):
 
 
 class ServiceThread(threading.Thread):
-    """A daemon that starts, or raises RuntimeError. The standard library's thread waits forever for
-    one that finds no memory for its first step, and the event loop with it."""
+    """A daemon thread that starts, or raises RuntimeError. The standard library would wait forever
+    for a thread that has no memory for its first step, and block the event loop."""
 
     def __init__(
         self, name: str, run: Callable[[], None], *, start_seconds_max: float = START_SECONDS_MAX
@@ -259,7 +257,7 @@ class ServiceThread(threading.Thread):
         self._started = _Started(start_seconds_max)
 
 
-class _ThreadLane(Generic[T]):
+class _BatchThread(Generic[T]):
     def __init__(self, name: str, work: Callable[[list[T]], None]) -> None:
         self._work = work
         self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()
@@ -302,13 +300,13 @@ class _ThreadLoop:
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
-    loop.run_until_complete(asyncio.sleep(0))  # connections that were ended last are let go
+    loop.run_until_complete(asyncio.sleep(0))  # finishes closing the last connections
     loop.close()
 
 
 class _Pool:
-    """Daemon threads, made as they are needed: unlike those of the standard library's pool, one
-    that hangs in a handler can't keep the process from ending."""
+    """Daemon threads, started on demand. Unlike in the standard library's pool, one that hangs in a
+    handler can't keep the process from exiting."""
 
     def __init__(self, name: str, count: int) -> None:
         self._name = name
@@ -327,7 +325,7 @@ class _Pool:
                 thread = ServiceThread(name, self._run)
                 try:
                     thread.start()
-                except RuntimeError:  # no room for another thread
+                except RuntimeError:  # no memory for another thread
                     self._busy -= 1
                     raise
                 self._threads.append(thread)

@@ -1,4 +1,4 @@
-"""Numbered, forward-only steps of a schema: NNNN_name.sql in a folder `migrations`."""
+"""Numbered, forward-only steps of a schema: the files NNNN_name.sql in a folder `migrations`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Step(NamedTuple):
 
 @cache
 def steps(dialect: str) -> Sequence[Step]:
-    """Read all steps of the engine's own schema, oldest first."""
+    """Read all steps of Holdfast's own schema, oldest first."""
     return _read_all(f"holdfast.stores.{dialect}", "sql", "migrations")
 
 
@@ -44,8 +44,8 @@ def _read_all(package: str, *path: str) -> Sequence[Step]:
     for one, next_one in pairwise(found):
         if one.version == next_one.version:
             raise ConfigurationError(
-                f"two steps of {package} have the number {one.version:04}: {one.name} and"
-                f" {next_one.name}"
+                f"two migrations of {package} have the number {one.version:04}: {one.name} and"
+                f" {next_one.name}; renumber one of them"
             )
     return found
 
@@ -54,13 +54,13 @@ def _read(file: Traversable, package: str) -> Step:
     match = _FILE.fullmatch(file.name)
     if match is None:
         raise ConfigurationError(
-            f"{file.name} of {package} is no step's name; they look like 0001_orders.sql"
+            f"{file.name} of {package} is not a migration's name; it must look like 0001_orders.sql"
         )
     return Step(int(match[1]), match[2], file.read_text(encoding="utf-8"))
 
 
 def indexes(dialect: str, version: int) -> dict[str, str]:
-    """The indexes that the steps up to this version leave behind, and how each is made."""
+    """The indexes that exist after the steps up to this version, and how each is created."""
     found: dict[str, str] = {}
     for step in steps(dialect):
         if step.version <= version:
@@ -74,7 +74,7 @@ def indexes(dialect: str, version: int) -> dict[str, str]:
 
 
 def split(script: str) -> Iterator[str]:
-    """Take SQLite's script apart: `executescript` would commit the transaction around it."""
+    """Split a script for SQLite: `executescript` would commit the transaction around it."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

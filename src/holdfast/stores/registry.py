@@ -1,7 +1,7 @@
-"""From a database's address to its store: the scheme of the URL names it.
+"""Which store a URL belongs to: its scheme decides.
 
-Other packages register theirs by an entry point in the group `holdfast.stores`: its name is the
-scheme, and it names a function like `make_store` below.
+Other packages register a store with an entry point in the group `holdfast.stores`. Its name is the
+scheme, and it refers to a function with the signature of `make_store` below.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from holdfast.domain.errors import ConfigurationError
@@ -20,16 +20,20 @@ from holdfast.stores.protocol import Store
 StoreFactory = Callable[[str, Seam, Settings], Store]
 
 ENTRY_POINTS: Final = "holdfast.stores"
-_DRIVER: Final = re.compile(r"(postgres|postgresql|sqlite)\+\w+://")
+_WITH_DRIVER: Final = re.compile(r"(postgres|postgresql|sqlite)\+\w+")
 
 
-def without_driver(url: str) -> str:
-    """Take SQLAlchemy's form of an address, which names a driver, for the address itself."""
-    return _DRIVER.sub(r"\1://", url, count=1) if _DRIVER.match(url) else url
+def plain_url(url: str) -> str:
+    """Write the scheme in lower case, without the driver that SQLAlchemy's form of a URL names."""
+    written, separator, rest = url.partition("://")
+    scheme = written.lower()
+    if driven := _WITH_DRIVER.fullmatch(scheme):
+        scheme = driven[1]
+    return f"{scheme}://{rest}" if separator else url
 
 
 def absolute_url(url: str, folder: str) -> str:
-    """The same address, whatever the working directory of the process becomes."""
+    """Make an SQLite URL independent of the process's working directory."""
     prefix, slashes, path = url.partition("sqlite:///")
     if prefix or not slashes or not path:
         return url
@@ -37,11 +41,11 @@ def absolute_url(url: str, folder: str) -> str:
 
 
 def make_store(url: str, seam: Seam, settings: Settings) -> Store:
-    """Make the store for this address, without connecting."""
+    """Make the store for this URL, without connecting."""
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise ConfigurationError(
-            "a database's address looks like sqlite:///jobs.db or postgresql://host/name"
+            "a database URL looks like sqlite:///jobs.db or postgresql://host/name"
         )
     return _find(scheme.partition("+")[0])(url, seam, settings)
 
@@ -54,11 +58,25 @@ def _find(scheme: str) -> StoreFactory:
             return _make_postgres
     registered = entry_points(group=ENTRY_POINTS)
     if scheme in registered.names:
-        factory: StoreFactory = registered[scheme].load()
-        return factory
+        return _load(registered[scheme])
     schemes = ["sqlite", "postgresql", *sorted(registered.names)]
     known = ", ".join(f"{each}://" for each in schemes)
     raise ConfigurationError(f"there is no store for {scheme}://; installed stores: {known}")
+
+
+def _load(entry: EntryPoint) -> StoreFactory:
+    try:
+        factory: StoreFactory = entry.load()
+        if not callable(factory):
+            raise TypeError(f"it is of type {type(factory).__name__}, not a function")
+    except Exception as error:  # whatever the import of another package raises
+        package = "an unknown package" if entry.dist is None else entry.dist.name
+        raise ConfigurationError(
+            f"the store for {entry.name}:// can't be loaded: the entry point {entry.value} of"
+            f" {package} failed with {type(error).__name__}: {error}; fix, upgrade or uninstall"
+            " that package"
+        ) from error
+    return factory
 
 
 def _make_sqlite(url: str, seam: Seam, settings: Settings) -> Store:
@@ -67,8 +85,8 @@ def _make_sqlite(url: str, seam: Seam, settings: Settings) -> Store:
     path = url.partition("://")[2]
     if not path.startswith("/") or path == "/":
         raise ConfigurationError(
-            "an SQLite address has three slashes and a path: sqlite:///jobs.db, "
-            "or four for an absolute path: sqlite:////var/lib/jobs.db"
+            "an SQLite URL has three slashes and a path: sqlite:///jobs.db,"
+            " or four slashes for an absolute path: sqlite:////var/lib/jobs.db"
         )
     return SqliteStore(
         path[1:], seam, synchronous=settings.sqlite_synchronous, retention=settings.retention

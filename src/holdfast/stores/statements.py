@@ -1,8 +1,9 @@
 """SQL from .sql files with named blocks.
 
-A block begins with `-- name: claim` and ends at the next one. Parameters are written `:worker` in
-both dialects; for PostgreSQL they become `$1`, `$2`, ... in the order of their first appearance.
-`{due}` stands for the file `due.sql` in the folder `parts`.
+A block starts with `-- name: claim` and ends at the next one. Both dialects write parameters as
+`:worker`; for PostgreSQL they become `$1`, `$2`, ... in the order of their first appearance.
+`{due}` stands for the file `due.sql` in the folder `parts`, without its comments. Parts that all
+dialects share, such as column lists, are in the folder `parts` beside this module.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from holdfast.domain.errors import ConfigurationError
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _PART = re.compile(r"\{([a-z_]+)\}")
+_COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 
@@ -30,33 +32,37 @@ class Statement(NamedTuple):
 
 
 def read_sql(package: str, *path: str) -> str:
-    """The text of a file in the folder `sql` of a package."""
+    """Read a file in a package's `sql` folder."""
     return files(package).joinpath("sql", *path).read_text(encoding="utf-8")
 
 
 def include(sql: str, parts: Mapping[str, str]) -> str:
-    """Put the text of other .sql files in place of their `{name}`s.
+    """Replace each `{name}` with that part.
 
-    This is the one place where SQL is put together, and only from files of ours.
+    This is the only place that builds SQL from pieces, and all of them are files of ours.
     """
     return _PART.sub(lambda part: include(parts[part[1]].strip(), parts), sql)
 
 
 def load_folder(package: str, *, numbered: bool, **parts: str) -> dict[str, Statement]:
-    """All statements in the folder `sql` of a package; parts may be given, too."""
+    """Load all statements in a store's `sql` folder. `parts` add to those in files."""
     folder = files(package).joinpath("sql")
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
-    in_folder = folder.joinpath("parts")
-    for file in in_folder.iterdir() if in_folder.is_dir() else ():
-        parts[file.name.removesuffix(".sql")] = file.read_text(encoding="utf-8")
+    for part_folder in (files(__package__).joinpath("parts"), folder.joinpath("parts")):
+        for file in part_folder.iterdir():
+            text = file.read_text(encoding="utf-8")
+            parts[file.name.removesuffix(".sql")] = _COMMENT.sub("", text)
     return load(*(include(read_sql(package, name), parts) for name in names), numbered=numbered)
 
 
 def load(*texts: str, numbered: bool) -> dict[str, Statement]:
+    """Load the statements in these texts; `numbered` makes their parameters PostgreSQL's."""
     pieces = _NAME.split("\n".join(texts))[1:]
     for name, times in Counter(pieces[::2]).items():
         if times > 1:
-            raise ConfigurationError(f"there are {times} statements named {name}")
+            raise ConfigurationError(
+                f"there are {times} statements named {name}; names must be unique"
+            )
     blocks = zip(pieces[::2], pieces[1::2], strict=True)
     return {name: _statement(name, sql.strip(), numbered) for name, sql in blocks}
 

@@ -1,4 +1,4 @@
-"""For users' tests: a sandbox with a database of its own, virtual time and `drain`.
+"""Test your jobs in a sandbox, with an empty database and virtual time.
 
 async with sandbox(hf) as jobs:
     job = await resize.enqueue("a.png")

@@ -1,4 +1,4 @@
-"""A database and a clock for one test, lent to a `Holdfast` object that the tests share."""
+"""Give a `Holdfast` object an empty database and a virtual clock for one test."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from holdfast.app import Holdfast
 from holdfast.domain.job import Filter, Job
-from holdfast.domain.limits import PAGE_ROWS_MAX
 from holdfast.domain.states import State
+from holdfast.operations.jobs import pages
 from holdfast.testing.virtual_time import VirtualTime
 from holdfast.worker.report import WorkerReport
 
@@ -22,10 +22,10 @@ class Sandbox:
         self._time = time
 
     async def drain(self, *, concurrency: int = 20, with_delayed: bool = False) -> WorkerReport:
-        """Run all jobs that are due, and those that they enqueue, until none is left.
+        """Run all due jobs, and those that they enqueue, until none is left.
 
-        With `with_delayed` time moves on to whatever waits (retries, snoozes, delays), until
-        nothing does.
+        With `with_delayed`, also advance time to run jobs that are due later: retries, snoozes and
+        delayed jobs.
         """
         total = WorkerReport()
         while True:
@@ -36,29 +36,23 @@ class Sandbox:
             self.advance((due - self._time.now()).total_seconds())
 
     async def _next_due(self) -> datetime | None:
-        """When the next job is due that waits and has a handler."""
+        """Return when the next waiting job that has a handler is due."""
         waiting = await self.jobs(State.QUEUED)
         return min((job.run_at for job in waiting if job.name in self._hf.names), default=None)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the virtual clock."""
         self._time.advance(seconds)
 
     async def jobs(self, *states: State) -> list[Job]:
-        """All jobs in these states (any, if none is given), newest first."""
-        found: list[Job] = []
-        after = None
-        while True:
-            page = await self._hf.jobs.list(Filter(states=states), PAGE_ROWS_MAX, after)
-            found += page.jobs
-            after = page.after
-            if after is None:
-                return found
+        """List all jobs in these states, or in any state, newest first."""
+        found = pages(self._hf.jobs, Filter(states=states))
+        return [job async for page in found for job in page.jobs]
 
 
 @asynccontextmanager
 async def sandbox(hf: Holdfast) -> AsyncIterator[Sandbox]:
-    """Lend `hf` an empty SQLite database and virtual time until the end of the block."""
+    """Run `hf` on an empty SQLite database and virtual time until the end of the block."""
     time = VirtualTime()
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         async with hf._borrowed(f"sqlite:///{Path(folder) / 'jobs.db'}", time):

@@ -1,9 +1,9 @@
-"""The whole engine on one seeded loop with virtual time.
+"""Run the whole engine on one seeded event loop with virtual time.
 
-Several "processes" share the loop. Which of them takes the next step is drawn from the seed, so a
-schedule can be replayed. A process can be killed between any two steps, as kill -9 would: nothing
-of it runs again, not even a `finally`. It can be stopped and continued, as SIGSTOP and SIGCONT
-would. The store is real SQLite.
+Several "processes" share the loop. The seed decides which of them takes the next step, so a
+schedule can be replayed. A process can be killed between any two steps, as by kill -9: none of its
+code runs again, not even a `finally`. It can also be stopped and resumed, as by SIGSTOP and
+SIGCONT. The store is real SQLite.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from holdfast.runtime.seam import Seam
 T = TypeVar("T")
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
-_CLEAN_UPS_MAX = 100
+_CLEANUPS_MAX = 100
 _process: contextvars.ContextVar[str] = contextvars.ContextVar("simulated_process", default="")
 
 
 class Deadlock(Exception):
-    """Nothing is ready and nothing is scheduled: every process waits for another."""
+    """Nothing is ready and nothing is scheduled: the processes wait for each other."""
 
 
 class Simulation:
-    """A machine with processes on it. Use it as a context manager."""
+    """A machine that runs processes. Use it as a context manager."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -48,13 +48,13 @@ class Simulation:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End all processes; what the dead never cleaned up is dropped."""
+        """End all processes; drop what killed ones did not clean up."""
         for connection in self._connections:
             connection.close()
         for task in self.loop.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            for _ in range(_CLEAN_UPS_MAX):
-                # A clean-up that awaits "ignores" being closed: close it at that await, too.
+            for _ in range(_CLEANUPS_MAX):
+                # A cleanup that awaits "ignores" the close, so close it again at that await.
                 with suppress(BaseException):
                     task.get_coro().close()
                     break
@@ -63,11 +63,11 @@ class Simulation:
         self.loop.close()
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run to the end of `main`, which no kill can reach."""
+        """Run `main`, which can't be killed, to its end."""
         return self.loop.run_until_complete(main)
 
     def start(self, process: str, main: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
-        """Start a process; all that it starts in turn belongs to it."""
+        """Start a process; all tasks that it starts belong to it."""
         context = contextvars.copy_context()
         context.run(_process.set, process)
         return self.loop.create_task(main(), context=context)
@@ -84,8 +84,8 @@ class Simulation:
         if process not in self.killed:
             self.stopped.setdefault(process, [])
 
-    def go_on(self, process: str) -> None:
-        self.loop.put_back(self.stopped.pop(process, []))
+    def resume(self, process: str) -> None:
+        self.loop.add_ready(self.stopped.pop(process, []))
 
     def seam(self, process: str) -> SimulatedSeam:
         return SimulatedSeam(self, process)
@@ -121,11 +121,11 @@ class SimulatedSeam(Seam):
         return False
 
     def when_collected(self, owner: object, clean_up: Callable[[], None]) -> Callable[[], object]:
-        """The dead clean nothing up; and when Python collects is not drawn from the seed."""
+        """Do nothing: killed processes clean nothing up, and the seed can't time collections."""
         return lambda: None
 
-    def lane(self, name: str, work: Callable[[list[T]], None]) -> _Lane[T]:
-        return _Lane(self, work)
+    def thread(self, name: str, work: Callable[[list[T]], None]) -> _BatchThread[T]:
+        return _BatchThread(self, work)
 
     def side_loop(self, name: str) -> _SideLoop:
         return _SideLoop(self._simulation.loop)
@@ -137,12 +137,12 @@ class SimulatedSeam(Seam):
         return self._simulation.opened(super().connect_sqlite(path))
 
     def later(self, call: Callable[[], None]) -> None:
-        """Do it after a delay such as a thread, a disk or a network takes."""
+        """Call this after a delay such as a thread, a disk or a network causes."""
         delay = self.random.choice((0.0, 0.001, 0.02)) * self.random.random()
         self._simulation.loop.call_later(delay, call)
 
 
-class _Lane(Generic[T]):
+class _BatchThread(Generic[T]):
     def __init__(self, seam: SimulatedSeam, work: Callable[[list[T]], None]) -> None:
         self._seam = seam
         self._work = work
@@ -151,12 +151,12 @@ class _Lane(Generic[T]):
     def put(self, item: T) -> None:
         self._items.append(item)
         if len(self._items) == 1:
-            self._seam.later(self._work_off)
+            self._seam.later(self._flush)
 
     def close(self, *, wait: bool = True) -> None:
-        self._work_off()
+        self._flush()
 
-    def _work_off(self) -> None:
+    def _flush(self) -> None:
         items, self._items = self._items, []
         if items:
             self._work(items)
@@ -206,7 +206,7 @@ def _copy_outcome(task: asyncio.Task[T], future: Future[T]) -> None:
 
 
 class _Loop(asyncio.BaseEventLoop):
-    """Takes one step at a time, drawn from the seed; when nothing is ready, the clock jumps."""
+    """Takes one random step at a time; if nothing is ready, the clock jumps ahead."""
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
@@ -216,7 +216,7 @@ class _Loop(asyncio.BaseEventLoop):
         self._simulation = simulation
         self._now = 0.0
         self.steps = 0
-        # Kept to the end: a task of the dead that is collected would run its `finally` blocks.
+        # Kept to the end, because collecting a task of a killed process would run its `finally`.
         self.tasks: list[asyncio.Task[Any]] = []
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self.set_exception_handler(lambda loop, context: None)
@@ -224,7 +224,7 @@ class _Loop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    def put_back(self, handles: list[asyncio.Handle]) -> None:
+    def add_ready(self, handles: list[asyncio.Handle]) -> None:
         self._ready.extend(handles)
 
     def _make_task(

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that stands still until a test advances it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from holdfast.runtime.seam import Seam
 
 
 class VirtualTime(Seam):
-    """The real machine, except that jobs become due, expire and lose leases by this clock.
+    """The real machine with a virtual clock, by which jobs become due and leases expire.
 
-    It is the clock of an SQLite store; PostgreSQL keeps its own. No processes are started, which
-    would have another clock.
+    SQLite stores follow it; PostgreSQL has its own clock. No child processes are started, because
+    they would have another clock.
     """
 
     starts_processes = False
@@ -25,5 +25,5 @@ class VirtualTime(Seam):
 
     def advance(self, seconds: float) -> None:
         if seconds < 0:
-            raise ValueError(f"time can't go back: {seconds:g} s")
+            raise ValueError(f"time can't go backward: {seconds:g} s")
         self._now += timedelta(seconds=seconds)

@@ -1,7 +1,6 @@
-"""The transaction in which a handler ends its job by itself, with all that it writes there.
+"""The transaction that commits a handler's rows together with the end of its job.
 
-The connection is one that the store lends, or the caller's own; begin, fenced settlement and commit
-are the same for all.
+The connection is the store's or the caller's. Begin, fenced settlement and commit are the same.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from holdfast.stores.protocol import Transactions
 from holdfast.transactions.drivers import (
     Driver,
     Foreign,
+    finish,
     recognize_async,
     recognize_sync,
     run_now,
-    to_its_end,
 )
 from holdfast.transactions.drivers.failures import is_of_driver, is_refusal, unwrapped
 from holdfast.transactions.transaction import roll_back
@@ -37,7 +36,7 @@ _ASK_SECONDS_MAX = 5.0
 
 
 class Completing:
-    """`settled` is what was committed; `is_settling` says that a commit is under way."""
+    """`settled` is what was committed. `is_settling` is True while a commit is in progress."""
 
     def __init__(
         self,
@@ -73,15 +72,17 @@ class Completing:
                     self.is_settling = False
                     await roll_back(foreign)
                     raise
-                # In a task of its own: a handler that is canceled meanwhile must still learn what
-                # happened, or its job's success would be taken for a lost lease.
+                # In a separate task: a handler that is canceled here must still learn what
+                # happened, or its job's success would look like a lost lease.
                 self._committing = asyncio.create_task(self._commit(foreign, settlement))
-                await to_its_end(self._committing)
+                await finish(self._committing)
 
     @contextmanager
     def block_sync(self, connection: Any = None) -> Iterator[Any]:
         if is_on_loop(self._loop):
-            raise RuntimeError("this would wait for itself here: async with ctx.completing()")
+            raise RuntimeError(
+                "completing_sync blocks the event loop; in an async handler, use ctx.completing()"
+            )
         with self._only_once():
             borrowed = self._borrowed() if connection is None else nullcontext(connection)
             with borrowed as given:
@@ -96,24 +97,22 @@ class Completing:
                     run_now(roll_back(foreign))
                     raise
                 try:
-                    run_now(foreign.run(_commit))
+                    run_now(foreign.run(lambda driver: driver.commit()))
                 except Exception as failure:
                     run_now(roll_back(foreign))
                     _wait(self._find_out(failure), self._loop)
                 self.settled = settlement
 
     def give_up(self) -> None:
-        """Wait no longer for a commit: the worker ends, and nobody hears of it any more."""
+        """Stop waiting for a commit: the worker is exiting."""
         if self._committing is not None:
             self._committing.cancel()
 
     @contextmanager
     def _only_once(self) -> Iterator[None]:
         if self._is_open or self.settled is not None:
-            raise WrongState(
-                f"job {self._job.id} has {'been completed' if self.settled else 'a block'} already;"
-                " an attempt completes its job once"
-            )
+            problem = "has already been completed" if self.settled else "already has an open block"
+            raise WrongState(f"job {self._job.id} {problem}; an attempt completes its job once")
         self._is_open = True
         try:
             yield
@@ -122,7 +121,7 @@ class Completing:
 
     async def _begin(self, foreign: Foreign) -> None:
         try:
-            await foreign.run(_begin)
+            await foreign.run(lambda driver: driver.begin())
         except asyncio.CancelledError:
             await roll_back(foreign)
             raise
@@ -130,11 +129,11 @@ class Completing:
             if not is_of_driver(unwrapped(error)):
                 raise
             raise StoreUnavailable(
-                f"no transaction could be begun for job {self._job.id}: {error}"
+                f"could not begin a transaction for job {self._job.id}: {error}"
             ) from error
 
     async def _settle(self, foreign: Foreign) -> Settlement:
-        """Settle, as the last statement before the commit."""
+        """Settle the job, as the last statement before the commit."""
         job, result = self._job, self._results.encode(self.result)
         settlement = Settlement(
             job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result
@@ -151,7 +150,7 @@ class Completing:
 
     async def _commit(self, foreign: Foreign, settlement: Settlement) -> None:
         try:
-            await foreign.run(_commit)
+            await foreign.run(lambda driver: driver.commit())
         except Exception as failure:
             await roll_back(foreign)
             await self._find_out(failure)
@@ -167,13 +166,13 @@ class Completing:
             raise LeaseLost(self._job.id, fence) from failure
         inner = unwrapped(failure)
         if is_refusal(inner) or not is_of_driver(inner):
-            raise failure  # it is the handler's own
+            raise failure  # the handler caused it
         raise StoreUnavailable(
             f"the commit of job {self._job.id} failed, and nothing was written: {failure}"
         ) from failure
 
     async def _ask(self) -> Standing | None:
-        """Ask until there is an answer; the lease is held meanwhile."""
+        """Ask until the database answers. The lease is renewed in the meantime."""
         backoff = Backoff(self._seam, _ASK_SECONDS_MIN, _ASK_SECONDS_MAX)
         while True:
             try:
@@ -183,7 +182,7 @@ class Completing:
 
     @contextmanager
     def _borrowed(self) -> Iterator[SyncConnection]:
-        """A connection of the store's for a thread; a task on the loop borrows and returns it."""
+        """A connection of the store for a thread; a task on the loop borrows and returns it."""
         ready: Future[Any] = Future()
         done = asyncio.Event()
         holder = asyncio.run_coroutine_threadsafe(self._lend(ready, done), self._loop)
@@ -205,14 +204,13 @@ class Completing:
 
 
 class SyncConnection:
-    """What a handler in a thread writes through."""
+    """The connection of a handler in a thread."""
 
     def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection
         self._loop = loop
 
     def execute(self, query: str, *args: Any) -> Any:
-        """Run a statement."""
         return _wait(self._connection.execute(query, *args), self._loop)
 
     def fetch(self, query: str, *args: Any) -> Any:
@@ -229,7 +227,7 @@ class SyncConnection:
 
 
 class _Remote:
-    """Runs on the connection's own loop, while this thread waits."""
+    """Runs on the connection's event loop, while this thread waits."""
 
     is_async = False
 
@@ -242,7 +240,7 @@ class _Remote:
 
 
 def is_on_loop(loop: asyncio.AbstractEventLoop) -> bool:
-    """Does this run on the loop? Then waiting for it here would never end."""
+    """Whether this runs on the loop, where waiting for it would never end."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -251,11 +249,3 @@ def is_on_loop(loop: asyncio.AbstractEventLoop) -> bool:
 
 def _wait(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-
-async def _begin(driver: Driver) -> None:
-    await driver.begin()
-
-
-async def _commit(driver: Driver) -> None:
-    await driver.commit()

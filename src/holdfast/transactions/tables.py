@@ -1,14 +1,14 @@
-"""The tables of an application beside its jobs: steps that make them, named statements on them.
+"""An application's tables beside its jobs: migrations and named statements.
 
-They lie in the folder `sql` of the application's package:
+They are in the folder `sql` of the application's package:
 
     sql/*.sql                                   statements for both databases
-    sql/postgres/*.sql, sql/sqlite/*.sql        statements that one of them says in its own way
+    sql/postgres/*.sql, sql/sqlite/*.sql        statements for one of them
     sql/postgres/migrations/0001_orders.sql     numbered steps, forward only
     sql/sqlite/migrations/0001_orders.sql
 
-Tables stand in PostgreSQL's schema `holdfast`. SQLite has no schemas: there the prefix `holdfast.`
-of the statements for both is left out.
+The tables are in PostgreSQL's schema `holdfast`. SQLite has no schemas: there, the prefix
+`holdfast.` is removed from the statements for both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.domain.errors import BadArguments, ConfigurationError, SchemaMismatch
 from holdfast.stores.migrations import Step, application_steps, split
-from holdfast.stores.protocol import Transactions
+from holdfast.stores.protocol import Store, Transactions, require
 from holdfast.stores.statements import Statement, load, read_sql
 from holdfast.transactions.transaction import transaction
 
@@ -32,7 +32,7 @@ _SCHEMA = "holdfast."
 
 
 class Tables:
-    """The tables of one application: made by `hf.tables(...)`."""
+    """The tables of an application, as `hf.tables(...)` returns them."""
 
     def __init__(self, name: str, package: str) -> None:
         _check_package(name, package)
@@ -40,32 +40,31 @@ class Tables:
         self._package = package
 
     def on(self, connection: Any) -> Statements:
-        """Use a connection that `hf.transaction()` or `ctx.completing()` gave."""
+        """Return the statements, on a connection of `hf.transaction()` or `ctx.completing()`."""
         return Statements(connection, _read(self._package, _dialect(connection)))
 
     async def missing(self, connection: Any) -> list[Step]:
-        """The steps that this database has not taken."""
+        """Return the steps that this database has not applied."""
         known = application_steps(_dialect(connection), self._package)
         if not known:
-            folder = f"sql/{_dialect(connection)}/migrations"
             raise ConfigurationError(
-                f"there are no steps for the tables of {self.name}: {self._package} has none in"
-                f" {folder}"
+                f"the tables of {self.name} have no migrations: add them to"
+                f" sql/{_dialect(connection)}/migrations in {self._package}"
             )
         version = await _own(connection).value("application_version", application=self.name)
         newest = known[-1].version
         if version > newest + 1:
             raise SchemaMismatch(
-                f"the tables of {self.name} have version {version}, this code knows {newest};"
+                f"the tables of {self.name} are at version {version}, but this code knows {newest};"
                 f" upgrade {self.name}"
             )
         return [step for step in known if step.version > version]
 
     async def migrate(self, connection: Any) -> list[str]:
-        """Take the steps that are missing, in the connection's transaction; answer their names."""
+        """Apply the missing steps in the connection's transaction, and return their names."""
         is_sqlite = _dialect(connection) == "sqlite"
         if not is_sqlite:
-            # Two that migrate at once would take the same steps.
+            # Two processes must not apply the same steps.
             await connection.execute("LOCK TABLE holdfast.application_steps IN EXCLUSIVE MODE")
         done = await self.missing(connection)
         for step in done:
@@ -74,7 +73,7 @@ class Tables:
                     await connection.execute(statement)
             except Exception as error:
                 raise SchemaMismatch(
-                    f"the step {self._shown(step)} failed, and no step was taken: {error}"
+                    f"step {self._shown(step)} failed, and no step was applied: {error}"
                 ) from error
             await _own(connection).execute(
                 "record_step", application=self.name, version=step.version, name=step.name
@@ -85,58 +84,67 @@ class Tables:
         return f"{self.name} {step.version:04}_{step.name}"
 
 
-async def check_tables(
-    store: Transactions, declared: Sequence[Tables], *, may_migrate: bool
-) -> None:
-    """Refuse a database whose tables are not up to date, or make them where that is nobody else's
-    to do."""
-    async with transaction(store, read_only=True) as connection:
+async def check_tables(store: Store, declared: Sequence[Tables], *, may_migrate: bool) -> None:
+    """Reject a database whose tables are not up to date, or migrate them."""
+    if not declared:
+        return
+    async with transaction(_owner(store), read_only=True) as connection:
         missing = [tables for tables in declared if await tables.missing(connection)]
     if missing and not may_migrate:
         names = ", ".join(tables.name for tables in missing)
         raise SchemaMismatch(f"the tables of {names} are not up to date; run: holdfast migrate")
-    if missing:
-        async with transaction(store, read_only=False) as connection:
-            for tables in missing:
-                await tables.migrate(connection)
+    await migrate_tables(store, missing)
+
+
+async def migrate_tables(store: Store, declared: Sequence[Tables]) -> list[str]:
+    """Apply all missing steps in one transaction, and return their names."""
+    if not declared:
+        return []
+    async with transaction(_owner(store), read_only=False) as connection:
+        return [step for tables in declared for step in await tables.migrate(connection)]
+
+
+def _owner(store: Store) -> Transactions:
+    return require(store, Transactions, "hold tables of an application")
 
 
 class Statements:
-    """Run an application's statements by name, with values for their parameters."""
+    """Run an application's statements by name: `await statements.execute("pay", order=17)`."""
 
     def __init__(self, connection: Any, statements: Mapping[str, Statement]) -> None:
         self._connection = connection
         self._statements = statements
 
     async def execute(self, statement: str, **values: Any) -> int:
-        """Answer the number of rows that it changed."""
+        """Run the statement and return the number of rows that it changed."""
         done = await self._connection.execute(*self._call(statement, values))
         if isinstance(done, int):
             return done
-        # PostgreSQL's driver answers "UPDATE 3", or "CREATE TABLE".
+        # PostgreSQL's driver returns "UPDATE 3", or "CREATE TABLE".
         last: str = done.rpartition(" ")[2]
         return int(last) if last.isdigit() else 0
 
     async def value(self, statement: str, **values: Any) -> Any:
-        """Answer the first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         return await self._connection.fetchval(*self._call(statement, values))
 
     async def one(self, statement: str, row_type: type[Row], **values: Any) -> Row | None:
-        """Answer the first row, or None."""
+        """Return the first row, or None."""
         row = await self._connection.fetchrow(*self._call(statement, values))
         return None if row is None else _converted(row, row_type)
 
     async def all(self, statement: str, row_type: type[Row], **values: Any) -> list[Row]:
+        """Return all rows."""
         rows = await self._connection.fetch(*self._call(statement, values))
         return [_converted(row, row_type) for row in rows]
 
     def _call(self, name: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
         if name not in self._statements:
-            raise BadArguments(f"there is no statement named {name!r}")
+            raise BadArguments(f"there is no statement {name!r}")
         statement = self._statements[name]
         if values.keys() != set(statement.parameters):
             raise BadArguments(
-                f"the statement {name} takes {', '.join(statement.parameters) or 'nothing'},"
+                f"statement {name} takes {', '.join(statement.parameters) or 'nothing'},"
                 f" not {', '.join(values) or 'nothing'}"
             )
         return statement.sql, *statement.arguments(dict(values))
@@ -149,7 +157,7 @@ def _check_package(name: str, package: object) -> None:
         is_there = False
     if not is_there:
         raise ConfigurationError(
-            f"the tables of {name} lie in the folder `sql` of a package, and {package!r} has none"
+            f"the tables of {name} need a folder `sql` in their package, and {package!r} has none"
         )
 
 

@@ -1,1 +1,1 @@
-"""Hints that there is something to do. The database is the only truth; these make it faster."""
+"""Wake-ups: hints that a job is due. They only save time; the database is the truth."""

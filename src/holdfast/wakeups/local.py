@@ -1,7 +1,7 @@
-"""Wake-ups between the processes that share one SQLite file, by datagrams on Unix sockets.
+"""Wake-ups between processes that share an SQLite file, as datagrams on Unix sockets.
 
-Each listener has a socket in a directory that belongs to the user and the database; a sender
-writes to all that are there.
+Each listener has a socket in a directory that belongs to the user and the database. A sender writes
+to all of them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from uuid import UUID
 from holdfast.observability import logs
 from holdfast.wakeups.protocol import Heard, Wakeup
 
-_PATH_BYTES_MAX = 103  # of a Unix socket: 104 with the closing NUL on macOS, 108 on Linux
+_PATH_BYTES_MAX = 103  # of a Unix socket: with the final NUL, 104 on macOS and 108 on Linux
 _DATAGRAM_BYTES_MAX = 4096
 _DATAGRAMS_AT_ONCE_MAX = 1000
+_BINDS_MAX = 100
 
 
 class LocalSignals:
-    """Send and hear the wake-ups of one database."""
+    """Sends and receives the wake-ups of one database."""
 
     def __init__(self, database: str, *, check_seconds: float = 10.0) -> None:
         real_path = os.path.realpath(database)
@@ -38,7 +39,7 @@ class LocalSignals:
         self._socket: socket.socket | None = None
 
     def send(self, wakeups: Iterable[Wakeup]) -> None:
-        """Tell all listeners; whatever goes wrong costs them only the time until they poll."""
+        """Send to all listeners. If that fails, they find the jobs by polling."""
         try:
             _check_private(self._home)
             _check_private(self.directory)
@@ -50,7 +51,7 @@ class LocalSignals:
             self._send_to(os.path.join(self.directory, name), messages)
 
     def listen(self, heard: Heard) -> LocalListener | None:
-        """Hear wake-ups on the running loop; None where loops or sockets can't do that."""
+        """Receive wake-ups on the running loop; None where loops or sockets don't support it."""
         if not hasattr(socket, "AF_UNIX"):
             return None
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -78,21 +79,18 @@ class LocalSignals:
             for message in messages:
                 self._socket.sendto(message, path)
         except ConnectionRefusedError:
-            # Its process has died: nobody else will ever bind this name again.
-            with suppress(OSError):
-                if stat.S_ISSOCK(os.lstat(path).st_mode):
-                    os.unlink(path)
+            _remove_stale(path)
         except OSError:
-            # A listener whose buffer is full has wake-ups enough.
-            return
+            return  # a listener whose buffer is full has enough wake-ups
 
 
 class LocalListener:
-    """A bound socket, watched by the loop. What tidies temporary directories may remove it: then
-    it is bound anew, and everything is looked at once."""
+    """A bound socket that the loop reads. If a clean-up of temporary directories removes it, it is
+    bound again, followed by a look at everything."""
 
     def __init__(self, home: str, path: str, heard: Heard, check_seconds: float) -> None:
         self._home = home
+        self._directory = os.path.dirname(path)
         self._path = path
         self._heard = heard
         self._check_seconds = check_seconds
@@ -108,23 +106,35 @@ class LocalListener:
         if self._next_check is not None:
             self._next_check.cancel()
         self._unbind()
+        _remove_unused(self._directory)
 
     def _bind(self) -> None:
         if len(os.fsencode(self._path)) > _PATH_BYTES_MAX:
-            raise OSError(f"the path {self._path} is too long for a socket; set TMPDIR")
+            raise OSError(
+                f"the path {self._path} is too long for a socket; set TMPDIR to a shorter one"
+            )
         _make_private(self._home)
-        _make_private(os.path.dirname(self._path))
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             bound.setblocking(False)
-            bound.bind(self._path)
+            self._bind_in_directory(bound)
             self._loop.add_reader(bound.fileno(), self._receive)
         except BaseException:
             bound.close()
             with suppress(OSError):
                 os.unlink(self._path)
+            _remove_unused(self._directory)
             raise
         self._socket = bound
+
+    def _bind_in_directory(self, bound: socket.socket) -> None:
+        for _ in range(_BINDS_MAX):
+            # Another listener that closes may remove the directory before the socket is in it.
+            with suppress(FileNotFoundError):
+                _make_private(self._directory)
+                bound.bind(self._path)
+                return
+        raise FileNotFoundError(f"{self._directory} is removed again and again")
 
     def _unbind(self) -> None:
         if self._socket is not None:
@@ -152,7 +162,7 @@ class LocalListener:
                 self._bind()
                 self._heard(Wakeup())
             except OSError as error:
-                logs.event(WARNING, "wakeups_lost", f"polling until it is back: {error}")
+                logs.event(WARNING, "wakeups_lost", f"polling until the socket is back: {error}")
         self._next_check = self._loop.call_later(self._check_seconds, self._check)
 
 
@@ -161,7 +171,7 @@ def _user() -> int:
 
 
 def _make_private(directory: str) -> None:
-    """Make a directory for this user alone, or see that it is one: others must not send."""
+    """Make a directory for this user only, or check that it is one: others must not send."""
     with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
     _check_private(directory)
@@ -170,7 +180,29 @@ def _make_private(directory: str) -> None:
 def _check_private(directory: str) -> None:
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != _user() or found.st_mode & 0o077:
-        raise PermissionError(f"{directory} is not a directory of this user alone")
+        raise PermissionError(f"{directory} is not a directory that only this user can access")
+
+
+def _remove_unused(directory: str) -> None:
+    """Remove a directory in which nobody listens, with the sockets of processes that died."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        _check_private(directory)
+        for name in os.listdir(directory):
+            path = os.path.join(directory, name)
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                _remove_stale(path)
+            except OSError:
+                continue
+        os.rmdir(directory)
+
+
+def _remove_stale(path: str) -> None:
+    """Remove a socket whose process has died: no other will bind this name."""
+    with suppress(OSError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
 
 
 def _encode(wakeup: Wakeup) -> bytes:
@@ -182,7 +214,7 @@ def _encode(wakeup: Wakeup) -> bytes:
 
 
 def _decode(message: bytes) -> Wakeup:
-    """Take what can't be read for a wake-up as well: looking once too often harms nobody."""
+    """Decode a message. An invalid one is a wake-up, too: an extra look does no harm."""
     kind, rest = message[:2], message[2:]
     try:
         if kind == b"q:":

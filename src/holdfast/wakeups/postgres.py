@@ -1,8 +1,8 @@
-"""Wake-ups by LISTEN and NOTIFY, on a connection of their own.
+"""Wake-ups by LISTEN and NOTIFY, on a separate connection.
 
-The payload is `q:<queue>`, `j:<job id>:<queue>` or `c:<job id>`. A connection can be gone without a
-sign, and a pooler in transaction mode takes LISTEN and then stays silent; so the listener proves
-itself before it is used, looks after its connection, and makes it again.
+The payload is `q:<queue>`, `j:<job id>:<queue>` or `c:<job id>`. A connection can break silently,
+and a pooler in transaction mode accepts LISTEN but delivers nothing. So the listener tests itself
+first, then checks its connection regularly, and reconnects.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.observability import logs
+from holdfast.runtime.backoff import is_set_within
 from holdfast.wakeups.protocol import Heard, Wakeup
 
 CHANNEL = "holdfast"
@@ -39,11 +40,11 @@ async def start_listening(
     pooled: bool = False,
     check_seconds: float = CHECK_SECONDS,
 ) -> PostgresListener | None:
-    """Listen, and hear a message of our own; None if it does not arrive."""
+    """Listen, and test it with a notification of our own; None if that does not arrive."""
     listener = PostgresListener(heard, connect, random, address, pooled, check_seconds)
     try:
         await listener.start()
-        # From another connection: a pooler delivers what the listening connection itself sends.
+        # From another connection: a pooler delivers what the same connection sends.
         proven = await listener.hears_itself(notify)
     except BaseException:
         await listener.close()
@@ -51,22 +52,22 @@ async def start_listening(
     if proven:
         return listener
     await listener.close()
-    tell_unavailable(address)
+    log_unavailable(address)
     return None
 
 
-def tell_unavailable(address: str) -> None:
+def log_unavailable(address: str) -> None:
     logs.event(
         WARNING,
         "listen_unavailable",
-        "PostgreSQL does not deliver notifications (a pooler in transaction mode?); "
-        "new jobs are found by polling only",
+        "PostgreSQL does not deliver notifications (a pooler in transaction mode?); new jobs are"
+        " found only by polling",
         database=address,
     )
 
 
 def parse(payload: str) -> Wakeup | None:
-    """Read a payload; None for what is no wake-up, a look at everything for what is unknown."""
+    """Read a payload. None if it is no wake-up; `Wakeup()` if it is unknown."""
     kind, _, rest = payload.partition(":")
     match kind:
         case "j":
@@ -110,20 +111,16 @@ class PostgresListener:
         try:
             await self._listen_on(connection)
         except Exception as error:
-            # It was at hand a moment ago; what is lost from here on is made again.
-            self._tell_failure(error)
+            # It was reachable a moment ago: reconnect.
+            self._log_failure(error)
             self._lose()
         self._keeper = asyncio.create_task(self._keep(), name="holdfast-listener")
 
     async def hears_itself(self, notify: Notify) -> bool:
-        """One whose connection was lost meanwhile can't, and is worth keeping all the same."""
+        """Send a notification and wait for it. True also if the connection is lost, which says
+        nothing about notifications."""
         await notify(self._token)
-        try:
-            async with asyncio.timeout(SELF_TEST_SECONDS_MAX):
-                await self._tested.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await is_set_within(self._tested, SELF_TEST_SECONDS_MAX)
 
     async def close(self) -> None:
         if self._keeper is not None:
@@ -138,7 +135,7 @@ class PostgresListener:
         self._lost.clear()
         self._connection = connection
         connection.add_termination_listener(self._on_termination)
-        # A pooler gives a transaction to one server as a whole.
+        # A pooler sends a whole transaction to one server.
         async with connection.transaction() if self._pooled else nullcontext():
             await connection.add_listener(CHANNEL, self._on_notification)
 
@@ -148,21 +145,15 @@ class PostgresListener:
             logs.event(WARNING, "listen_lost", database=self._address)
             await self._listen_again()
             logs.event(INFO, "listen_restored", database=self._address)
-            # Nobody knows what was missed.
-            self._heard(Wakeup())
+            self._heard(Wakeup())  # nobody knows what it missed
 
     async def _until_lost(self) -> None:
-        while not self._lost.is_set():
-            # Not by wait_for, which forgets that it was canceled if the connection is lost then.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._check_seconds):
-                    await self._lost.wait()
-                    return
+        while not await is_set_within(self._lost, self._check_seconds):
             if not await self._answers():
                 return
 
     async def _answers(self) -> bool:
-        """A network that drops packets ends no connection: only a question shows it."""
+        """A network that drops packets closes no connection: only a query shows it."""
         try:
             await self._connection.execute("SELECT 1", timeout=self._check_seconds / 2)
         except Exception:
@@ -172,21 +163,17 @@ class PostgresListener:
     async def _listen_again(self) -> None:
         backoff_seconds = BACKOFF_SECONDS
         while True:
-            self._drop()
+            if self._connection is not None:
+                self._connection.terminate()  # it may not answer any more
+                self._connection = None
             try:
                 return await self._listen_on(await self._connect())
             except Exception as error:
-                self._tell_failure(error)
+                self._log_failure(error)
             await asyncio.sleep(backoff_seconds * (0.5 + self._random.random()))
             backoff_seconds = min(2 * backoff_seconds, BACKOFF_SECONDS_MAX)
 
-    def _drop(self) -> None:
-        """Let go of a connection that may not answer any more."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
-
-    def _tell_failure(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         logs.event(WARNING, "listen_failed", str(error), database=self._address)
 
     def _on_termination(self, connection: Any) -> None:

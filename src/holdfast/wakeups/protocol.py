@@ -1,5 +1,5 @@
-"""A wake-up carries no job: it says where to look, and may say at which. Losing, doubling or
-reordering every one of them costs latency only."""
+"""A wake-up carries no job, only a hint where to look. Losing, repeating or reordering them costs
+latency only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from uuid import UUID
 
 
 class Wakeup(NamedTuple):
-    """Look at this queue, where this job is due, or let go of a job that was canceled; with none of
-    these: look at everything."""
+    """Look at this queue, in which this job is due, or stop a canceled job. Without any of these,
+    look at everything."""
 
     queue: str | None = None
     canceled: UUID | None = None
@@ -21,7 +21,7 @@ Heard = Callable[[Wakeup], None]
 
 
 class Listener(Protocol):
-    """Hears wake-ups from other processes until it is closed; a source that was lost is made
-    again, followed by a `Wakeup()`, because nobody knows what was missed."""
+    """Receives wake-ups from other processes until it is closed. After a lost connection it
+    reconnects and emits a `Wakeup()`, because nobody knows what it missed."""
 
     async def close(self) -> None: ...

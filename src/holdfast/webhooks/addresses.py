@@ -1,7 +1,7 @@
-"""The address guard: where requests may go.
+"""The address guard: which addresses requests may connect to.
 
-Names tell nothing: they are resolved anew for every request, and there are many ways to write an
-address. So the guard looks at the address itself, at the moment in which a socket is made for it.
+A name may resolve differently for each request, and an address can be written in many ways. So the
+guard checks the address itself, at the moment a socket is made for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
 
-# Written out: what Python calls global differs between its versions, and is too much.
+# Listed here because Python's `is_global` differs between versions, and allows too much.
 _FORBIDDEN_4: Final = tuple(
     IPv4Network(network)
     for network in (
@@ -20,10 +20,10 @@ _FORBIDDEN_4: Final = tuple(
         "10.0.0.0/8",  # private
         "100.64.0.0/10",  # shared by carriers
         "127.0.0.0/8",  # loopback
-        "161.26.0.0/16",  # IBM Cloud, to its own machines
-        "166.8.0.0/14",  # IBM Cloud, to its own machines
-        "168.63.129.16/32",  # Azure, to its own machines: settings and certificates
-        "169.254.0.0/16",  # link-local, and the metadata of clouds
+        "161.26.0.0/16",  # IBM Cloud, internal services
+        "166.8.0.0/14",  # IBM Cloud, internal services
+        "168.63.129.16/32",  # Azure, internal: settings and certificates
+        "169.254.0.0/16",  # link-local, and cloud metadata
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments
         "192.0.2.0/24",  # documentation
@@ -50,7 +50,7 @@ _FORBIDDEN_6: Final = tuple(
         "3fff::/20",  # documentation
     )
 )
-# Private addresses that are never right, not in development either: metadata with credentials.
+# Never allowed, not even in development: cloud metadata, which includes credentials.
 _METADATA_6: Final = frozenset(
     {
         IPv6Address("fd00:ec2::254"),  # Amazon
@@ -71,14 +71,14 @@ AddressInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
 
 
 class AddressForbidden(OSError):
-    """The name leads to an address to which nothing is sent. (Its text tells nothing of it.)"""
+    """The name resolves to a forbidden address, which the text does not reveal."""
 
     def __init__(self) -> None:
-        super().__init__(errno.EACCES, "the address is forbidden")
+        super().__init__(errno.EACCES, "the address is not allowed")
 
 
 def is_allowed(address: str, *, allow_private: bool = False) -> bool:
-    """May a request go there? Only to global unicast addresses."""
+    """Return whether requests may connect to this address: only to global unicast."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -87,20 +87,14 @@ def is_allowed(address: str, *, allow_private: bool = False) -> bool:
         return False
     if allow_private and any(parsed in network for network in _PRIVATE):
         return True
-    return _is_global_4(parsed) if isinstance(parsed, IPv4Address) else _is_global_6(parsed)
-
-
-def _is_global_4(address: IPv4Address) -> bool:
-    return not any(address in network for network in _FORBIDDEN_4)
-
-
-def _is_global_6(address: IPv6Address) -> bool:
-    """What embeds an IPv4 address or stays on its link lies outside of 2000::/3, or is listed."""
-    return address in _UNICAST_6 and not any(address in network for network in _FORBIDDEN_6)
+    if isinstance(parsed, IPv4Address):
+        return not any(parsed in network for network in _FORBIDDEN_4)
+    # Addresses that embed IPv4 or are link-local are outside 2000::/3, or listed.
+    return parsed in _UNICAST_6 and not any(parsed in network for network in _FORBIDDEN_6)
 
 
 def make_socket_factory(*, allow_private: bool) -> Callable[[AddressInfo], socket.socket]:
-    """Make sockets for the addresses that are allowed: to them, they are then connected."""
+    """Return a function that makes sockets for allowed addresses, and fails for others."""
 
     def make_socket(info: AddressInfo) -> socket.socket:
         family, kind, protocol, _name, place = info

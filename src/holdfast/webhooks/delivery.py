@@ -1,6 +1,6 @@
-"""The delivery worker: performs the one attempt that its job stands for, and reports.
+"""Make one delivery attempt and report it.
 
-It decides nothing. Whether there is another attempt, and when, is the orchestrator's business.
+The orchestrator decides whether there is another attempt, and when.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import msgspec
 
 from holdfast import Permanent, Tables
 from holdfast.domain.signature import OtherArguments
-from holdfast.webhooks.events import Held
 from holdfast.webhooks.presets import Message, Preset, Request
 from holdfast.webhooks.sender import Report
 
 
 class Delivery(Message, frozen=True, kw_only=True):
-    """What a delivery job has to send, and where."""
+    """What a delivery job sends, and where."""
 
     url: str
     preset: str
@@ -29,9 +28,6 @@ class Delivery(Message, frozen=True, kw_only=True):
     attempt_no: int
     worker_id: str | None
     lease_until: datetime | None
-
-    def held_as(self, job_id: UUID) -> Held:
-        return Held(self.saga_id, job_id, self.attempt_no, self.worker_id, self.lease_until)
 
 
 class _Secret(msgspec.Struct):
@@ -44,15 +40,18 @@ class Deliverer:
         self._presets = presets
 
     async def prepare(self, connection: Any, job_id: UUID) -> tuple[Delivery, Request]:
-        """Read what the job has to send; sign it."""
+        """Read what the job sends, and sign it."""
         statements = self._tables.on(connection)
         delivery = await statements.one("delivery_of_job", Delivery, id=job_id)
         if delivery is None:
-            # Somebody requeued a delivery job by hand. Attempts are the orchestrator's to give.
-            raise Permanent(f"no attempt waits for job {job_id}", code="NO_ATTEMPT")
+            # An operator requeued a delivery job, but only the orchestrator starts attempts.
+            raise Permanent(
+                f"no attempt is waiting for job {job_id}; requeue the dead letter instead",
+                code="NO_ATTEMPT",
+            )
         preset = self._presets.get(delivery.preset)
         if preset is None:
-            # Handed back: a worker of the application that has it sends this attempt.
+            # Hand the job back, for a worker whose application has this preset.
             raise OtherArguments(
                 f"preset {delivery.preset!r} is unknown here; known: {', '.join(self._presets)}"
             )

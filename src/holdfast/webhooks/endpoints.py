@@ -1,4 +1,4 @@
-"""The URLs of endpoints. Who subscribes and who sends read them here, so that both agree."""
+"""Parse the URLs of endpoints, in one way for subscribing and for sending."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from holdfast.webhooks.limits import HOST_CHARS_MAX, URL_CHARS_MAX
 
 _NOT_IN_URLS: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff\\]")
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
-# What resolvers take for a part of an IPv4 address. No name ends with one.
+# Resolvers read this as a part of an IPv4 address, so no host name ends with one.
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _UNREADABLE: Final = "the URL is invalid: its host or port can't be read"
 
 
 def check_url(url: str, *, https_only: bool, allow_private_addresses: bool) -> None:
-    """Refuse what could never be sent to. Where a name leads is seen when it is used."""
+    """Reject a URL that can never be used. Names are resolved and checked at each request."""
     host = parse_url(url, https_only=https_only).raw_host or ""
     if _is_address(host) and not is_allowed(host, allow_private=allow_private_addresses):
-        raise BadEndpoint("the address in the URL is forbidden")
+        raise BadEndpoint("the URL's address is not allowed: it is private or reserved")
 
 
 def parse_url(url: str, *, https_only: bool) -> URL:
-    """Read a URL as the HTTP client does; refuse what can't be an endpoint."""
+    """Parse a URL as the HTTP client does; reject it if it can't be an endpoint."""
     if not isinstance(url, str):
         raise BadEndpoint(f"the URL must be a str, not {type(url).__name__}")
     if len(url) > URL_CHARS_MAX or _NOT_IN_URLS.search(url):
@@ -38,10 +38,10 @@ def parse_url(url: str, *, https_only: bool) -> URL:
         )
     try:
         parts = urlsplit(url)
-        port = parts.port  # the client takes more for a number than this does
+        port = parts.port  # stricter than the client
         parsed = URL(url)
     except ValueError:
-        # Its text repeats what may be a password.
+        # The error's text may contain a password.
         raise BadEndpoint(_UNREADABLE) from None
     schemes = ("https",) if https_only else ("https", "http")
     if parts.scheme not in schemes or not parsed.raw_host or port == 0:
@@ -56,7 +56,7 @@ def parse_url(url: str, *, https_only: bool) -> URL:
 
 
 def _is_host(host: str) -> bool:
-    """Is it the address of a machine in its one usual form, or a name that can be looked up?"""
+    """Is it an IP address in canonical form, or a name that DNS can resolve?"""
     if _is_address(host):
         return "%" not in host
     labels = host.removesuffix(".").split(".")

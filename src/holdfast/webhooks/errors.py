@@ -1,9 +1,9 @@
-"""What the webhooks raise besides Holdfast's own errors.
+"""The errors that webhooks add to Holdfast's own.
 
 HoldfastError
 ├── BadArguments
-│   └── BadEndpoint        an address to which nothing may be sent, or a secret that can't sign
-├── EventConflict          the event's id belongs to another event
+│   └── BadEndpoint        a URL, preset or secret that can't be used
+├── EventConflict          the ID belongs to another event
 └── DeadLetterNotFound
 """
 
@@ -20,11 +20,11 @@ class BadEndpoint(BadArguments):
 
 class EventConflict(HoldfastError):
     def __init__(self, event_id: UUID) -> None:
-        super().__init__(f"the id {event_id} belongs to another event; nothing was published")
+        super().__init__(f"event ID {event_id} belongs to another event; nothing was published")
         self.event_id = event_id
 
 
 class DeadLetterNotFound(HoldfastError):
     def __init__(self, dead_letter_id: UUID) -> None:
-        super().__init__(f"there is no dead letter {dead_letter_id}")
+        super().__init__(f"dead letter {dead_letter_id} does not exist")
         self.dead_letter_id = dead_letter_id

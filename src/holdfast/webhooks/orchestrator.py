@@ -1,8 +1,8 @@
-"""The orchestrator: gives a saga its attempts, and alone decides what follows from each.
+"""The orchestrator: starts the attempts of a saga, and alone decides what follows each.
 
-It acts when a job `webhooks.orchestrate` names a saga and one of its attempts: to start it, to
-judge it when it was reported, or to see whether its job is still alive. Whatever comes too late or
-twice finds the saga elsewhere, and changes nothing.
+A `webhooks.orchestrate` job names a saga and one of its attempts: to start the attempt, to judge it
+once it is reported, or to check that its job is alive. A job that comes late or twice finds that
+the saga has moved on, and changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Saga(msgspec.Struct, frozen=True):
 
 
 class _Reported(msgspec.Struct, frozen=True):
-    """What is known of an attempt, and the state of its job (None: it is gone)."""
+    """An attempt, and the state of its job (None if the job is gone)."""
 
     id: UUID
     status: str
@@ -46,7 +46,7 @@ class _Reported(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The two jobs, which take a saga's id and the number of the attempt."""
+    """The two jobs. Both take a saga's ID and the number of an attempt."""
 
     orchestrate: JobFunction[[UUID, int]]
     deliver: JobFunction[[UUID, int]]
@@ -61,7 +61,7 @@ class Orchestrator:
     async def step(
         self, connection: Any, jobs: Jobs, job_id: UUID, saga_id: UUID, attempt_no: int
     ) -> Died | None:
-        """Bring the saga one step further, in the transaction that ends this job."""
+        """Move the saga one step forward, in the transaction that completes this job."""
         statements = self._tables.on(connection)
         saga = await statements.one("saga_to_decide", _Saga, id=saga_id)
         if saga is None:
@@ -87,13 +87,13 @@ class Orchestrator:
         await self._watch(connection, jobs, saga, attempt_no)
 
     async def _watch(self, connection: Any, jobs: Jobs, saga: _Saga, attempt_no: int) -> None:
-        """Look again later: a job whose workers all died reports nothing."""
+        """Check again later, because a job whose workers all died reports nothing."""
         delay_seconds = Policy.decode(saga.policy).guard_seconds
         guard = jobs.orchestrate.options(delay_seconds=delay_seconds, connection=connection)
         await guard.enqueue(saga.id, attempt_no)
 
     async def _look(self, connection: Any, jobs: Jobs, saga: _Saga) -> _Reported | None:
-        """Find out how the attempt ended; None if it has not."""
+        """Return how the attempt ended, or None if it has not."""
         reported = await self._tables.on(connection).one(
             "report_of_attempt", _Reported, saga_id=saga.id, attempt_no=saga.attempt_count
         )
@@ -101,11 +101,11 @@ class Orchestrator:
             await self._watch(connection, jobs, saga, saga.attempt_count)
             return None
         if reported is not None and reported.status == "Pending":
-            return await self._report_for_the_dead(connection, reported)
+            return await self._report_lost(connection, reported)
         return reported
 
-    async def _report_for_the_dead(self, connection: Any, reported: _Reported) -> _Reported:
-        """The job has ended without a word: nobody lives who could report."""
+    async def _report_lost(self, connection: Any, reported: _Reported) -> _Reported:
+        """Report the attempt for a job that ended without reporting."""
         code = reported.job_error_code
         if code is None or code == "CRASHED":
             code = LEASE_LOST
@@ -118,6 +118,7 @@ class Orchestrator:
     async def _judge(
         self, connection: Any, jobs: Jobs, saga: _Saga, reported: _Reported, worker_id: str | None
     ) -> Died | None:
+        statements = self._tables.on(connection)
         attempts = saga.attempt_count
         decision = decide(
             Policy.decode(saga.policy),
@@ -128,23 +129,18 @@ class Orchestrator:
         )
         match decision:
             case Delivered():
-                await self._tables.on(connection).execute("end_delivered", id=saga.id)
+                await statements.execute("end_delivered", id=saga.id)
             case TryAgain(delay_seconds):
-                await self._put_off(connection, jobs, saga, delay_seconds)
+                await statements.execute("put_off", id=saga.id, seconds=delay_seconds)
+                again = jobs.orchestrate.options(delay_seconds=delay_seconds, connection=connection)
+                await again.enqueue(saga.id, attempts + 1)
             case GiveUp(code):
                 letter_id = await self._bury(connection, saga, code)
                 return Died(letter_id, saga.id, reported.id, attempts, code, worker_id)
         return None
 
-    async def _put_off(
-        self, connection: Any, jobs: Jobs, saga: _Saga, delay_seconds: float
-    ) -> None:
-        await self._tables.on(connection).execute("put_off", id=saga.id, seconds=delay_seconds)
-        again = jobs.orchestrate.options(delay_seconds=delay_seconds, connection=connection)
-        await again.enqueue(saga.id, saga.attempt_count + 1)
-
     async def _bury(self, connection: Any, saga: _Saga, error_code: str) -> UUID:
-        """The letter comes first: the database lets no saga die without one."""
+        """Write the letter first: the database allows no dead-lettered saga without one."""
         statements = self._tables.on(connection)
         letter_id = self._hf.new_id()
         await statements.execute(

@@ -1,9 +1,8 @@
-"""What a subscription was made under, and what happens after an attempt: pure decisions."""
+"""The settings of a subscription, and what follows an attempt. Pure decisions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -19,21 +18,14 @@ STANDARD: Final = Retry.schedule(
     [5, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 10 * _HOUR], jitter=0.2
 )
 
-# What a receiver may say of this moment only; every other 3xx and 4xx is about the request.
-_PASSING: Final = frozenset(
-    {
-        HTTPStatus.REQUEST_TIMEOUT,
-        HTTPStatus.GONE,
-        HTTPStatus.TOO_EARLY,
-        HTTPStatus.TOO_MANY_REQUESTS,
-    }
-)
+# Refusals that may be temporary. Every other 3xx and 4xx is about the request itself.
+_TEMPORARY: Final = frozenset({408, 410, 425, 429})
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an application's webhooks under a preset.
+    """The settings of an application's webhooks, combined with those of a preset.
 
-    They are stored with each subscription, and whichever worker has a job of it goes by them.
+    They are stored with each subscription, and every worker that delivers to it follows them.
     """
 
     https_only: bool
@@ -96,10 +88,10 @@ def is_success(response_status: int | None) -> bool:
 
 
 def is_refusal(response_status: int | None) -> bool:
-    """Would the same request be refused again?"""
+    """Would the receiver reject the same request again?"""
     if response_status is None:
         return False
-    return 300 <= response_status < 500 and response_status not in _PASSING
+    return 300 <= response_status < 500 and response_status not in _TEMPORARY
 
 
 def decide(
@@ -109,7 +101,7 @@ def decide(
     error_code: str | None,
     chance: float,
 ) -> Decision:
-    """Judge the last of the attempts made; `chance` in [0, 1) places a delay in its jitter."""
+    """Decide what follows the last attempt; `chance` in [0, 1) picks the jitter of the delay."""
     if error_code is None:
         return Delivered()
     if policy.refusals_are_permanent and is_refusal(response_status):

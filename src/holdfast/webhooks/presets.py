@@ -1,4 +1,4 @@
-"""Presets: how the request that carries an event is made, and signed."""
+"""Presets: how to build and sign the request for an event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREFIX: Final = "whsec_"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request tells. It is the same in every attempt, but for `now`."""
+    """The content of a request. Only `now` differs between attempts."""
 
     saga_id: UUID
     event_id: UUID
@@ -44,10 +44,10 @@ def _make_secret() -> str:
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests of the subscriptions that name it.
+    """How to build the requests of the subscriptions that use this preset.
 
     `make_request` gets the message and the keys of all the subscription's secrets, oldest first.
-    `retry` replaces that of `Webhooks`; with `refusals_are_permanent` the first 3xx or 4xx ends a
+    `retry` replaces that of `Webhooks`. With `refusals_are_permanent`, the first 3xx or 4xx ends a
     saga, except for 408, 410, 425 and 429. Both are stored with each subscription.
     """
 
@@ -62,28 +62,28 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
         check_name("preset", self.name)
 
     def check_secret(self, secret: str) -> None:
-        """Refuse a secret that can't sign or can't be stored, without repeating it."""
+        """Reject a secret that can't sign or can't be stored, without repeating it."""
         if not isinstance(secret, str):
-            raise BadEndpoint(f"a secret is a str, not {type(secret).__name__}")
+            raise BadEndpoint(f"a secret must be a str, not {type(secret).__name__}")
         if UNSTORABLE.search(secret):
-            raise BadEndpoint("a secret has no NUL characters and no lone surrogates")
+            raise BadEndpoint("a secret must not contain NUL characters or lone surrogates")
         size = len(self.key_of(secret))
         if not SECRET_BYTES_MIN <= size <= SECRET_BYTES_MAX:
             raise BadEndpoint(
-                f"a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes, not {size}"
+                f"a secret must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes, not {size}"
             )
 
     def sign(self, message: Message, known_secrets: Iterable[str]) -> Request:
-        """Make the request; with several secrets a receiver may know any of them."""
+        """Build the request, signed with all secrets; a receiver may know any of them."""
         return self.make_request(message, [self.key_of(secret) for secret in known_secrets])
 
 
 def by_name(presets: Iterable[Preset]) -> dict[str, Preset]:
-    """The presets that an application knows: its own, and the built-in one."""
+    """Map names to presets: the application's own, and the built-in one."""
     known = {STANDARD_WEBHOOKS.name: STANDARD_WEBHOOKS}
     for preset in presets:
         if preset.name in known:
-            raise ConfigurationError(f"there are two presets named {preset.name!r}")
+            raise ConfigurationError(f"two presets are named {preset.name!r}")
         known[preset.name] = preset
     return known
 
@@ -94,11 +94,11 @@ def _make_standard_secret() -> str:
 
 def _standard_key(secret: str) -> bytes:
     if not secret.startswith(PREFIX):
-        raise BadEndpoint(f"a secret begins with {PREFIX}")
+        raise BadEndpoint(f"a secret must start with {PREFIX}")
     try:
         return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except ValueError:
-        raise BadEndpoint(f"a secret is {PREFIX} and base64") from None
+        raise BadEndpoint(f"a secret must be {PREFIX} followed by base64") from None
 
 
 def _standard_request(message: Message, keys: Sequence[bytes]) -> Request:

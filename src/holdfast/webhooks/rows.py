@@ -1,4 +1,4 @@
-"""What the webhooks' tables hold."""
+"""Rows of the webhook tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JobStatus = Literal["Pending", "Leased", "Completed", "Failed"]
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint, and the events that it wants. No event types: all of them."""
+    """An endpoint and the event types that it wants; none means all."""
 
     id: UUID
     tenant: str | None
@@ -26,7 +26,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewSubscription(Subscription, frozen=True, kw_only=True):
-    """A subscription with its secret, which is told this once."""
+    """A subscription with its secret, which is returned only once."""
 
     secret: str
 
@@ -35,7 +35,7 @@ class NewSubscription(Subscription, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened. `payload` is JSON, as it was published."""
+    """An event. `payload` is JSON, as published."""
 
     id: UUID
     tenant: str | None
@@ -48,7 +48,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saga(msgspec.Struct, frozen=True, kw_only=True):
-    """The way of one event to one subscription, with all its attempts."""
+    """The delivery of one event to one subscription, over all its attempts."""
 
     id: UUID
     tenant: str | None
@@ -63,7 +63,7 @@ class Saga(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One delivery job, and what is known of its request. `id` is that of the engine's job."""
+    """One delivery attempt and the result of its request. `id` is the ID of its job."""
 
     id: UUID
     saga_id: UUID

@@ -1,4 +1,4 @@
-"""One HTTP request, and what became of it."""
+"""Send one HTTP request and report the result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PRIVATE_HEADERS: Final = frozenset({"set-cookie", "www-authenticate", "proxy-au
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended. No error code: it was delivered."""
+    """The result of a request. Without an error code, it was delivered."""
 
     duration_ms: int
     response_status: int | None = None
@@ -49,12 +49,12 @@ class _Answer(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_client(policy: Policy) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client that goes to allowed addresses only, and takes nothing from its surroundings.
+    """Open a client that connects only to allowed addresses and ignores the environment.
 
-    A connection serves one request, so that each request's address is resolved and checked.
+    Each request gets a new connection, so that its address is resolved and checked.
     """
     connector = aiohttp.TCPConnector(
-        limit=0,  # as many as the worker runs jobs: one that waits here would count as a timeout
+        limit=0,  # the worker limits jobs; waiting here would count toward the timeout
         force_close=True,
         use_dns_cache=False,
         socket_factory=make_socket_factory(allow_private=policy.allow_private_addresses),
@@ -75,7 +75,7 @@ async def open_client(policy: Policy) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def send(client: aiohttp.ClientSession, policy: Policy, url: str, request: Request) -> Report:
-    """Send the request once. What goes wrong is a report, not an error."""
+    """Send the request once. Failures are reported, not raised."""
     loop = asyncio.get_running_loop()
     started = loop.time()
 
@@ -86,8 +86,8 @@ async def send(client: aiohttp.ClientSession, policy: Policy, url: str, request:
         endpoint = parse_url(url, https_only=policy.https_only)
         answer = await _post(client, endpoint, request)
     except (aiohttp.ClientError, BadEndpoint, OSError, ValueError) as error:
-        told = masked(f"{type(error).__name__}: {error}", ERROR_TEXT_CHARS_MAX)
-        text = storable_text(told, ERROR_TEXT_CHARS_MAX)
+        text = masked(f"{type(error).__name__}: {error}", ERROR_TEXT_CHARS_MAX)
+        text = storable_text(text, ERROR_TEXT_CHARS_MAX)
         return Report(duration_ms=took_ms(), error_code=_code(error), error_text=text)
     return Report(
         duration_ms=took_ms(),
@@ -105,12 +105,12 @@ async def _post(client: aiohttp.ClientSession, url: URL, request: Request) -> _A
         try:
             body = await _read(response)
         except (aiohttp.ClientError, OSError):
-            body = b""  # the status has come, and it is what counts
+            body = b""  # the status has arrived, and that is what counts
         return _Answer(response.status, _kept_headers(response.headers), body)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Read to the end, but not for ever; keep the beginning."""
+    """Read the body up to a limit; keep its beginning."""
     kept, size = b"", 0
     while size < RESPONSE_BYTES_MAX:
         piece = await response.content.read(RESPONSE_BYTES_MAX - size)

@@ -1,11 +1,11 @@
-"""The webhooks of an application: subscriptions, events, sagas, dead letters."""
+"""The API of webhooks: subscribe, publish, and inspect sagas, attempts and dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -20,19 +20,15 @@ from holdfast.webhooks.events import log_attempt, log_dead_letter
 from holdfast.webhooks.orchestrator import Jobs, Orchestrator
 from holdfast.webhooks.policy import STANDARD, Policy
 from holdfast.webhooks.presets import STANDARD_WEBHOOKS, Preset, by_name
-from holdfast.webhooks.rows import (
-    Attempt,
-    DeadLetter,
-    Event,
-    NewSubscription,
-    Saga,
-    Subscription,
-)
+from holdfast.webhooks.rows import Attempt, DeadLetter, Event, NewSubscription, Saga, Subscription
 from holdfast.webhooks.sender import open_client, send
 
+T = TypeVar("T")
+
 QUEUE: Final = "webhooks"
-# A saga goes on only through its next job of the orchestrator, so that one does not give up.
+# Only its next orchestrator job moves a saga forward, so that job must not give up.
 _NEVER_GIVE_UP: Final = Retry.exponential(max_attempts=1000, base=1, cap=60)
+_IDENTITY: Final = ("tenant", "aggregate_type", "aggregate_id")
 _AFTER_A_LOST_LEASE: Final = Retry.exponential(max_attempts=limits.LEASES_MAX, base=1, cap=10)
 
 
@@ -44,20 +40,14 @@ class _SubscriptionRow(msgspec.Struct, frozen=True):
     preset: str
 
     def subscription(self) -> Subscription:
-        event_types = msgspec.json.decode(self.event_types, type=tuple[str, ...])
-        return Subscription(
-            id=self.id,
-            tenant=self.tenant,
-            url=self.url,
-            event_types=event_types,
-            preset=self.preset,
-        )
+        types = msgspec.json.decode(self.event_types, type=tuple[str, ...])
+        return Subscription(**{**msgspec.structs.asdict(self), "event_types": types})
 
 
 class Webhooks:
-    """Publish events to those who subscribed, as jobs of `hf`.
+    """Deliver events to subscribers, as jobs of `hf`.
 
-    It declares its tables and jobs on `hf`; whatever worker runs `hf` delivers.
+    Declares its tables and jobs on `hf`, so any worker of `hf` delivers.
     """
 
     def __init__(
@@ -106,7 +96,7 @@ class Webhooks:
             async with ctx.completing() as connection:
                 await deliverer.report(connection, ctx.job_id, saga_id, report)
                 await orchestrate.options(connection=connection).enqueue(saga_id, attempt_no)
-            log_attempt(delivery.held_as(ctx.job_id), report)
+            log_attempt(ctx.job_id, delivery, report)
 
         @hf.job(name="webhooks.orchestrate", queue=QUEUE, retry=_NEVER_GIVE_UP)
         async def orchestrate(ctx: Context, saga_id: UUID, attempt_no: int) -> None:
@@ -127,7 +117,7 @@ class Webhooks:
         preset: str = STANDARD_WEBHOOKS.name,
         secret: str | None = None,
     ) -> NewSubscription:
-        """Send these events, or all, to the URL. The answer has the secret, this once."""
+        """Send these event types, or all, to the URL. Only this call returns the secret."""
         chosen = self._preset(preset)
         self._check_url(url)
         chosen_secret = chosen.make_secret() if secret is None else secret
@@ -159,13 +149,13 @@ class Webhooks:
         )
 
     async def adopt(self, subscription_id: UUID) -> None:
-        """Apply this application's settings to the subscription from now on."""
+        """Apply the current settings of this application to the subscription from now on."""
         validation.id(subscription_id)
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)
             known = await statements.one("find_subscription", _SubscriptionRow, id=subscription_id)
             if known is None:
-                raise BadEndpoint(f"there is no subscription {subscription_id}")
+                raise BadEndpoint(f"subscription {subscription_id} does not exist")
             policy = self._policies[self._preset(known.preset).name]
             self._check_url(known.url)
             await statements.execute("set_policy", id=subscription_id, policy=policy.encode())
@@ -173,17 +163,15 @@ class Webhooks:
     async def _record(self, subscription: NewSubscription) -> None:
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)
-            tenant = subscription.tenant
-            if await statements.value("count_subscriptions", tenant=tenant) >= (
-                limits.SUBSCRIPTIONS_MAX
-            ):
+            existing = await statements.value("count_subscriptions", tenant=subscription.tenant)
+            if existing >= limits.SUBSCRIPTIONS_MAX:
                 raise BadEndpoint(
-                    f"there are {limits.SUBSCRIPTIONS_MAX} subscriptions, the most there can be"
+                    f"a tenant can have at most {limits.SUBSCRIPTIONS_MAX} subscriptions"
                 )
             await statements.execute(
                 "insert_subscription",
                 id=subscription.id,
-                tenant=tenant,
+                tenant=subscription.tenant,
                 url=subscription.url,
                 event_types=msgspec.json.encode(subscription.event_types).decode(),
                 preset=subscription.preset,
@@ -197,6 +185,7 @@ class Webhooks:
             )
 
     async def subscriptions(self, *, tenant: str | None = None) -> list[Subscription]:
+        """List a tenant's subscriptions."""
         async with self._hf.transaction(read_only=True) as connection:
             return await self._subscriptions(connection, tenant)
 
@@ -212,10 +201,10 @@ class Webhooks:
         occurred_at: datetime | None = None,
         connection: Any = None,
     ) -> Event:
-        """Record an event, with a saga for each subscription of its tenant that wants it.
+        """Record an event, and start a saga for each of the tenant's subscriptions that want it.
 
-        The same id twice is one event. With a `connection` of `hf.transaction()` or
-        `ctx.completing()` it is published when that is committed, or not at all.
+        Publishing the same ID twice makes one event. With a `connection` from `hf.transaction()` or
+        `ctx.completing()`, the event is published if and when that transaction commits.
         """
         draft = {
             "id": self._hf.new_id() if id is None else validation.id(id),
@@ -226,11 +215,9 @@ class Webhooks:
             "occurred_at": validation.time(occurred_at),
             "payload": validation.payload(payload),
         }
-        async with self._joined(connection) as joined:
-            return await self._publish(joined, draft)
-
-    def _joined(self, connection: Any) -> AbstractAsyncContextManager[Any]:
-        return self._hf.transaction() if connection is None else nullcontext(connection)
+        joined = self._hf.transaction() if connection is None else nullcontext(connection)
+        async with joined as connection:
+            return await self._publish(connection, draft)
 
     async def _publish(self, connection: Any, draft: dict[str, Any]) -> Event:
         statements = self._tables.on(connection)
@@ -239,25 +226,19 @@ class Webhooks:
         if event is None or not (is_new or _is_same(event, draft)):
             raise EventConflict(draft["id"])
         if is_new:
-            wanting = await self._subscriptions(connection, event.tenant)
-            saga_ids = [
-                await self._begin(connection, event, subscription)
-                for subscription in wanting
-                if subscription.wants(event.event_type)
-            ]
+            saga_ids = []
+            for subscription in await self._subscriptions(connection, event.tenant):
+                if subscription.wants(event.event_type):
+                    saga_ids.append(self._hf.new_id())
+                    await statements.execute(
+                        "insert_saga",
+                        id=saga_ids[-1],
+                        tenant=event.tenant,
+                        event_id=event.id,
+                        subscription_id=subscription.id,
+                    )
             await self._trigger(connection, event.tenant, saga_ids)
         return event
-
-    async def _begin(self, connection: Any, event: Event, subscription: Subscription) -> UUID:
-        saga_id = self._hf.new_id()
-        await self._tables.on(connection).execute(
-            "insert_saga",
-            id=saga_id,
-            tenant=event.tenant,
-            event_id=event.id,
-            subscription_id=subscription.id,
-        )
-        return saga_id
 
     async def _trigger(self, connection: Any, tenant: str | None, saga_ids: list[UUID]) -> None:
         """Have the orchestrator give each saga its first attempt."""
@@ -272,32 +253,30 @@ class Webhooks:
         return [row.subscription() for row in rows]
 
     async def sagas(self, *, event_id: UUID) -> list[Saga]:
-        """The sagas of an event, oldest first; those that were requeued come last."""
-        async with self._hf.transaction(read_only=True) as connection:
-            return await self._tables.on(connection).all(
-                "sagas_of_event", Saga, event_id=validation.id(event_id)
-            )
+        """List the sagas of an event, oldest first; requeued ones come last."""
+        return await self._all("sagas_of_event", Saga, event_id=validation.id(event_id))
 
     async def attempts(self, saga_id: UUID) -> list[Attempt]:
-        async with self._hf.transaction(read_only=True) as connection:
-            return await self._tables.on(connection).all(
-                "attempts_of_saga", Attempt, saga_id=validation.id(saga_id)
-            )
+        """List the attempts of a saga, oldest first."""
+        return await self._all("attempts_of_saga", Attempt, saga_id=validation.id(saga_id))
 
     async def dead_letters(
         self, *, tenant: str | None = None, limit: int = 100
     ) -> list[DeadLetter]:
-        """A tenant's dead letters, newest first."""
+        """List a tenant's dead letters, newest first."""
+        return await self._all(
+            "dead_letters_of_tenant",
+            DeadLetter,
+            tenant=validation.name("tenant", tenant),
+            rows_max=validation.rows_max(limit),
+        )
+
+    async def _all(self, statement: str, row: type[T], **parameters: Any) -> list[T]:
         async with self._hf.transaction(read_only=True) as connection:
-            return await self._tables.on(connection).all(
-                "dead_letters_of_tenant",
-                DeadLetter,
-                tenant=validation.name("tenant", tenant),
-                rows_max=validation.rows_max(limit),
-            )
+            return await self._tables.on(connection).all(statement, row, **parameters)
 
     async def requeue(self, dead_letter_id: UUID) -> Saga:
-        """Begin a new saga for a dead letter's event; asked twice, answer the same one."""
+        """Start a new saga for a dead letter's event; a second call returns the same saga."""
         validation.id(dead_letter_id)
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)
@@ -313,11 +292,10 @@ class Webhooks:
 
 
 def _is_same(event: Event, draft: Mapping[str, Any]) -> bool:
-    """Is it published again, or another one with its id?"""
-    for name in ("tenant", "aggregate_type", "aggregate_id"):
-        if getattr(event, name) != draft[name]:
-            return False
-    if draft["occurred_at"] not in (None, event.occurred_at):
-        return False
-    told = codec.body_hash(draft["event_type"], draft["payload"].encode())
-    return told == codec.body_hash(event.event_type, event.payload.encode())
+    """Is this the same event published again, not another one with its ID?"""
+    return (
+        all(getattr(event, name) == draft[name] for name in _IDENTITY)
+        and draft["occurred_at"] in (None, event.occurred_at)
+        and codec.body_hash(draft["event_type"], draft["payload"].encode())
+        == codec.body_hash(event.event_type, event.payload.encode())
+    )

@@ -1,4 +1,4 @@
-"""What subscriptions and events may be called, and what may be asked for."""
+"""Check the arguments of the webhooks API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast import BadArguments
-from holdfast.domain import codec
+from holdfast.domain import codec, texts, times
 from holdfast.webhooks.limits import (
     DEAD_LETTERS_PAGE_MAX,
     EVENT_TYPE_CHARS_MAX,
@@ -17,37 +17,36 @@ from holdfast.webhooks.limits import (
     PAYLOAD_BYTES_MAX,
 )
 
-# Nothing that could end a header's line.
+# Safe in a header: nothing in it can end the line.
 _EVENT_TYPE: Final = re.compile(r"[A-Za-z0-9_.:/-]+")
 
 
 def name(kind: str, value: str | None) -> str | None:
     if value is not None:
-        codec.check_name(kind, value)
+        texts.check_name(kind, value)
     return value
 
 
 def id(value: UUID) -> UUID:
     if not isinstance(value, UUID):
-        raise BadArguments(f"an id is a UUID, not {value!r}")
+        raise BadArguments(f"id must be a UUID, not {value!r}")
     return value
 
 
-def time(value: Any) -> datetime | None:
-    if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
-        raise BadArguments("occurred_at is a datetime with a time zone: datetime(..., tzinfo=...)")
+def time(value: datetime | None) -> datetime | None:
+    if value is not None:
+        times.check_time("occurred_at", value)
     return value
 
 
 def payload(value: Mapping[str, Any]) -> str:
     if not isinstance(value, Mapping):
-        raise BadArguments(f"a payload is a mapping, not {type(value).__name__}")
+        raise BadArguments(f"payload must be a mapping, not {type(value).__name__}")
     return codec.encode_arguments(dict(value), bytes_max=PAYLOAD_BYTES_MAX).decode()
 
 
 def rows_max(value: int) -> int:
-    if not 1 <= value <= DEAD_LETTERS_PAGE_MAX:
-        raise BadArguments(f"limit must be 1 to {DEAD_LETTERS_PAGE_MAX}, not {value}")
+    texts.check_range("limit", value, 1, DEAD_LETTERS_PAGE_MAX, int)
     return value
 
 
@@ -56,7 +55,7 @@ def event_types(names: Iterable[str]) -> tuple[str, ...]:
         raise BadArguments("event_types must be a list of strings, not a string")
     checked = tuple(names)
     if len(checked) > EVENT_TYPES_MAX:
-        raise BadArguments(f"at most {EVENT_TYPES_MAX} event types fit a subscription")
+        raise BadArguments(f"a subscription takes at most {EVENT_TYPES_MAX} event types")
     return tuple(event_type(name) for name in checked)
 
 
@@ -67,7 +66,7 @@ def event_type(name: Any) -> str:
         or not _EVENT_TYPE.fullmatch(name)
     ):
         raise BadArguments(
-            "an event type is a str of letters, digits and _ . : / - only, and at most"
-            f" {EVENT_TYPE_CHARS_MAX} of them"
+            f"an event type must have 1 to {EVENT_TYPE_CHARS_MAX} characters:"
+            " letters, digits and _ . : / -"
         )
     return name

@@ -1,4 +1,4 @@
-"""Lease as many jobs as can start at once, and look again when there may be more."""
+"""The claimer: leases as many jobs as can start now, and looks again when there may be more."""
 
 from __future__ import annotations
 
@@ -15,54 +15,46 @@ from holdfast.domain.errors import StoreUnavailable, WorkerHung
 from holdfast.domain.job import Claimed
 from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff
-from holdfast.runtime.seam import Seam
-from holdfast.settings import Settings
-from holdfast.stores.protocol import Breakers, Claim, Store, Suspects, capability
-from holdfast.worker.slots import Slots
+from holdfast.stores.protocol import Breakers, Claim, Suspects, capability
+from holdfast.worker.setup import Setup
 from holdfast.worker.strays import Strays
 
-HALF_MIN = 200  # a claim costs the database as much as some 25 jobs
+HALF_MIN = 200  # a claim costs the database as much as about 25 jobs
 
 Ask = Callable[[Claim], Awaitable[Sequence[Claimed]]]
 
 
 class Claimer:
-    """`start` gets what was claimed, `room` waits until more can start, `is_done` is asked when
-    nothing was claimed and nothing runs: True ends the claimer.
+    """`start` gets the claimed jobs, and `room` waits until more can start. `is_done` is asked when
+    nothing was claimed and nothing runs; True ends the claimer.
 
-    Told that suspects wait for this process, it takes turns: it runs as many of them as it has
-    slots, each when nothing else runs here, and then what others wait for.
+    When suspects wait for this process, the claimer takes turns: it runs as many of them as it has
+    slots, each when nothing else runs here, and then other jobs.
 
-    Told of one job, it looks at that only, if it has looked at everything not long before.
+    A wake-up for one job makes it look only at that job, if it has looked at everything recently.
     """
 
     def __init__(
         self,
-        store: Store,
-        seam: Seam,
-        settings: Settings,
-        slots: Slots,
-        names: Sequence[str],
-        worker_id: str,
+        setup: Setup,
+        strays: Strays,
         start: Callable[[Sequence[Claimed]], None],
         room: Callable[[], Awaitable[None]],
         is_done: Callable[[], Awaitable[bool]],
-        strays: Strays,
     ) -> None:
-        self._store = store
-        self._quarantine = capability(store, Suspects)
-        self._breakers = capability(store, Breakers)
-        self._seam = seam
-        self._settings = settings
-        self._slots = slots
-        self._names = names
-        self._worker_id = worker_id
+        self._setup = setup
+        self._store = setup.store
+        self._quarantine = capability(setup.store, Suspects)
+        self._breakers = capability(setup.store, Breakers)
+        self._seam = setup.seam
+        self._settings = setup.settings
+        self._slots = setup.slots
+        self._strays = strays
         self._start = start
         self._room = room
         self._is_done = is_done
-        self._strays = strays
         self._awake = asyncio.Event()
-        self._told: UUID | None = None
+        self._woken_for: UUID | None = None
         self._saw_all = False
         self._looked_at = 0.0
         self._stopping = False
@@ -70,25 +62,26 @@ class Claimer:
         self._suspects_run = 0
         self._probes_are_due = False
         self._probe_timer: asyncio.TimerHandle | None = None
-        self._trouble = Backoff(seam, 0.1, 5.0)
+        self._trouble = Backoff(setup.seam, 0.1, 5.0)
         self._turn = 0
-        self._portion = Portion(settings.payload_bytes_max)
+        self._portion = Portion(self._settings.payload_bytes_max)
         self._was_full = False
         self._ends_at_once = False
-        self._poll = Backoff(seam, settings.poll_seconds / 8, settings.poll_seconds)
+        poll_seconds = self._settings.poll_seconds
+        self._poll = Backoff(setup.seam, poll_seconds / 8, poll_seconds)
 
     def wake(self, job_id: UUID | None = None) -> None:
-        """There is something to claim: this job, or whatever it is."""
-        self._told = None if self._awake.is_set() else job_id
+        """Look for this job, or for any job."""
+        self._woken_for = None if self._awake.is_set() else job_id
         self._awake.set()
 
     def run_suspects(self) -> None:
-        """Suspects wait that this process has to run."""
+        """Run the waiting suspects in this process."""
         self._suspects_wait = True
         self.wake()
 
     def probe_in(self, seconds: float | None) -> None:
-        """A job is to be sent ahead in so many seconds, to see whether its breaker can close."""
+        """Claim probes after these seconds, or not at all."""
         if self._probe_timer is not None:
             self._probe_timer.cancel()
             self._probe_timer = None
@@ -101,22 +94,22 @@ class Claimer:
         self.wake()
 
     def stop(self) -> None:
-        """Claim no more. A claim that is under way is not cut off: its jobs would be stranded
-        until their leases ran out; they are handed to `start`, which releases them."""
+        """Claim no more. A claim in progress is not cut off, which would strand its jobs until
+        their leases expire. They go to `start`, which releases them."""
         self._stopping = True
         self.wake()
 
     async def run(self) -> None:
         while not self._stopping:
-            told, self._told = self._told, None
+            job_id, self._woken_for = self._woken_for, None
             self._awake.clear()
             try:
                 await self._strays.release()
-                claimed, more = await self._take_turn(told)
+                claimed, more = await self._take_turn(job_id)
                 done = not claimed and not self._slots.used and await self._is_done()
             except StoreUnavailable as error:
-                logs.event(WARNING, "claim_failed", str(error), worker_id=self._worker_id)
-                self._saw_all = False  # and what it was told of may still wait
+                logs.event(WARNING, "claim_failed", str(error), worker_id=self._setup.worker_id)
+                self._saw_all = False  # the job of the wake-up may still wait
                 await self._rest(self._trouble.next_seconds())
                 continue
             self._trouble.reset()
@@ -136,20 +129,21 @@ class Claimer:
             await self._strays.release()
         await self._room()
 
-    async def _take_turn(self, told: UUID | None) -> tuple[int, bool]:
-        """Claim once; answer how many jobs came, and whether there may be more."""
-        if self._suspects_wait and self._suspects_run < self._slots.concurrency:
+    async def _take_turn(self, job_id: UUID | None) -> tuple[int, bool]:
+        """Claim once; return how many jobs came, and whether there may be more."""
+        wants_suspect = self._suspects_wait and self._suspects_run < self._slots.concurrency
+        if wants_suspect or self._setup.suspects_only:
             return await self._claim_suspect()
         self._suspects_run = 0
-        if told is not None and self._is_up_to_date():
-            claimed, more = await self._claim_told(told)
+        if job_id is not None and self._is_up_to_date():
+            claimed, more = await self._claim_job(job_id)
         else:
             claimed, more = await self._claim()
         return claimed, more or self._suspects_wait
 
     def _is_up_to_date(self) -> bool:
-        """Has it seen, not long ago, that nothing waits? What became due since then is found in
-        time, although wake-ups keep coming."""
+        """Has it recently seen that nothing waits? The limit makes sure that jobs that became due
+        since then are found in time, even if wake-ups keep coming."""
         return (
             self._saw_all
             and self._slots.free > 0
@@ -157,8 +151,8 @@ class Claimer:
             and self._seam.monotonic() < self._looked_at + self._settings.poll_seconds
         )
 
-    async def _claim_told(self, job_id: UUID) -> tuple[int, bool]:
-        """Claim the job of which it was told; its queue is none of those with a limit."""
+    async def _claim_job(self, job_id: UUID) -> tuple[int, bool]:
+        """Claim the job of a wake-up. Its queue has no limit here."""
         limit = min(self._slots.free, self._portion.rows)
         others = self._slots.groups[-1]
         claim = self._request(limit, others, () if others else self._slots.capped, job_id)
@@ -166,11 +160,12 @@ class Claimer:
         return claimed, claimed == claim.limit
 
     async def _claim_suspect(self) -> tuple[int, bool]:
-        """Claim one suspect when nothing runs here, and claim nothing else until it has ended."""
+        """Claim one suspect when nothing runs here, and nothing else until it has ended."""
+        assert self._quarantine is not None
         if not await self._is_alone():
-            if await self._suspects_are_due():
+            if await self._quarantine.suspects(self._setup.names, self._slots.queues):
                 raise WorkerHung(self._slots.hung, suspects_wait=True)
-            self._suspects_wait = False  # Another worker has them.
+            self._suspects_wait = False  # another worker has them
             return 0, True
         if self._stopping:
             return 0, False
@@ -182,29 +177,20 @@ class Claimer:
                 raise WorkerHung(self._slots.hung, suspects_wait=True)
         return len(jobs), True
 
-    async def _suspects_are_due(self) -> bool:
-        if self._quarantine is None:
-            return False
-        return await self._quarantine.suspects(self._names, self._slots.queues) > 0
-
     async def _next_suspect(self, claim: Claim) -> Sequence[Claimed]:
-        job = None if self._quarantine is None else await self._quarantine.claim_suspect(claim)
+        assert self._quarantine is not None
+        job = await self._quarantine.claim_suspect(claim)
         self._suspects_wait = job is not None
         return [replace(job, suspect=True)] if job else []
 
     async def _is_alone(self) -> bool:
-        """Wait until nothing runs here; False if what hangs does not end within the grace. Then
-        only a new process can run a suspect, or may run others beside a suspect that hangs."""
+        """Wait until nothing runs here. Return False if a hung handler does not end within the
+        grace time: then only a new process can run a suspect, or other jobs after a suspect."""
         await self._slots.wait_idle()
-        try:
-            async with asyncio.timeout(self._settings.timeout_grace_seconds):
-                await self._slots.wait_unused()
-        except TimeoutError:
-            return False
-        return True
+        return await self._slots.is_unused_within(self._settings.timeout_grace_seconds)
 
     async def _claim(self) -> tuple[int, bool]:
-        """Claim once for all queues; first what is sent ahead, for which no slot may be left."""
+        """Claim once for all queues. Probes come first, or they might find no free slot."""
         claimed = 0
         more = False
         self._turn += 1
@@ -228,40 +214,41 @@ class Claimer:
             self._poll.reset()
             self._start(jobs)
             if not self._ends_at_once:
-                # The handlers take their first step before the next claim is sent: one that blocks
-                # the loop must not leave the answer to a claim lying unread.
+                # Let the handlers take their first step before the next claim: one that blocks the
+                # loop must not leave the answer to a claim unread.
                 await asyncio.sleep(0)
         return len(jobs)
 
     async def _ask(self, ask: Ask, claim: Claim) -> Sequence[Claimed]:
-        """Claim. After a failure, ask for half: the answer may have been too large to come."""
+        """Claim. After a failure, ask for half: the answer may have been too large to arrive."""
         asked_at = self._seam.monotonic()
         try:
             jobs = await ask(claim)
-            if self._is_late(asked_at):
+            # Late, after a blocked loop or a stopped process, the leases may be lost.
+            if jobs and self._seam.monotonic() - asked_at > self._settings.lease_seconds / 2:
                 jobs = await self._still_ours(jobs)
         except BaseException:
             self._strays.doubt()
             self._portion.failed(claim.limit)
             raise
-        self._portion.came(jobs)
+        self._portion.received(jobs)
         return jobs
 
     def _claims(self) -> Iterator[Claim]:
-        """One claim for each group of queues in which there is room.
+        """One claim for each group of queues that may start more jobs.
 
-        They take turns to be first, or one that is always full would leave no slot to the others.
+        The groups take turns to be first: one that is always full would leave no slot to others.
         """
         groups = self._slots.groups
         first = self._turn % len(groups)
         for queues in groups[first:] + groups[:first]:
             limit = min(self._slots.free_for(queues), self._at_a_time(), self._portion.rows)
-            if limit > 0 and self._names and not self._stopping:
+            if limit > 0 and self._setup.names and not self._stopping:
                 yield self._request(limit, queues, () if queues else self._slots.capped)
 
     def _at_a_time(self) -> int:
-        """How many to claim at most. While claims come back full and what they bring ends at once,
-        half of the slots work while the other half is filled, unless that makes claims small."""
+        """The most to claim at once. While claims come back full and their jobs end at once, half
+        of the slots work while the other half is filled, unless that makes claims small."""
         concurrency = self._slots.concurrency
         if not self._ends_at_once:
             return concurrency
@@ -275,23 +262,17 @@ class Claimer:
         job_id: UUID | None = None,
     ) -> Claim:
         return Claim(
-            worker=self._worker_id,
+            worker=self._setup.worker_id,
             limit=limit,
             lease_seconds=self._settings.lease_seconds,
-            names=self._names,
+            names=self._setup.names,
             queues=queues,
             except_queues=except_queues,
             alone=self._slots.concurrency == 1,
             job_id=job_id,
         )
 
-    def _is_late(self, asked_at: float) -> bool:
-        """Did the answer come late (a blocked loop, a stopped process)?"""
-        return self._seam.monotonic() - asked_at > self._settings.lease_seconds / 2
-
     async def _still_ours(self, jobs: Sequence[Claimed]) -> Sequence[Claimed]:
-        if not jobs:
-            return jobs
         leases = [job.lease for job in jobs]
         while True:
             try:
@@ -300,7 +281,7 @@ class Claimer:
             except StoreUnavailable as error:
                 if self._stopping:
                     raise
-                logs.event(WARNING, "claim_failed", str(error), worker_id=self._worker_id)
+                logs.event(WARNING, "claim_failed", str(error), worker_id=self._setup.worker_id)
                 await self._trouble.wait()
         gone = {entry.job_id for entry in lost}
         return [job for job in jobs if job.id not in gone]
@@ -311,10 +292,3 @@ class Claimer:
             await self._awake.wait()
         finally:
             timer.cancel()
-
-
-class SuspectClaimer(Claimer):
-    """For a process that runs suspects and nothing else, and ends when none is due."""
-
-    async def _take_turn(self, told: UUID | None) -> tuple[int, bool]:
-        return await self._claim_suspect()

@@ -1,6 +1,6 @@
-"""What happens in a worker, told to those who watch: logs, metrics and traces.
+"""Worker events: each goes to logs, metrics and traces.
 
-What the application has set up for that may raise: a job is not failed for being watched.
+What the application set up to observe may raise. That never fails a job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.worker.run import Run
 
 
 class Events:
-    """One method for each event. A supervisor, which is no worker, has no `worker_id`."""
+    """One method per event. A supervisor has no `worker_id`."""
 
     def __init__(self, worker_id: str | None, metrics: Metrics, seam: Seam) -> None:
         self._worker_id = worker_id
@@ -40,12 +40,27 @@ class Events:
             logs.event(DEBUG, "claim", worker_id=self._worker_id, count=len(jobs))
 
     def started(self, run: Run) -> None:
-        """Called in the task that runs the handler: its span is the current one there."""
+        """Call this in the handler's task, so that the span is the current one there."""
         if self._starts_are_traced:
             with suppress(Exception):
                 run.span = self._attempts.start(run.job)
         if self._starts_are_logged:
-            self._log_start(run.job)
+            job = run.job
+            logs.event(
+                INFO,
+                "start",
+                "a probe: its breaker is open" if job.probe else "",
+                job_id=job.id,
+                name=job.name,
+                queue=job.queue,
+                tenant=job.tenant,
+                attempt=job.attempt,
+                max_attempts=job.max_attempts,
+                fence=job.fence,
+                worker_id=self._worker_id,
+                correlation_id=job.correlation_id,
+                breaker=job.breaker,
+            )
 
     def settled(self, run: Run, settlement: Settlement, outcome: str) -> None:
         if self._metrics.counting:
@@ -60,7 +75,7 @@ class Events:
             self._log_settle(level, run, settlement, outcome)
 
     def lost(self, run: Run, state: State | None) -> None:
-        """A job that somebody canceled is lost on purpose."""
+        """The lease of a canceled job is lost on purpose."""
         canceled = state is State.CANCELED
         if self._metrics.counting:
             self._metrics.lost(run.job, canceled)
@@ -68,15 +83,46 @@ class Events:
             with suppress(Exception):
                 self._attempts.lose(run.span, canceled)
             run.span = None
-        self._log_lost(run.job, state, canceled)
+        job = run.job
+        level = INFO if canceled else WARNING
+        logs.event(
+            level,
+            "lost",
+            "the job was canceled; stopping the handler"
+            if canceled
+            else "the lease is lost; stopping the handler and writing nothing",
+            job_id=job.id,
+            name=job.name,
+            queue=job.queue,
+            state=state,
+            tenant=job.tenant,
+            attempt=job.attempt,
+            fence=job.fence,
+            worker_id=self._worker_id,
+            correlation_id=job.correlation_id,
+        )
 
     def hung(self, run: Run, seconds: float) -> None:
         if self._metrics.counting:
             self._metrics.hung(run.job)
-        self._log_hung(run.job, seconds)
+        job = run.job
+        logs.event(
+            WARNING,
+            "hung",
+            f"the handler should have stopped, but still runs {seconds:.1f} s after its start; its"
+            " slot stays taken",
+            job_id=job.id,
+            name=job.name,
+            queue=job.queue,
+            attempt=job.attempt,
+            fence=job.fence,
+            worker_id=self._worker_id,
+            duration_ms=round(seconds * 1000, 2),
+            correlation_id=job.correlation_id,
+        )
 
     def reclaimed(self, jobs: Sequence[Reclaimed]) -> None:
-        """Whoever took them back has logged it."""
+        """The reclaim is already logged."""
         if self._metrics.counting:
             self._metrics.reclaimed(jobs)
 
@@ -84,7 +130,7 @@ class Events:
         logs.event(
             WARNING,
             "error_after_completing",
-            "the handler failed after its job had succeeded; the job stays succeeded",
+            "the handler failed after its job succeeded; the job stays succeeded",
             job_id=job.id,
             name=job.name,
             worker_id=self._worker_id,
@@ -122,31 +168,15 @@ class Events:
     def stopped(self, report: WorkerReport) -> None:
         logs.event(INFO, "stopped", str(report), worker_id=self._worker_id)
 
-    def _log_start(self, job: Claimed) -> None:
-        logs.event(
-            INFO,
-            "start",
-            "a probe: its breaker is open" if job.probe else "",
-            job_id=job.id,
-            name=job.name,
-            queue=job.queue,
-            tenant=job.tenant,
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            fence=job.fence,
-            worker_id=self._worker_id,
-            correlation_id=job.correlation_id,
-            breaker=job.breaker,
-        )
-
     def _log_settle(self, level: int, run: Run, settlement: Settlement, outcome: str) -> None:
-        """A retry has a name of its own, because it is what people look for at night; and so has an
-        attempt that was given back because the breaker of its job is open, or because another
-        version of the code enqueued it."""
         job = run.job
         delayed = outcome in ("retried", "snoozed", "handed_back")
+        message = "" if outcome in ("retried", "parked") else outcome
+        if outcome == "handed_back":
+            message = settlement.error_text or ""
         logs.event(
             level,
+            # What people search for at night has its own event.
             "retry"
             if outcome == "retried"
             else "parked"
@@ -154,7 +184,7 @@ class Events:
             else "handed_back"
             if outcome == "handed_back"
             else "settle",
-            _told(settlement, outcome),
+            message,
             job_id=job.id,
             name=job.name,
             queue=job.queue,
@@ -170,44 +200,3 @@ class Events:
             correlation_id=job.correlation_id,
             breaker=job.breaker,
         )
-
-    def _log_lost(self, job: Claimed, state: State | None, canceled: bool) -> None:
-        level = INFO if canceled else WARNING
-        logs.event(
-            level,
-            "lost",
-            "the job was canceled; the handler is stopped"
-            if canceled
-            else "the lease is lost; the handler is stopped and nothing is written",
-            job_id=job.id,
-            name=job.name,
-            queue=job.queue,
-            state=state,
-            tenant=job.tenant,
-            attempt=job.attempt,
-            fence=job.fence,
-            worker_id=self._worker_id,
-            correlation_id=job.correlation_id,
-        )
-
-    def _log_hung(self, job: Claimed, seconds: float) -> None:
-        logs.event(
-            WARNING,
-            "hung",
-            f"the handler still runs {seconds:.1f} s after its start, though told to stop; its slot"
-            " stays taken",
-            job_id=job.id,
-            name=job.name,
-            queue=job.queue,
-            attempt=job.attempt,
-            fence=job.fence,
-            worker_id=self._worker_id,
-            duration_ms=round(seconds * 1000, 2),
-            correlation_id=job.correlation_id,
-        )
-
-
-def _told(settlement: Settlement, outcome: str) -> str:
-    if outcome == "handed_back":
-        return settlement.error_text or ""
-    return "" if outcome in ("retried", "parked") else outcome

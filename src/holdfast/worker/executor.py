@@ -1,4 +1,4 @@
-"""Run a claimed job: resolve, validate, run, classify. The answer is an outcome, never an error."""
+"""Run a claimed job: resolve, validate, run, classify. The result is an outcome, never an error."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from holdfast.worker.run import Run, Stop
 
 
 class Executor:
-    """`give_up` is called with the outcome of a handler that should have stopped and did not.
-
-    Its run is `given_up` then, and what `execute` answers in the end no longer counts.
-    """
+    """`give_up` is called with the outcome of a handler that should have stopped but did not. Its
+    run is `given_up` then, and what `execute` returns later no longer counts."""
 
     def __init__(
         self,
@@ -35,17 +33,17 @@ class Executor:
         give_up: Callable[[Run, Outcome | None], None],
     ) -> None:
         self._definitions = definitions
-        self._settings = settings
         self._results = settings.results
+        self._grace_seconds = settings.timeout_grace_seconds
         self._seam = seam
         self._threads = threads
         self._children = children
         self._give_up = give_up
 
     async def execute(self, run: Run) -> Outcome | None:
-        """Perform the attempt; None means that the lease is lost and nothing may be written."""
+        """Run the attempt. None means that the lease is lost and nothing may be written."""
         job = run.job
-        if run.stop is not None:  # told so before its first step
+        if run.stop is not None:  # before its first step
             return None if run.is_lost else Released()
         if job.expired:
             return Expired()
@@ -54,44 +52,43 @@ class Executor:
             return Released()
         try:
             if definition.executor == "process" and self._children is not None:
-                # Here, because a job that was released takes a new child process.
+                # Checked here, because a job that is released takes a new child process.
                 definition.signature.check_names(job.arguments)
                 return await self._children.perform(definition, run)
             values = definition.signature.load(job.arguments)
             value = await self._call(definition, run, values)
-            if run.context.noticed_stop:
-                # It looked at ctx.canceled, saw that it should stop, and returned: not done.
+            if run.context._noticed_stop:
+                # It saw ctx.canceled and returned early: it is not done.
                 raise asyncio.CancelledError
-            result = self._results.encode(value)
+            result = self._results.encode(run.context._result_or(value))
         except BaseException as error:
-            # Even SystemExit and the like belong to one job here, not to the worker.
+            # Even SystemExit belongs to one job here, not to the worker.
             return classify(definition, run, error)
         return None if run.is_lost else Succeeded(result)
 
     async def _call(self, definition: Definition, run: Run, values: dict[str, Any]) -> Any:
         context = (run.context,) if definition.signature.takes_context else ()
         current_context.set(run.context)
-        run.told_to_stop = self._told_to_stop
+        run.on_stop = self._start_grace
         deadline = None
         if definition.timeout_seconds is not None:
-            grace_seconds = self._settings.timeout_grace_seconds
             now = self._seam.monotonic()
-            deadline = run.set_deadline(definition.timeout_seconds, grace_seconds, now)
+            deadline = run.set_deadline(definition.timeout_seconds, self._grace_seconds, now)
         try:
             if definition.signature.is_async:
                 return await definition.function(*context, **values)
             call = partial(definition.function, *context, **values)
             value = await self._call_in_thread(call, run)
-            # A plain function around an async one gives a coroutine: nothing has run yet.
+            # A plain function that wraps an async one returns a coroutine: nothing has run yet.
             return await value if inspect.isawaitable(value) else value
         finally:
-            run.told_to_stop = None
+            run.on_stop = None
             if deadline is not None:
                 deadline.cancel()
 
     async def _call_in_thread(self, call: partial[Any], run: Run) -> Any:
-        """Run in a thread, which can't be canceled: it is told, and waited for."""
-        run.context.enable_stop()
+        """Run in a thread. A thread can't be canceled: it sees ctx.canceled, and we wait for it."""
+        run.context._enable_stop()
         context = contextvars.copy_context()
         future = self._threads.submit(partial(context.run, _call_for_future, call))
         thread = asyncio.wrap_future(future)
@@ -100,34 +97,34 @@ class Executor:
             try:
                 await asyncio.wait([thread])
             except asyncio.CancelledError:
-                # The worker ends: nobody waits for it any longer.
+                # The worker is exiting, and nobody waits any longer.
                 if run.stop is None or run.settlement is not None or was_lost:
                     raise
-                was_lost = run.stop is Stop.LOST
+                was_lost = run.is_lost
         return thread.result()
 
-    def _told_to_stop(self, run: Run) -> None:
-        """Give the handler a while. At its end, a worker that stops sees to that by itself."""
+    def _start_grace(self, run: Run) -> None:
+        """Give the handler time to stop. In a shutdown, the worker limits that time itself."""
         if run.stop is not Stop.SHUTDOWN and run.settlement is None:
-            seconds = self._settings.timeout_grace_seconds
-            asyncio.get_running_loop().call_later(seconds, self._end_patience, run)
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._grace_seconds, self._end_grace, run)
 
-    def _end_patience(self, run: Run) -> None:
-        ended = run.told_to_stop is None
-        if ended or run.settlement is not None or run.given_up:
+    def _end_grace(self, run: Run) -> None:
+        has_ended = run.on_stop is None
+        if has_ended or run.settlement is not None or run.given_up:
             return
         if run.is_committing:
-            self._told_to_stop(run)
+            self._start_grace(run)
             return
         run.given_up = True
-        grace = f" and did not stop within {self._settings.timeout_grace_seconds:g} s more"
-        lost = run.stop is Stop.LOST
-        self._give_up(run, None if lost else timed_out(self._definitions[run.job.name], grace))
+        grace = f" and did not stop within another {self._grace_seconds:g} s"
+        definition = self._definitions[run.job.name]
+        self._give_up(run, None if run.is_lost else timed_out(definition, grace))
 
 
 def _call_for_future(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except (StopIteration, GeneratorExit) as error:
-        # No future can carry them: the waiting task would never wake up, or be closed.
+        # A future can't carry them: the waiting task would never wake up, or be closed.
         raise RuntimeError(f"the handler raised {type(error).__name__}") from error

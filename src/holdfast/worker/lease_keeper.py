@@ -1,7 +1,7 @@
 """The lease keeper: renews every lease of the process in one statement.
 
-It has a thread, an event loop and a connection of its own, because it certifies that the handlers
-are alive: what blocks them must not stop it. It starts first and stops last.
+It has its own thread, event loop and connection. It certifies that the handlers are alive, so what
+blocks them must not stop it. It starts first and stops last.
 """
 
 from __future__ import annotations
@@ -16,97 +16,91 @@ from typing import Any
 from holdfast.domain.errors import StoreError, StoreUnavailable
 from holdfast.domain.job import Claimed, Lease, Lost
 from holdfast.observability import logs
-from holdfast.runtime.backoff import Backoff
-from holdfast.runtime.seam import Seam
-from holdfast.settings import Settings
+from holdfast.runtime.backoff import Backoff, is_set_within
 from holdfast.stores.protocol import Store
 from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.setup import Setup
 from holdfast.worker.stop import unless_set
 
 Beside = Callable[[Store], Coroutine[Any, Any, None]]
 
-LEFT_MAX = 1000
+UNSETTLED_MAX = 1000
 
 
 class LeaseKeeper:
-    """Holds leases from the claim until their settlement has been acknowledged.
+    """Keeps leases from the claim until the settlement is acknowledged.
 
-    `hold` and `drop` are called on the worker's loop and read on the keeper's: each is one
-    operation on a dict for each job, which needs no lock. What is `beside` it runs on its thread as
-    long as the keeper does, and may use its store.
+    `keep` and `drop` run on the worker's loop, and the keeper reads on its own. Both do one dict
+    operation per job, so they need no lock.
     """
 
     def __init__(
         self,
         make_store: Callable[[], Store],
-        seam: Seam,
-        settings: Settings,
+        setup: Setup,
         lost: Callable[[Sequence[Lost]], None],
         died: Callable[[BaseException], None],
-        beside: Sequence[Beside],
-        heartbeat: Heartbeat,
         deadline: StopDeadline,
     ) -> None:
         self._make_store = make_store
-        self._settings = settings
+        self._settings = setup.settings
         self._lost = lost
         self._died = died
-        self._beside = beside
-        self._heartbeat = heartbeat
         self._deadline = deadline
-        self._held: dict[int, Claimed] = {}  # by the id as a number, which hashes faster
-        self._left: deque[Lease] = deque(maxlen=LEFT_MAX)
+        self._heartbeat = Heartbeat(setup)
+        self._kept: dict[int, Claimed] = {}  # by the id as a number, which hashes faster
+        self._unsettled: deque[Lease] = deque(maxlen=UNSETTLED_MAX)
         self._workers_loop = asyncio.get_running_loop()
-        self._loop = seam.side_loop("holdfast-keeper")
-        self._backoff = Backoff(seam, 0.1, min(1.0, settings.renewal_seconds / 4))
+        self._loop = setup.seam.side_loop("holdfast-keeper")
+        self._backoff = Backoff(setup.seam, 0.1, min(1.0, self._settings.renewal_seconds / 4))
         self._stopping = asyncio.Event()
         self.is_open: Future[None] = Future()
-        self.is_open.set_running_or_notify_cancel()  # whoever waits no longer can't cancel it
+        self.is_open.set_running_or_notify_cancel()  # so that no waiter can cancel it
         self._ended: Future[None]
 
-    @property
     def leased(self) -> list[Claimed]:
-        """May be asked from any thread."""
-        return list(self._held.values())
+        """The jobs whose leases are renewed. Call it from any thread."""
+        return list(self._kept.values())
 
-    def hold(self, jobs: Sequence[Claimed]) -> None:
-        self._held.update({job.id.int: job for job in jobs})
+    def keep(self, jobs: Sequence[Claimed]) -> None:
+        self._kept.update({job.id.int: job for job in jobs})
 
     def drop(self, job: Claimed) -> None:
-        # The same job may be held again by now, with a higher fence.
+        # The worker may have claimed the same job again, with a higher fence.
         number = job.id.int
-        if self._held.get(number) is job:
-            del self._held[number]
+        if self._kept.get(number) is job:
+            del self._kept[number]
 
-    def leave(self, job: Claimed) -> None:
-        """Renew it no more, although nobody has acknowledged its end."""
+    def drop_unsettled(self, job: Claimed) -> None:
+        """Stop renewing a job whose settlement nobody has acknowledged."""
         self.drop(job)
-        self._left.append(job.lease)
+        self._unsettled.append(job.lease)
 
     def known(self) -> list[Lease]:
-        """The leases of all that was started here and that this worker may still have."""
-        return [*(job.lease for job in self._held.values()), *self._left]
+        """The leases of every job that started here and may still belong to this worker."""
+        return [*(job.lease for job in self._kept.values()), *self._unsettled]
 
-    def start(self) -> None:
-        """Start; `is_open` is done when leases can be renewed."""
-        self._ended = self._loop.submit(self._run())
-        self._ended.add_done_callback(self._tell_death)
+    def start(self, beside: Sequence[Beside]) -> None:
+        """Start. `is_open` is done when leases can be renewed. What is `beside` runs on this thread
+        as long as the keeper does, and may use its store."""
+        self._ended = self._loop.submit(self._run(beside))
+        self._ended.add_done_callback(self._report_death)
 
     async def stop(self) -> None:
-        await asyncio.wrap_future(self._loop.submit(self._tell_to_stop()))
-        # How it ended was told by `died` already.
+        await asyncio.wrap_future(self._loop.submit(self._request_stop()))
+        # `died` has already reported how it ended.
         await asyncio.gather(asyncio.wrap_future(self._ended), return_exceptions=True)
         self._loop.close()
 
-    async def _tell_to_stop(self) -> None:
+    async def _request_stop(self) -> None:
         self._stopping.set()
 
-    async def _run(self) -> None:
+    async def _run(self, beside: Sequence[Beside]) -> None:
         store = await unless_set(self._stopping, self._open())
         if store is not None:
             self.is_open.set_result(None)
-            await self._keep(store)
+            await self._keep(store, [asyncio.create_task(part(store)) for part in beside])
 
     async def _open(self) -> Store:
         """Open the store, however long its database is away."""
@@ -115,43 +109,32 @@ class LeaseKeeper:
             try:
                 await store.open()
                 return store
-            except StoreUnavailable as error:
+            except BaseException as error:
+                store.abandon()
+                if not isinstance(error, StoreUnavailable):
+                    raise
                 logs.event(WARNING, "open_failed", str(error))
-                store.abandon()
-            except BaseException:
-                store.abandon()
-                raise
             await self._backoff.wait()
 
-    async def _keep(self, store: Store) -> None:
+    async def _keep(self, store: Store, beside: Sequence[asyncio.Task[None]]) -> None:
         self._backoff.reset()
         wait_seconds = self._settings.renewal_seconds
-        beside = [asyncio.create_task(run(store)) for run in self._beside]
         try:
-            await self._heartbeat.tell(store)
-            while not await self._stopped_within(wait_seconds):
+            await self._heartbeat.send(store)
+            while not await is_set_within(self._stopping, wait_seconds):
                 wait_seconds = await self._renew(store)
                 for part in beside:
                     if part.done():
                         part.result()
-            await self._heartbeat.end(store)
+            await self._heartbeat.deregister(store)
         finally:
             for part in beside:
                 part.cancel()
             await asyncio.gather(*beside, store.close(), return_exceptions=True)
 
-    async def _stopped_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return False
-        return True
-
     async def _renew(self, store: Store) -> float:
-        """Renew all leases, then tell that we are there; answer in how many seconds to do it
-        again."""
-        leases = [job.lease for job in list(self._held.values())]
+        """Renew all leases and send a heartbeat; return the seconds until the next time."""
+        leases = [job.lease for job in self.leased()]
         try:
             lost = await store.renew(leases, self._settings.lease_seconds) if leases else []
         except StoreError as error:
@@ -159,19 +142,18 @@ class LeaseKeeper:
             logs.event(WARNING, "renew_failed", str(error), count=len(leases))
             return self._backoff.next_seconds()
         self._backoff.reset()
-        # A job that was settled while the renewal was under way is not lost.
-        still_held = [entry for entry in lost if self._is_held(entry)]
-        if still_held:
-            self._workers_loop.call_soon_threadsafe(self._lost, still_held)
-        await self._heartbeat.tell(store)
+        # A job that was settled during the renewal is not lost.
+        if still_kept := [entry for entry in lost if self._is_kept(entry)]:
+            self._workers_loop.call_soon_threadsafe(self._lost, still_kept)
+        await self._heartbeat.send(store)
         return self._settings.renewal_seconds
 
-    def _is_held(self, lost: Lost) -> bool:
-        job = self._held.get(lost.job_id.int)
+    def _is_kept(self, lost: Lost) -> bool:
+        job = self._kept.get(lost.job_id.int)
         return job is not None and job.fence == lost.fence
 
-    def _tell_death(self, ended: Future[None]) -> None:
-        """No silent death: without a keeper every lease would run out, one after the other."""
+    def _report_death(self, ended: Future[None]) -> None:
+        """Never die silently: without a keeper, every lease would expire."""
         if not ended.cancelled() and (error := ended.exception()) is not None:
-            self._deadline.tell()  # a loop that is blocked hears of nothing
+            self._deadline.start()  # in case the worker's loop is blocked
             self._workers_loop.call_soon_threadsafe(self._died, error)

@@ -1,7 +1,7 @@
-"""Metrics on their way out of a process: over HTTP to Prometheus, or to the process that started
-this one and answers for both.
+"""Export metrics: over HTTP to Prometheus, or to the process that started this one and answers for
+both.
 
-Either has a thread and a loop of its own: a handler that blocks the worker keeps no scrape waiting.
+Both run on a separate thread and loop: a handler that blocks the worker delays no scrape.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from holdfast.worker.processes.launch import Birth
 
 REPORT_SECONDS: Final = 1.0
 REPORT_BYTES_MAX: Final = 8 * 1024 * 1024
-REPORTS_APART_SECONDS: Final = 0.02  # a process that floods its socket waits for us to read it
+REPORTS_APART_SECONDS: Final = 0.02  # slows down a process that floods its socket
 REQUEST_SECONDS_MAX: Final = 10.0
 CONNECTIONS_MAX: Final = 20
 END_SECONDS_MAX: Final = 2.0
 
-_Tasks = dict[asyncio.Task[Any], None]  # in the order in which they came
+_Tasks = dict[asyncio.Task[Any], None]  # oldest first
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Snapshot)
 
@@ -51,8 +51,8 @@ def exposed(
     birth: Birth | None,
     seam: Seam,
 ) -> AbstractAsyncContextManager[str | None]:
-    """Serve or report, if somebody wants it. A process that was started by another reports, because
-    the port is taken by that."""
+    """Serve or report metrics, if configured. A process that was started by another one reports,
+    because the other has the port."""
     if birth is not None:
         path = birth.metrics_socket
         return nullcontext() if path is None else reporting(metrics, path, seam)
@@ -70,11 +70,14 @@ async def serving(
     port: int,
     seam: Seam,
 ) -> AsyncIterator[str]:
-    """Serve what `expose` answers, together with what other processes report to the socket whose
-    path the block gets. Both callables are called on the server's own loop."""
+    """Serve what `expose` returns, and count what other processes report to the socket whose path
+    the block gets. Both callables run on the server's loop."""
     exposition.load_client()
     metrics.counting = True
-    folder = _own_folder()
+    try:
+        folder = tempfile.mkdtemp(prefix="holdfast-")  # only this user can open it
+    except OSError as error:
+        raise _no_place(error) from error
     path = os.path.join(folder, "metrics")
     server = _Server(metrics, expose, close)
     try:
@@ -84,25 +87,17 @@ async def serving(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _own_folder() -> str:
-    """A folder which nobody else may enter."""
-    try:
-        return tempfile.mkdtemp(prefix="holdfast-")
-    except OSError as error:
-        raise _no_place(error) from error
-
-
 def _no_place(error: OSError) -> ConfigurationError:
     return ConfigurationError(
-        "metrics need a folder for a socket, whose path may have about 80 characters; set TMPDIR"
-        f" to one that can be written: {error.strerror or error}"
+        "metrics need a writable folder for a socket, with a path of at most about 80 characters;"
+        f" set TMPDIR to one: {error.strerror or error}"
     )
 
 
 @asynccontextmanager
 async def reporting(metrics: Metrics, path: str, seam: Seam) -> AsyncIterator[str]:
-    """Report to the process that listens at this path what is counted here; the block gets the
-    path for processes that it starts itself."""
+    """Report what is counted here to the process that listens at this path. The block gets the path
+    for processes that it starts itself."""
     metrics.counting = True
     reporter = _Reporter(metrics, path)
     async with _beside(seam, reporter.open(), reporter.close):
@@ -115,7 +110,7 @@ async def _beside(
     opening: Coroutine[Any, Any, None],
     close: Callable[[], Coroutine[Any, Any, None]],
 ) -> AsyncIterator[None]:
-    """Open and close on a thread of its own."""
+    """Open and close on a separate thread."""
     loop = seam.side_loop("holdfast-metrics")
     try:
         await asyncio.wrap_future(loop.submit(opening))
@@ -138,18 +133,18 @@ class _Server:
         self._expose = expose
         self._close_store = close
         self._answering: _Tasks = {}
-        self._hearing: _Tasks = {}
+        self._receiving: _Tasks = {}
 
     async def open(self, host: str, port: int, path: str) -> None:
         try:
             http = await asyncio.start_server(self._answer, host, port)
         except OSError as error:
             raise ConfigurationError(
-                f"metrics can't be served on {host}:{port}: {error.strerror or error}; give another"
+                f"metrics can't be served on {host}:{port}: {error.strerror or error}; set another"
                 " metrics_port or metrics_host"
             ) from error
         try:
-            reports = await asyncio.start_unix_server(self._hear, path, limit=REPORT_BYTES_MAX)
+            reports = await asyncio.start_unix_server(self._receive, path, limit=REPORT_BYTES_MAX)
         except OSError as error:
             http.close()
             raise _no_place(error) from error
@@ -157,26 +152,26 @@ class _Server:
         logs.event(INFO, "metrics", f"served on http://{host}:{port}/metrics")
 
     async def close(self) -> None:
-        """Leave scrapes unanswered, but hear the last words of other processes."""
+        """Drop scrapes, but wait for the last reports of other processes."""
         for server in self._servers:
             server.close()
         for task in self._answering:
             task.cancel()
-        if self._hearing:
-            await asyncio.wait(self._hearing, timeout=END_SECONDS_MAX)
-        for task in self._hearing:
+        if self._receiving:
+            await asyncio.wait(self._receiving, timeout=END_SECONDS_MAX)
+        for task in self._receiving:
             task.cancel()
-        if talking := [*self._answering, *self._hearing]:
+        if talking := [*self._answering, *self._receiving]:
             await asyncio.wait(talking)
         await self._close_store()
 
-    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Add up what a process counts; what it measures is of interest as long as it is there."""
+    async def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Add up what a process counts. Its gauges count as long as it is connected."""
         measured: dict[str, float] = {}
         with (
-            _connection(writer, self._hearing),
+            _connection(writer, self._receiving),
             self._metrics.measuring(lambda: measured),
-            suppress(ValueError),  # a report that was cut off with its process
+            suppress(ValueError),  # a report that was cut off when its process died
         ):
             while line := await reader.readline():
                 report = _DECODER.decode(line)
@@ -185,13 +180,13 @@ class _Server:
                 await asyncio.sleep(REPORTS_APART_SECONDS)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request. Where too many have come, the oldest goes: each takes a file from the
-        worker, and it is the silent ones that stay."""
+        """Answer one request. If there are too many, drop the oldest: each takes a file descriptor
+        from the worker, and silent clients stay connected."""
         too_many = len(self._answering) + 1 - CONNECTIONS_MAX
-        # All of them: those that came in the same turn find the oldest still there.
+        # All above the limit: connections that came in the same turn still see the oldest.
         for task in [*islice(self._answering, max(0, too_many))]:
             task.cancel()
-        # So that `drain` waits until all was taken: a client that doesn't read it is left in time.
+        # Makes `drain` wait until all is sent, so that a client that doesn't read times out.
         writer.transport.set_write_buffer_limits(0)
         with (
             _connection(writer, self._answering),
@@ -205,7 +200,7 @@ class _Server:
 
     async def _response(self, method: str, path: str) -> bytes:
         if method not in ("GET", "HEAD"):
-            return _response("405 Method Not Allowed", "only GET is answered\n")
+            return _response("405 Method Not Allowed", "use GET\n")
         if path != "/metrics":
             return _response("404 Not Found", "the metrics are at /metrics\n")
         text = await self._expose()
@@ -214,7 +209,7 @@ class _Server:
 
 @contextmanager
 def _connection(writer: asyncio.StreamWriter, tasks: _Tasks) -> Iterator[None]:
-    """Keep this connection's task where it can be canceled, which is no error of its own."""
+    """Register this connection's task so that it can be canceled, without an error."""
     task = asyncio.current_task()
     assert task is not None
     tasks[task] = None
@@ -224,7 +219,7 @@ def _connection(writer: asyncio.StreamWriter, tasks: _Tasks) -> Iterator[None]:
     finally:
         tasks.pop(task)
         if writer.transport.get_write_buffer_size():
-            writer.transport.abort()  # to close it is to wait for a client that doesn't read
+            writer.transport.abort()  # close() would wait for a client that doesn't read
         writer.close()
 
 
@@ -244,23 +239,23 @@ def _response(
 
 
 class _Reporter:
-    """Tells at intervals what was counted since it told last. One that nobody listens to any longer
-    is about to end with its process."""
+    """Reports at intervals what was counted since the last report. If nobody listens any longer,
+    its process is about to end."""
 
     def __init__(self, metrics: Metrics, path: str) -> None:
         self._metrics = metrics
         self._path = path
-        self._told = Snapshot()
+        self._reported = Snapshot()
 
     async def open(self) -> None:
         self._reporting: asyncio.Task[None] | None = None
         try:
             _, self._writer = await asyncio.open_unix_connection(self._path)
         except OSError as error:
-            told = f"this process's counts are missing: {error.strerror or error}: {self._path}"
-            logs.event(WARNING, "metrics", told)
+            text = f"this process's counts are missing: {error.strerror or error}: {self._path}"
+            logs.event(WARNING, "metrics", text)
         else:
-            self._reporting = asyncio.create_task(self._report_on())
+            self._reporting = asyncio.create_task(self._report_all())
 
     async def close(self) -> None:
         if self._reporting is None:
@@ -272,7 +267,7 @@ class _Reporter:
                 await self._report()
         self._writer.close()
 
-    async def _report_on(self) -> None:
+    async def _report_all(self) -> None:
         with suppress(OSError):
             while True:
                 await self._report()
@@ -280,6 +275,6 @@ class _Reporter:
 
     async def _report(self) -> None:
         now = self._metrics.snapshot()
-        news, self._told = now.since(self._told), now
+        news, self._reported = now.since(self._reported), now
         self._writer.write(_ENCODER.encode(news) + b"\n")
         await self._writer.drain()

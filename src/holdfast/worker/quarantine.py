@@ -1,4 +1,5 @@
-"""Suspects: jobs that may have killed their process run alone in one, where they harm nobody."""
+"""The quarantine: jobs that may have killed their process run alone in one, where they harm no
+other job."""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.seam import Seam
 from holdfast.worker.events import Events
-from holdfast.worker.processes.launch import Launch, ProcessGroup, TakeBack
+from holdfast.worker.processes.launch import Launch, ProcessGroup, ReclaimWorker
 
 FALSE_STARTS_MAX = 2
 TRY_AGAIN_SECONDS = 300.0
 
 
 class Quarantine:
-    """Has them run in processes of their own, each a worker that runs one suspect after the other
+    """Runs suspects in separate processes. Each is a worker that runs one suspect after the other
     and ends when none is due.
 
-    `find_launch` answers how such a process is started, or None: then, or if two in a row don't
-    come to work, `run_here` is called instead, for some minutes. `look` asks how many suspects
-    wait, and calls `found` again.
+    `find_launch` returns how to start such a process, or None. In that case, or if two in a row
+    fail to start, `run_here` is called instead for some minutes. `look` counts the waiting
+    suspects, and calls `found` again.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Quarantine:
         *,
         find_launch: Callable[[], Launch | None],
         run_here: Callable[[], None],
-        take_back: TakeBack,
+        reclaim: ReclaimWorker,
         events: Events,
         look: Callable[[], Awaitable[None]],
         died: Callable[[BaseException], None],
@@ -46,13 +47,13 @@ class Quarantine:
         self._launch: Launch | None = None
         self._here_until = seam.monotonic()
         self._places = 0
-        self._processes = ProcessGroup(seam, take_back, events, "suspects")
+        self._processes = ProcessGroup(seam, reclaim, events, "suspects")
         self._backoff = Backoff(seam, 0.5, 2.0)
         self._false_starts = 0
         self.tasks: set[asyncio.Task[None]] = set()
 
     def found(self, count: int) -> None:
-        """So many wait: have as many processes, up to the most that is allowed."""
+        """Start a process for each waiting suspect, up to the limit."""
         launch = self._usable_launch()
         if launch is None:
             self._run_here()
@@ -75,11 +76,11 @@ class Quarantine:
         self._here_until = self._seam.monotonic() + TRY_AGAIN_SECONDS
 
     def stop(self) -> None:
-        """Let the processes finish their jobs, or hand them back; the second call hurries."""
+        """Let the processes finish or release their jobs. The second call hurries them."""
         self._processes.stop()
 
     async def end(self, seconds: float) -> None:
-        """Wait for all to end, and kill those that are late."""
+        """Wait for all processes to end, and kill those that are late."""
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=seconds)
         self._processes.kill_late()
@@ -89,13 +90,13 @@ class Quarantine:
         false_starts = self._false_starts
         try:
             ended = await self._processes.run(
-                launch, "holdfast alone", "a process for suspects", suspects_only=True
+                launch, "holdfast alone", "a quarantine process", suspects_only=True
             )
         finally:
             self._places -= 1
         if ended.had_work or not ended.died:
             self._false_starts = 0
-        # Several that are started at once and fail are one false start.
+        # Several processes that start together and fail are one false start.
         elif ended.had_work is False and self._false_starts == false_starts:
             self._count_false_start(ended.reason)
         if ended.died and not self._processes.is_stopping:
@@ -104,15 +105,15 @@ class Quarantine:
             await self._look()
 
     def _count_false_start(self, reason: str) -> None:
-        """It ended before it had a job: the module can't be imported again, say."""
+        """It ended before it had a job, for example because the app's module can't be imported."""
         self._false_starts += 1
         if self._false_starts >= FALSE_STARTS_MAX:
             self._stay_here()
             logs.event(
                 WARNING,
                 "alone_unavailable",
-                "quarantine processes can't start; this worker runs suspects itself, and"
-                f" nothing else meanwhile: the last one {reason}",
+                "quarantine processes can't start, so this worker runs suspects itself, one at a"
+                f" time and nothing else beside them; the last process {reason}",
             )
 
     def _forget(self, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""Take back what workers that died had leased."""
+"""Reclaim jobs from lost workers."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from holdfast.domain.limits import RECLAIM_BATCH_MAX
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store, WorkerPresence, capability
 
-TAKE_BACK_SECONDS_MAX = 5.0
+RECLAIM_SECONDS_MAX = 5.0
 
 
-async def take_back(store: Store, worker_id: str, reason: str) -> Sequence[Reclaimed] | None:
-    """Free what this worker, which has died, had leased. None: the database could not be asked, or
-    refused; then the leases run out."""
+async def reclaim_worker(store: Store, worker_id: str, reason: str) -> Sequence[Reclaimed] | None:
+    """Reclaim the jobs of a dead worker at once. Return None if the database did not answer or
+    refused; then the leases expire."""
     freed: list[Reclaimed] = []
     try:
         while reclaimed := await _reclaim(store, worker_id, reason):
             freed += reclaimed
-        if (book := capability(store, WorkerPresence)) is not None:
-            await book.deregister(worker_id)
+        if (presence := capability(store, WorkerPresence)) is not None:
+            await presence.deregister(worker_id)
     except StoreUnavailable as error:
         logs.event(WARNING, "sweep_failed", str(error))
         return freed or None
     except StoreRefused as error:
-        _log_refusal(error)
+        logs.event(ERROR, "reclaim_refused", str(error))
         return freed or None
     return freed
 
 
-async def take_back_in_time(
+async def reclaim_worker_in_time(
     open_store: Callable[[], Awaitable[Store]], worker_id: str, reason: str
 ) -> Sequence[Reclaimed] | None:
-    """`take_back` on a connection for this moment. Whoever waits for it has a worker to start, or
-    is to stop, so it does not wait long for a database that does not answer."""
+    """`reclaim_worker` on a new connection. The caller has a worker to start, or has to stop, so
+    this does not wait long for a database that does not answer."""
     try:
-        async with asyncio.timeout(TAKE_BACK_SECONDS_MAX):
+        async with asyncio.timeout(RECLAIM_SECONDS_MAX):
             store = await open_store()
             try:
-                return await take_back(store, worker_id, reason)
+                return await reclaim_worker(store, worker_id, reason)
             finally:
                 store.abandon()
     except (HoldfastError, TimeoutError) as error:
-        text = str(error) or f"the database did not answer within {TAKE_BACK_SECONDS_MAX:g} s"
+        text = str(error) or f"the database did not answer within {RECLAIM_SECONDS_MAX:g} s"
         logs.event(WARNING, "sweep_failed", text)
         return None
 
 
-async def take_back_some(store: Store) -> Sequence[Reclaimed]:
-    """Take back one batch that ran out; what the database does not let end is told, and left."""
+async def reclaim_expired(store: Store) -> Sequence[Reclaimed]:
+    """Reclaim one batch of expired leases. Log and leave what the database refuses to change."""
     try:
         return await _reclaim(store)
     except StoreRefused as error:
-        _log_refusal(error)
+        logs.event(ERROR, "reclaim_refused", str(error))
         return []
 
 
@@ -65,27 +65,19 @@ async def _reclaim(
 ) -> Sequence[Reclaimed]:
     reclaimed = await store.reclaim(RECLAIM_BATCH_MAX, dead_worker, reason)
     for job in reclaimed:
-        _log_reclaim(job)
+        logs.event(
+            WARNING,
+            "reclaim",
+            "from now on the job runs in quarantine" if job.suspect else "",
+            job_id=job.job_id,
+            name=job.name,
+            queue=job.queue,
+            tenant=job.tenant,
+            attempt=job.attempt,
+            fence=job.fence,
+            state=job.state,
+            worker_id=job.worker,
+            error_code=job.error_code,
+            correlation_id=job.correlation_id,
+        )
     return reclaimed
-
-
-def _log_refusal(error: StoreRefused) -> None:
-    logs.event(ERROR, "reclaim_refused", str(error))
-
-
-def _log_reclaim(job: Reclaimed) -> None:
-    logs.event(
-        WARNING,
-        "reclaim",
-        "from now on the job runs in quarantine" if job.suspect else "",
-        job_id=job.job_id,
-        name=job.name,
-        queue=job.queue,
-        tenant=job.tenant,
-        attempt=job.attempt,
-        fence=job.fence,
-        state=job.state,
-        worker_id=job.worker,
-        error_code=job.error_code,
-        correlation_id=job.correlation_id,
-    )

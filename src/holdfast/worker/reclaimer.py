@@ -1,4 +1,5 @@
-"""Take back the jobs of workers that are gone. Every worker does it for all: there is no leader."""
+"""The reclaimer: reclaims the jobs of lost workers. Every worker does it for all: there is no
+leader."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ from holdfast.observability import logs
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
-from holdfast.worker.reclaim import take_back_some
+from holdfast.worker.reclaim import reclaim_expired
 
-# Whoever was cut off has to connect first, which a short lease makes no faster.
+# A worker that was cut off has to connect first, which a short lease makes no faster.
 CONNECT_SECONDS = 2.0
-PATIENCES_MAX = 3  # then a database that is always slow is no outage
+PATIENCES_MAX = 3  # after that, a database that is always slow is no outage
 
 
 class Reclaimer:
-    """Runs on the lease keeper's thread with a store of its own: handlers that block their event
-    loop don't hold it up, and it holds up no renewal.
+    """Runs on the lease keeper's thread with its own store: handlers that block their event loop
+    don't delay it, and it delays no renewal.
 
-    `reclaimed` is called on the worker's loop with what was taken back.
+    `reclaimed` is called on the worker's loop with the reclaimed jobs.
     """
 
     def __init__(
@@ -59,21 +60,18 @@ class Reclaimer:
                     logs.event(WARNING, "sweep_failed", str(error))
                     self._let_others_renew()
                 self._turned_at = self._seam.monotonic()
-                await self._pause()
+                seconds = self._settings.reclaim_seconds * self._seam.random.uniform(0.7, 1)
+                await asyncio.sleep(seconds)
+                self._look_at_delay(seconds)
         finally:
             await store.close()
 
-    async def _pause(self) -> None:
-        seconds = self._settings.reclaim_seconds * self._seam.random.uniform(0.7, 1)
-        await asyncio.sleep(seconds)
-        self._look_at_delay(seconds)
-
     async def _may_reclaim(self, store: Store) -> bool:
-        """Is the database at hand? One that was not kept the living from renewing, too: what ran
-        out meanwhile is left to them for as long as connecting and one renewal may take.
+        """Was the database reachable? During an outage, live workers could not renew either. They
+        get the time of one connect and one renewal before their expired leases are reclaimed.
 
-        That has a bound: whoever did not renew in the time of several renewals in which the
-        database answered, however slowly, is gone."""
+        That has a limit: a worker that did not renew in the time of several renewals, while the
+        database answered, however slowly, is lost."""
         await store.reclaim(0)
         self._look_at_delay()
         self._patient_seconds += min(self._looked_at - self._turned_at, self._patience_seconds)
@@ -82,12 +80,12 @@ class Reclaimer:
         return self._looked_at >= self._reclaim_at
 
     def _look_at_delay(self, meant_seconds: float = 0.0) -> bool:
-        """Was it the database or the machine: what held us up may have held up the living, too.
-        Answer whether they get time."""
+        """Give live workers time if we were delayed: the database or machine that delayed us may
+        have delayed them. Return whether they got time."""
         now = self._seam.monotonic()
         late_seconds = now - self._looked_at - meant_seconds
         self._looked_at = now
-        # Less can't have cost a lease that is renewed every third of its length.
+        # A shorter delay can't cost a lease that is renewed every third of its length.
         is_late = late_seconds > self._settings.lease_seconds / 2
         if is_late:
             self._let_others_renew()
@@ -98,8 +96,8 @@ class Reclaimer:
 
     async def _reclaim(self, store: Store) -> None:
         self._patient_seconds = 0.0
-        while reclaimed := await take_back_some(store):
+        while reclaimed := await reclaim_expired(store):
             self._workers_loop.call_soon_threadsafe(self._reclaimed, reclaimed)
-            # What held up this batch may have held up the living: they come before the next.
+            # What delayed this batch may have delayed live workers: let them renew first.
             if self._look_at_delay() or len(reclaimed) < RECLAIM_BATCH_MAX:
                 return

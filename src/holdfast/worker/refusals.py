@@ -1,4 +1,4 @@
-"""What the database refuses of the upkeep."""
+"""What the database refuses during upkeep."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.observability import logs
 
 
 @contextmanager
-def telling_refusals() -> Iterator[None]:
-    """What stands in the way of upkeep keeps nobody from working."""
+def logging_refusals() -> Iterator[None]:
+    """Log a refusal and continue: failed upkeep must not stop the worker."""
     try:
         yield
     except StoreRefused as error:

@@ -1,4 +1,4 @@
-"""What a worker did, counted."""
+"""Counts of what a worker did."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.domain.job import Settlement
 from holdfast.domain.outcomes import HANDED_BACK
 from holdfast.domain.states import State
 
-SUCCEEDED = State.SUCCEEDED  # once: to look a member up takes longer than to count it
+SUCCEEDED = State.SUCCEEDED  # looked up once: that takes longer than to count
 
 
 @dataclass(slots=True)
@@ -33,12 +33,12 @@ class WorkerReport:
         return self
 
     def __str__(self) -> str:
-        told = [(each.name.replace("_", " "), getattr(self, each.name)) for each in fields(self)]
-        return ", ".join(f"{count} {name}" for name, count in told if count) or "nothing to do"
+        counts = [(each.name.replace("_", " "), getattr(self, each.name)) for each in fields(self)]
+        return ", ".join(f"{count} {name}" for name, count in counts if count) or "nothing to do"
 
 
 def verb(settlement: Settlement) -> str:
-    """Name a settlement: its end state, or which way the job went back to its queue."""
+    """Name a settlement: its end state, or why the job went back to its queue."""
     if settlement.state is SUCCEEDED:
         return "succeeded"
     if settlement.state is not State.QUEUED:

@@ -1,4 +1,4 @@
-"""What handlers share while a worker runs: made at its start, closed at its end."""
+"""What handlers share while a worker runs: opened when it starts, closed when it ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ResourceFunction = Callable[[], Any]
 
 @asynccontextmanager
 async def opened(functions: Mapping[str, ResourceFunction]) -> AsyncIterator[dict[str, Any]]:
-    """Make each resource in the order of registration and close them in the opposite one.
+    """Open the resources in the order of registration, and close them in reverse.
 
-    A function that yields is closed by going on after its `yield`, whatever ended the worker; one
-    that returns is not closed.
+    A function that yields closes its resource after the `yield`, however the worker ends: no error
+    is raised there. One that returns has nothing to close.
     """
     async with AsyncExitStack() as stack:
         resources: dict[str, Any] = {}
@@ -28,15 +28,10 @@ async def _open(stack: AsyncExitStack, function: ResourceFunction) -> Any:
     made = function()
     if inspect.isasyncgen(made):
         value = await anext(made)
-        stack.push_async_callback(_go_on, made)
+        stack.push_async_callback(anext, made, None)
         return value
     if inspect.isgenerator(made):
         value = next(made)
         stack.callback(next, made, None)
         return value
     return await made if inspect.isawaitable(made) else made
-
-
-async def _go_on(generator: AsyncIterator[Any]) -> None:
-    """Run what follows the `yield`, however the worker ended: no error is thrown in there."""
-    await anext(generator, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,53 +21,38 @@ if TYPE_CHECKING:
 
 
 class Stop(Enum):
-    """Why a handler is told to stop before it ended by itself."""
+    """Why a handler has to stop early."""
 
-    LOST = "lost"  # the lease is no longer ours: nothing that follows may be written
+    LOST = "lost"  # the lease is gone: write nothing more for the job
     TIMEOUT = "timeout"
     SHUTDOWN = "shutdown"
 
 
 class Counted(NamedTuple):
-    """A failure that counts against a breaker, and how it ends if that is open already."""
+    """A failure that counts against a breaker, and its settlement if the breaker is open."""
 
     strike: Strike
-    held: Settlement
+    parked: Settlement
 
 
+@dataclass(slots=True, eq=False)
 class Run:
-    """`given_up` says that the handler did not stop: its job is settled without it, and its slot is
-    free when it is done. `gives_up_at` (monotonic) is when that happens, for jobs with a timeout.
-    """
+    """`given_up` means that the handler did not stop: its job is settled without it, and its slot
+    is free when it returns. For jobs with a timeout, `gives_up_at` (monotonic) is when that
+    happens. `on_stop` is called when the handler has to stop."""
 
-    __slots__ = (
-        "context",
-        "counted",
-        "ended_monotonic",
-        "given_up",
-        "gives_up_at",
-        "job",
-        "settlement",
-        "span",
-        "started_monotonic",
-        "stop",
-        "task",
-        "told_to_stop",
-    )
-
-    def __init__(self, job: Claimed, context: Context, started_monotonic: float) -> None:
-        self.job = job
-        self.context = context
-        self.started_monotonic = started_monotonic
-        self.ended_monotonic = started_monotonic
-        self.stop: Stop | None = None
-        self.settlement: Settlement | None = None
-        self.counted: Counted | None = None
-        self.task: asyncio.Task[Any] | None = None
-        self.told_to_stop: Callable[[Run], None] | None = None
-        self.gives_up_at: float | None = None
-        self.given_up = False
-        self.span: Span | None = None
+    job: Claimed
+    context: Context
+    started_monotonic: float
+    ended_monotonic: float = 0.0
+    stop: Stop | None = None
+    settlement: Settlement | None = None
+    counted: Counted | None = None
+    task: asyncio.Task[Any] | None = None
+    on_stop: Callable[[Run], None] | None = None
+    gives_up_at: float | None = None
+    given_up: bool = False
+    span: Span | None = None
 
     @property
     def lease(self) -> Lease:
@@ -82,37 +68,37 @@ class Run:
 
     @property
     def traced_job(self) -> Claimed:
-        """The job as another process gets it: what it does there belongs to this attempt."""
+        """The job for another process, whose spans become children of this attempt's."""
         if self.span is None:
             return self.job
-        return msgspec.structs.replace(self.job, trace=tracing.written(self.span))
+        return msgspec.structs.replace(self.job, trace=tracing.traceparent(self.span))
 
     @property
     def is_committing(self) -> bool:
-        """Is its own transaction just being committed? Only the database knows how that ends."""
-        return self.context.settles_itself and self.context.completed is None
+        """Is its own transaction being committed? Only the database knows how that ends."""
+        return self.context._settles_itself and self.context._completed is None
 
     def set_deadline(
         self, timeout_seconds: float, grace_seconds: float, now: float
     ) -> asyncio.TimerHandle:
-        """Have it told to stop in time; answer what to cancel if it ends before."""
+        """Schedule the timeout. Cancel the returned timer if the handler ends before."""
         self.gives_up_at = now + timeout_seconds + grace_seconds
         loop = asyncio.get_running_loop()
-        return loop.call_later(timeout_seconds, self.tell_to_stop, Stop.TIMEOUT)
+        return loop.call_later(timeout_seconds, self.request_stop, Stop.TIMEOUT)
 
-    def tell_to_stop(self, why: Stop) -> None:
+    def request_stop(self, why: Stop) -> None:
         """Cancel the handler. The first reason stands, except that a lost lease is final."""
-        if self.stop is Stop.LOST and why is Stop.TIMEOUT:
-            return  # it knows already, and is waited for
+        if self.is_lost and why is Stop.TIMEOUT:
+            return  # it is stopping already
         if self.stop is None or why is Stop.LOST:
             self.stop = why
-        self.context.tell_to_stop()
-        if self.told_to_stop is not None:
-            self.told_to_stop(self)
+        self.context._request_stop()
+        if self.on_stop is not None:
+            self.on_stop(self)
         if self.task is not None and _has_begun(self.task):
             self.task.cancel()
 
 
 def _has_begun(task: asyncio.Task[Any]) -> bool:
-    """One that is canceled before its first step runs nothing at all, not even its clean-up."""
+    """A task that is canceled before its first step runs nothing, not even its clean-up."""
     return inspect.getcoroutinestate(task.get_coro()) != inspect.CORO_CREATED  # type: ignore[arg-type]

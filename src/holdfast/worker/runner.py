@@ -1,14 +1,15 @@
-"""The jobs that a worker has, from their claim to the acknowledgement of their settlement."""
+"""The runner: has the jobs of a worker, from their claim until their settlement is acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from holdfast.context import Context, Surroundings
-from holdfast.domain import codec
+from holdfast.domain import texts
 from holdfast.domain.errors import JobTimeout, StoreError, WorkerHung
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
 from holdfast.domain.outcomes import (
@@ -24,79 +25,60 @@ from holdfast.domain.outcomes import (
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
 from holdfast.job_function import Definition
-from holdfast.runtime.seam import Seam
-from holdfast.settings import Settings
-from holdfast.stores.protocol import Store
 from holdfast.worker.classify import timed_out
-from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
-from holdfast.worker.heartbeat import Heartbeat
-from holdfast.worker.lease_keeper import Beside, LeaseKeeper
+from holdfast.worker.lease_keeper import LeaseKeeper
+from holdfast.worker.parker import Parker
 from holdfast.worker.processes.lifeline import Lifeline
 from holdfast.worker.processes.pool import Children
 from holdfast.worker.report import WorkerReport, verb
 from holdfast.worker.run import Counted, Run, Stop
 from holdfast.worker.settler import Ending, Settler
-from holdfast.worker.slots import Slots
-from holdfast.worker.watchdog import Watchdog
+from holdfast.worker.setup import Setup
 
 _NO_RETRY = Retry.none()
 
 
 class Runner:
-    """Starts what was claimed, hands its end to the settler, and keeps its lease until then.
+    """Starts claimed jobs, hands their ends to the settler, and keeps their leases until then.
 
-    `ended` is called when a slot is free again, `has_room` when a queue with a cap may run another
-    job, `died` when a part fails that nothing works without; `struck` with the keys of breakers
-    against which failures were counted, `works` with that of one whose job was sent ahead and found
-    it at work.
+    `wake` is called when more jobs may be claimed, `died` when the worker can't continue.
     """
 
     def __init__(
         self,
         *,
+        setup: Setup,
         events: Events,
-        store: Store,
-        make_keepers_store: Callable[[], Store],
         definitions: Mapping[str, Definition],
         resources: Mapping[str, Any],
-        settings: Settings,
-        seam: Seam,
-        slots: Slots,
         children: Children | None,
-        heartbeat: Heartbeat,
-        deadline: StopDeadline,
+        keeper: LeaseKeeper,
         lifeline: Lifeline | None,
-        beside: Sequence[Beside],
-        ended: Callable[[str], None],
-        has_room: Callable[[], None],
-        struck: Callable[[Sequence[str]], None],
-        works: Callable[[str], None],
+        parker: Parker | None,
+        wake: Callable[[], None],
         died: Callable[[BaseException], None],
     ) -> None:
         self.report = WorkerReport()
-        beside = [Watchdog(self, seam, settings, deadline).run, *beside]
-        self.keeper = LeaseKeeper(
-            make_keepers_store, seam, settings, self.lost, died, beside, heartbeat, deadline
-        )
-        self._lifeline = lifeline
-        self.settler = Settler(store, seam, self._settled, struck)
+        self._store = store = setup.store
+        self._settings = settings = setup.settings
+        self._seam = seam = setup.seam
+        self._slots = setup.slots
+        self._until_empty = setup.horizon_seconds is not None
         self._events = events
-        self._store = store
         self._definitions = definitions
         self._around = Surroundings(
             store, resources, settings.results, seam, asyncio.get_running_loop()
         )
-        self._settings = settings
-        self._seam = seam
-        self._slots = slots
-        self._ended = ended
-        self._has_room = has_room
-        self._works = works
+        self._keeper = keeper
+        self._lifeline = lifeline
+        self._parker = parker
+        self._wake = wake
         self._died = died
-        self._threads = seam.threads("holdfast-handler", slots.concurrency)
-        self._children = children
+        struck = parker.struck if parker is not None else lambda keys: None
+        self.settler = Settler(store, seam, self._settled, struck)
+        self._threads = seam.threads("holdfast-handler", self._slots.concurrency)
         self._executor = Executor(
             definitions, settings, seam, self._threads, children, self._give_up
         )
@@ -111,23 +93,23 @@ class Runner:
 
     @property
     def tasks(self) -> set[asyncio.Task[Any]]:
-        """The handlers that run and are worth waiting for."""
+        """The running handlers, without those that are given up."""
         return {run.task for run in self._runs if run.task is not None and not run.given_up}
 
     async def room(self) -> None:
-        """Wait until a handler can start, and until the settler is not far behind."""
+        """Wait until a handler can start and the settler is not far behind."""
         await self._slots.wait_free()
         await self.settler.wait_room()
 
     def start(self, jobs: Sequence[Claimed]) -> None:
-        """Hold the leases of all before the first handler can block the loop, then run them."""
+        """Keep the leases of all jobs before the first handler can block the loop, then run."""
         self._events.claimed(jobs)
         if self._lifeline is not None:
             self._lifeline.claimed(jobs)
         loop = asyncio.get_running_loop()
         now = self._seam.monotonic()
-        runs = [Run(job, Context(job, self._around), now) for job in jobs]
-        self.keeper.hold(jobs)
+        runs = [Run(job, Context(job, self._around), now, now) for job in jobs]
+        self._keeper.keep(jobs)
         self._slots.take([job.queue for job in jobs])
         self._runs.update(runs)
         for run in runs:
@@ -138,65 +120,61 @@ class Runner:
                 run.task = loop.create_task(self._perform(run))
 
     def close(self) -> None:
-        """Start nothing more: what a claim that is under way still brings is released."""
+        """Start nothing more. Jobs of a claim in progress are released."""
         self._closing = True
 
     def stop_all(self) -> None:
         for run in list(self._runs):
-            run.tell_to_stop(Stop.SHUTDOWN)
+            run.request_stop(Stop.SHUTDOWN)
 
     def release_all(self) -> set[asyncio.Task[Any]]:
-        """Release the jobs of handlers that did not listen; what they may still write is fenced
-        off. Answer those that are just committing: they hold their rows, and a release would wait
-        for that."""
+        """Release the jobs of handlers that did not stop; the fence rejects what they still write.
+        Return the tasks that are committing: their rows are locked, so a release would wait."""
         committing = set()
         for run in list(self._runs):
             if run.task is not None and run.is_committing:
                 committing.add(run.task)
             elif run.settlement is None:
                 self._settle(run, Released())
-                run.tell_to_stop(Stop.LOST)
+                run.request_stop(Stop.LOST)
         return committing
 
     def abandon_all(self) -> None:
-        """Wait for no handler any longer: the process ends now."""
+        """Stop waiting for handlers: the process is exiting."""
         for run in list(self._runs):
-            run.tell_to_stop(Stop.LOST)
-            run.context.give_up()
+            run.request_stop(Stop.LOST)
+            run.context._give_up()
             if run.task is not None:
-                # Or `asyncio.run` would wait for it, and the process never end.
+                # Otherwise `asyncio.run` waits for it, and the process never exits.
                 asyncio.tasks._unregister_task(run.task)
 
-    def end_threads(self) -> None:
+    def close_threads(self) -> None:
         self._threads.close()
 
     def lost(self, leases: Sequence[Lost]) -> None:
-        """These leases are gone: stop their handlers, and write nothing for them."""
+        """Stop the handlers of lost leases, and write nothing for them."""
         gone = {Lease(lost.job_id, lost.fence): lost.state for lost in leases}
         for run in [run for run in self._runs if run.lease in gone]:
-            self.keeper.leave(run.job)
-            # One that is being settled, by us or by its own transaction, learns from that.
-            if run.stop is Stop.LOST or run.settlement or run.context.settles_itself:
+            self._keeper.drop_unsettled(run.job)
+            # A run that is being settled, by us or by its own transaction, learns from that.
+            if run.is_lost or run.settlement or run.context._settles_itself:
                 continue
-            self._tell_lost(run, gone[run.lease])
-            run.tell_to_stop(Stop.LOST)
+            self._report_lost(run, gone[run.lease])
+            run.request_stop(Stop.LOST)
 
     def check_canceled(self, job_id: UUID) -> None:
-        """Somebody says that this job was canceled: a hint, so the store is asked."""
-        held = [run.lease for run in self._runs if run.job.id == job_id]
-        if held:
-            check = asyncio.get_running_loop().create_task(self._check(held))
+        """Check whether this job was canceled: a wake-up is only a hint."""
+        if leases := [run.lease for run in self._runs if run.job.id == job_id]:
+            check = asyncio.get_running_loop().create_task(self._check(leases))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
 
     async def _check(self, leases: Sequence[Lease]) -> None:
-        try:
+        with suppress(StoreError):  # the next renewal finds out
             self.lost(await self._store.renew(leases, self._settings.lease_seconds))
-        except StoreError:
-            return  # the next renewal will tell
 
     async def _perform(self, run: Run) -> None:
-        """One job's line: run it, decide, hand the settlement over, make room for the next."""
+        """One job's line: run it, decide, hand over the settlement, free the slot."""
         try:
             self._events.started(run)
             outcome = await self._executor.execute(run)
@@ -209,25 +187,24 @@ class Runner:
             self._end(run)
 
     def _settle_unjudged(self, run: Run, error: BaseException) -> None:
-        """Fail the job of an error that got past the executor and the retry policy, and ask neither
-        again: no job may stay leased by a worker that has lost sight of it."""
-        name = codec.type_name(error)
+        """Fail a job whose error got past the executor or the retry policy, and ask neither again:
+        no job may stay leased by a worker that has lost sight of it."""
+        name = texts.type_name(error)
         self._events.unjudged(run.job, name)
         if run.settlement is not None or run.given_up:
             return
-        if run.context.completed is not None:
-            self._settle_completed(run, run.context.completed, None)
+        if run.context._completed is not None:
+            self._settle_completed(run, run.context._completed, None)
         elif run.is_lost:
-            self.keeper.drop(run.job)
+            self._keeper.drop(run.job)
         else:
             self._put(run, fail_unjudged(run.job, name))
 
     def _give_up(self, run: Run, outcome: Outcome | None) -> None:
-        """Settle the job of a handler that does not stop. Its slot stays taken as long as it runs;
-        a worker that has no slot left can only end, and be started anew by its supervisor."""
+        """Settle the job of a handler that does not stop. Its slot stays taken until it returns. A
+        worker without a slot left can only exit, to be restarted by its supervisor."""
         self._settle(run, outcome)
-        seconds = self._seam.monotonic() - run.started_monotonic
-        self._events.hung(run, seconds)
+        self._events.hung(run, self._seam.monotonic() - run.started_monotonic)
         self._slots.hang()
         hung = self._slots.hung
         if hung == self._slots.concurrency and not self._closing:
@@ -235,58 +212,43 @@ class Runner:
                 self._settings.timeout_grace_seconds, self._died, WorkerHung(hung)
             )
 
-    def _recover(self) -> None:
-        self._slots.recover()
-        if self._giving_up is not None:
-            self._giving_up.cancel()
-            self._giving_up = None
-
     def unsettled(self) -> list[Run]:
-        runs = self._runs.copy()  # in one step: this may be asked from any thread
+        """The runs without an end. Call it from any thread."""
+        runs = self._runs.copy()  # in one step
         return [run for run in runs if run.settlement is None and not run.given_up]
-
-    def settlements_under_way(self) -> list[Settlement]:
-        return self.settler.under_way()
 
     def time_out(self, run: Run, text: str) -> Settlement:
         definition = self._definitions[run.job.name]
         if definition.timeout_seconds is None:
-            return self._decide(run, Failed(JobTimeout.default_code, text))
-        return self._decide(run, timed_out(definition, f"; it {text}"))
+            return self.decide(run, Failed(JobTimeout.default_code, text))
+        return self.decide(run, timed_out(definition, f"; it {text}"))
 
-    def release(self, run: Run) -> Settlement:
-        return self._decide(run, Released())
-
-    def kill_children(self) -> None:
-        if self._children is not None:
-            self._children.kill()
+    def decide(self, run: Run, outcome: Outcome) -> Settlement:
+        definition = self._definitions.get(run.job.name)
+        retry = definition.retry if definition is not None else _NO_RETRY
+        return decide(run.job, outcome, retry, self._seam.random.random())
 
     def _settle(self, run: Run, outcome: Outcome | None) -> None:
         run.ended_monotonic = self._seam.monotonic()
         if run.job.breaker is not None:
             self._learn(run, run.job.breaker, outcome)
-        if run.context.completed is not None:
-            self._settle_completed(run, run.context.completed, outcome)
+        if run.context._completed is not None:
+            self._settle_completed(run, run.context._completed, outcome)
             return
-        if outcome is None and run.stop is not Stop.LOST:
-            self._tell_lost(run, None)
-        if outcome is None or run.stop is Stop.LOST:
-            self.keeper.leave(run.job)
+        if outcome is None and not run.is_lost:
+            self._report_lost(run, None)
+        if outcome is None or run.is_lost:
+            self._keeper.drop_unsettled(run.job)
             return
-        self._put(run, self._decide(run, outcome), self._counted(run, outcome))
+        self._put(run, self.decide(run, outcome), self._counted(run, outcome))
 
     def _put(self, run: Run, settlement: Settlement, counted: Counted | None = None) -> None:
         run.settlement = settlement
         run.counted = counted
         self.settler.put(run, settlement)
 
-    def _decide(self, run: Run, outcome: Outcome) -> Settlement:
-        definition = self._definitions.get(run.job.name)
-        retry = definition.retry if definition is not None else _NO_RETRY
-        return decide(run.job, outcome, retry, self._seam.random.random())
-
     def _counted(self, run: Run, outcome: Outcome) -> Counted | None:
-        """What to make of a failure if the job's breaker counts it."""
+        """What to write if the job's breaker counts this failure."""
         key = run.job.breaker
         if key is None or not isinstance(outcome, Failed) or not outcome.dependency_failed:
             return None
@@ -300,16 +262,17 @@ class Runner:
         )
 
     def _learn(self, run: Run, key: str, outcome: Outcome | None) -> None:
-        """Take in what the end of a job tells of its breaker. A failure of another kind answers a
-        probe, but is no success: it may have come before the job asked for anything."""
-        succeeded = run.context.completed is not None or isinstance(outcome, Succeeded)
+        """Note what the end of a job says about its breaker. A failure of another kind answers a
+        probe, but is no success: it may have come before the job used the dependency."""
+        succeeded = run.context._completed is not None or isinstance(outcome, Succeeded)
         if succeeded:
             self.settler.worked(key, run.ended_monotonic)
-        if run.job.probe and (succeeded or (outcome is not None and found_at_work(outcome))):
-            self._works(key)
+        found_working = succeeded or (outcome is not None and found_at_work(outcome))
+        if run.job.probe and found_working and self._parker is not None:
+            self._parker.close(key)
 
     def _settle_completed(self, run: Run, settlement: Settlement, outcome: Outcome | None) -> None:
-        """The handler's own transaction has settled the job; what came after can't change that."""
+        """The handler's own transaction settled the job. Nothing that follows can change that."""
         if run.settlement is None:
             run.settlement = settlement
             self._settled([(run, settlement)], [])
@@ -319,24 +282,29 @@ class Runner:
     def _end(self, run: Run) -> None:
         self._runs.discard(run)
         if run.given_up:
-            self._recover()
-        self._slots.give_back(run.job.queue)
-        self._ended(run.job.queue)
+            self._slots.hung -= 1
+            if self._giving_up is not None:
+                self._giving_up.cancel()
+                self._giving_up = None
+        queue = run.job.queue
+        self._slots.give_back(queue)
+        if queue in self._slots.caps or (self._until_empty and not self._runs):
+            self._wake()
 
     def _settled(self, endings: Sequence[Ending], lost: Sequence[Lost]) -> None:
         found = {each.job_id: each.state for each in lost}
         for run, settlement in endings:
             if found and run.job.id in found:
-                self.keeper.leave(run.job)
-                self._tell_lost(run, found[run.job.id])
+                self._keeper.drop_unsettled(run.job)
+                self._report_lost(run, found[run.job.id])
                 continue
-            self.keeper.drop(run.job)
+            self._keeper.drop(run.job)
             outcome = verb(settlement)
             self.report.count(outcome)
             self._events.settled(run, settlement, outcome)
             if run.job.capped:
-                self._has_room()
+                self._wake()
 
-    def _tell_lost(self, run: Run, state: State | None) -> None:
+    def _report_lost(self, run: Run, state: State | None) -> None:
         self.report.lost += 1
         self._events.lost(run, state)

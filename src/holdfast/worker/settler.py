@@ -1,4 +1,4 @@
-"""Write how attempts ended: gathered per turn of the loop, many in one statement."""
+"""The settler: writes how attempts ended, many in one statement."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from logging import ERROR, WARNING
-from uuid import UUID
 
 from holdfast.domain.batches import batches, settled_bytes
 from holdfast.domain.breakers import Strike
@@ -34,11 +33,12 @@ Settled = Callable[[Sequence[Ending], Sequence[Lost]], None]
 
 
 class Settler:
-    """Failures that count against a breaker are counted first; the others don't wait for that.
-    Successes are remembered here, and told with the next failure: they cost no statement.
+    """Failures that count against a breaker are counted first; other settlements don't wait for
+    that. Successes are remembered and sent with the next failure, so they cost no statement.
 
-    `settled` is called with what was acknowledged together, and with what of it was lost;
-    `struck` with the keys of breakers against which failures were counted."""
+    `settled` is called with each acknowledged batch and those of its jobs that were lost, `struck`
+    with the keys of breakers against which failures were counted.
+    """
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Settler:
         self._store = store
         self._seam = seam
         self._breakers = capability(store, Breakers)
-        # One line's success says nothing of the other's trouble.
+        # Two, because settling may work while striking fails.
         self._backoff = Backoff(seam, BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX)
         self._strike_backoff = Backoff(seam, BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX)
         self._settled = settled
@@ -58,11 +58,11 @@ class Settler:
         self._waiting: list[Ending] = []
         self._is_heavy = False
         self._rows_max = SETTLE_BATCH_MAX
-        self._unsure: set[Run] = set()  # may have been written by a try whose answer never came
-        self._refused: set[Run] = set()  # and made plain failures
-        self._stubborn: set[Run] = set()  # failed by themselves
+        self._unsure: set[Run] = set()  # an earlier try may have written them
+        self._refused: set[Run] = set()  # now plain failures
+        self._stubborn: set[Run] = set()  # failed in a batch of one
         self._ready = asyncio.Event()
-        self._failures: list[Ending] = []  # yet to be counted
+        self._failures: list[Ending] = []  # to be counted
         self._failed = asyncio.Event()
         self._worked: dict[str, float] = {}  # when a job of each breaker last succeeded
         self._idle = asyncio.Event()
@@ -83,22 +83,22 @@ class Settler:
             self._room.clear()
 
     def worked(self, key: str, monotonic: float) -> None:
-        """A job that depends on what this breaker guards has succeeded."""
+        """Note the success of a job with this breaker."""
         self._worked.pop(key, None)
         self._worked[key] = monotonic
         if len(self._worked) > BREAKERS_REMEMBERED_MAX:
             del self._worked[next(iter(self._worked))]
 
     def under_way(self) -> list[Settlement]:
-        """What was put and has not been acknowledged; may be asked from any thread."""
+        """Settlements that are not acknowledged yet. Call it from any thread."""
         return [settlement for _, settlement in (*self._failures.copy(), *self._waiting.copy())]
 
     async def wait_idle(self) -> None:
-        """Wait until everything that was put has been acknowledged."""
+        """Wait until every settlement is acknowledged."""
         await self._idle.wait()
 
     async def wait_room(self) -> None:
-        """Wait until less is waiting than two of the largest batches, or than memory is for."""
+        """Wait until the backlog is short, in settlements and in bytes."""
         await self._room.wait()
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class Settler:
     async def _write_all(self) -> None:
         while True:
             await self._ready.wait()
-            # One more turn, so that every handler which ends in this one is in the batch.
+            # One more turn of the loop, to batch every handler that ends in this one.
             await asyncio.sleep(0)
             batch = self._next()
             if not await self._settle(batch):
@@ -120,7 +120,7 @@ class Settler:
             del self._waiting[: len(batch)]
             if not self._waiting:
                 self._ready.clear()
-            self._tell_progress()
+            self._update_room()
 
     async def _count_all(self) -> None:
         while True:
@@ -131,9 +131,9 @@ class Settler:
             del self._failures[: len(batch)]
             if not self._failures:
                 self._failed.clear()
-            self._tell_progress()
+            self._update_room()
 
-    def _tell_progress(self) -> None:
+    def _update_room(self) -> None:
         is_heavy = self._is_heavy and bool(self._waiting)
         if max(len(self._waiting), len(self._failures)) <= BACKLOG_MAX and not is_heavy:
             self._room.set()
@@ -141,8 +141,8 @@ class Settler:
             self._idle.set()
 
     def _next(self) -> Sequence[Ending]:
-        """The next batch: in order, and no more than a statement should carry. What failed by
-        itself before goes alone, so that it can't keep others from their end again."""
+        """The next batch, in order, small enough for one statement. A stubborn settlement goes
+        alone, so that it can't block others again."""
         self._is_heavy = False
         if self._waiting[0][0] in self._stubborn:
             return self._waiting[:1]
@@ -158,16 +158,16 @@ class Settler:
         return next(batches(batch, len(batch), SETTLE_BYTES_MAX, _bytes))
 
     async def _count(self, batch: Sequence[Ending]) -> None:
-        """Choose how each ends: a failure that finds its breaker open costs no attempt."""
+        """Count failures. One that finds its breaker open costs no attempt."""
         counted = [run.counted for run, _ in batch if run.counted is not None]
-        ended = [run.ended_monotonic for run, _ in batch]
-        answers = await self._strike(
-            [self._dated(each.strike, then) for each, then in zip(counted, ended, strict=True)]
-        )
+        strikes = [
+            self._dated(each.strike, run.ended_monotonic)
+            for each, (run, _) in zip(counted, batch, strict=True)
+        ]
+        answers = await self._strike(strikes)
         for (run, settlement), each, found_open in zip(batch, counted, answers, strict=True):
-            # It stands, and counts once, however often it has to be written.
-            run.counted = None
-            self.put(run, each.held if found_open else settlement)
+            run.counted = None  # it counts once, however often it has to be written
+            self.put(run, each.parked if found_open else settlement)
 
     def _dated(self, strike: Strike, failed_monotonic: float) -> Strike:
         now = self._seam.monotonic()
@@ -178,26 +178,26 @@ class Settler:
         )
 
     async def _strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
-        if self._breakers is None:
-            return [False] * len(strikes)
-        while True:
+        """Return for each strike whether its breaker was open."""
+        while self._breakers is not None:
             try:
                 found_open = await self._breakers.strike(strikes)
             except StoreUnavailable as error:
-                # If only the answer was lost these failures count twice; nothing worse follows.
+                # If only the answer was lost, these failures count twice. That is harmless.
                 logs.event(WARNING, "settle_failed", str(error), count=len(strikes))
                 await self._strike_backoff.wait()
                 continue
             except StoreRefused as error:
                 logs.event(ERROR, "strike_refused", str(error), count=len(strikes))
-                return [False] * len(strikes)
+                break
             self._strike_backoff.reset()
             self._struck([strike.key for strike in strikes])
             return found_open
+        return [False] * len(strikes)
 
     async def _settle(self, batch: Sequence[Ending]) -> bool:
-        """Write once; answer whether the batch is done with. If it is not, it is made smaller for
-        the next try: what is in the way of one must not keep the others from their end."""
+        """Write once; return whether the batch is done. If not, the next one is smaller: a problem
+        with one settlement must not block the others."""
         settlements = [settlement for _, settlement in batch]
         try:
             lost = await self._store.settle(settlements)
@@ -218,7 +218,7 @@ class Settler:
                 self._refused.add(run)
                 self._waiting[0] = (run, _plain_failure(settlement, error))
                 return False
-            # Whatever it is: its lease runs out.
+            # Even the plain failure was refused: leave the lease to expire.
             logs.event(ERROR, "settle_refused", str(error), job_id=settlement.job_id)
             lost = [Lost(settlement.job_id, settlement.fence, State.RUNNING)]
         self._backoff.reset()
@@ -235,25 +235,24 @@ class Settler:
             self._stubborn.add(batch[0][0])
             others = [ending for ending in self._waiting if ending[0] not in self._stubborn]
             stubborn = [ending for ending in self._waiting[1:] if ending[0] in self._stubborn]
-            # In one step: this may be asked from another thread.
+            # In one step: another thread may be reading.
             self._waiting[:] = [*others, *stubborn, *batch]
 
     async def _not_ours(self, batch: Sequence[Settlement], lost: Sequence[Lost]) -> Sequence[Lost]:
-        """Leave out what an earlier try had written although its answer never came."""
-        by_id: dict[UUID, Settlement] = {entry.job_id: entry for entry in batch}
+        """Leave out what an earlier try wrote although its answer was lost."""
+        by_id = {entry.job_id: entry for entry in batch}
         unsure = {run.job.id for run in self._unsure}
-        really_lost = []
-        for entry in lost:
-            job = await self._store.get(entry.job_id) if entry.job_id in unsure else None
-            settlement = by_id[entry.job_id]
-            written = (
-                job is not None
-                and job.fence == settlement.fence + 1
-                and job.state == settlement.state
-            )
-            if not written:
-                really_lost.append(entry)
-        return really_lost
+        return [
+            entry
+            for entry in lost
+            if entry.job_id not in unsure or not await self._is_written(by_id[entry.job_id])
+        ]
+
+    async def _is_written(self, settlement: Settlement) -> bool:
+        job = await self._store.get(settlement.job_id)
+        if job is None:
+            return False
+        return job.fence == settlement.fence + 1 and job.state == settlement.state
 
 
 def _bytes(ending: Ending) -> int:
@@ -261,13 +260,12 @@ def _bytes(ending: Ending) -> int:
 
 
 def _plain_failure(settlement: Settlement, error: StoreError) -> Settlement:
-    """End a job whose outcome the database refuses; nothing of that outcome is kept but this."""
+    """End a job whose outcome the database refuses, and keep nothing else of the outcome."""
     return Settlement(
         job_id=settlement.job_id,
         fence=settlement.fence,
         state=State.FAILED,
         error_code="UNSTORABLE",
-        error_text=f"the outcome ({settlement.state}) was refused by the database: "
-        f"{type(error).__name__}",
+        error_text=f"the database refused the outcome ({settlement.state}): {type(error).__name__}",
         outcome="failed",
     )

@@ -1,7 +1,7 @@
-"""The signals that tell a process to stop.
+"""Signals that stop a process.
 
-They are noticed on a thread of their own, whatever the event loop is busy with: Python writes the
-number of each signal to a socket in the moment in which it arrives.
+A separate thread notices them, whatever the event loop is busy with: Python writes the number of
+each signal to a socket as soon as it arrives.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
-from holdfast.runtime.seam import Lane, Seam
+from holdfast.runtime.seam import BatchThread, Seam
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -47,25 +47,26 @@ async def handling_signals(
         signal.signal(number, partial(_write_unless_written, writing))
         signal.siginterrupt(number, False)
     others = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-    lane: Lane[socket.socket] = seam.lane("holdfast-signals", partial(_read, others, arrived))
-    lane.put(reading)
+    read = partial(_read, others, arrived)
+    thread: BatchThread[socket.socket] = seam.thread("holdfast-signals", read)
+    thread.put(reading)
     _before.update(before)
     try:
         yield
     finally:
         _before.clear()
-        if _is_told(writing):
+        if _is_wakeup_socket(writing):
             signal.set_wakeup_fd(others, warn_on_full_buffer=False)
         for number, handler in before.items():
-            if handler is not None:  # else not Python's, and nothing to go back to
+            if handler is not None:  # otherwise it was not set from Python
                 signal.signal(number, handler)
-        writing.shutdown(socket.SHUT_RDWR)  # a copy of this process may have it open, too
+        writing.shutdown(socket.SHUT_RDWR)  # a forked process may have it open, too
         writing.close()
-        lane.close()
+        thread.close()
 
 
 def _read(others: int, arrived: Callable[[bytes], None], sockets: list[socket.socket]) -> None:
-    """Pass all on to those who were told of signals before: the event loop, say."""
+    """Pass all signals on to the previous reader, for example the event loop."""
     (reading,) = sockets
     with reading:
         while numbers := reading.recv(64):
@@ -76,25 +77,25 @@ def _read(others: int, arrived: Callable[[bytes], None], sockets: list[socket.so
 
 
 def _write_unless_written(writing: socket.socket, number: int, frame: object) -> None:
-    """Python tells one socket only: since somebody has an event loop handle another signal, say,
-    that is the loop's. Then ours is told here, as soon as the main thread comes to it."""
-    if not _is_told(writing):
+    """Python writes to one socket only. If another one replaced ours, for example because an event
+    loop handles another signal, write to ours as soon as the main thread gets here."""
+    if not _is_wakeup_socket(writing):
         with suppress(OSError):
             writing.send(bytes([number]))
 
 
-def _is_told(ours: socket.socket) -> bool:
-    """Is this the socket to which Python writes signals? To ask is to choose it, for a moment."""
-    told = signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
-    if told != ours.fileno():
-        with suppress(OSError, ValueError):  # closed meanwhile
-            signal.set_wakeup_fd(told)
+def _is_wakeup_socket(ours: socket.socket) -> bool:
+    """Does Python write signals to this socket? The only way to ask is to set it for a moment."""
+    current = signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
+    if current != ours.fileno():
+        with suppress(OSError, ValueError):  # closed by now
+            signal.set_wakeup_fd(current)
         return False
     return True
 
 
 def _block() -> None:
-    # What is sent to a copy right after its birth waits until it hears for itself.
+    # A signal that is sent to a forked process at once waits until the process can handle it.
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
@@ -102,9 +103,9 @@ def _unblock() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
-def _hear_for_itself() -> None:
-    """A copy of this process would tell its signals to the thread of its parent, by a socket that
-    both have: ending a process that a handler started would end the worker."""
+def _reset_after_fork() -> None:
+    """A forked process shares the socket: its signals would reach the thread of its parent, and
+    ending a process that a handler started would end the worker."""
     if _before:
         signal.set_wakeup_fd(-1)
         for number, handler in _before.items():
@@ -113,4 +114,4 @@ def _hear_for_itself() -> None:
     _unblock()
 
 
-os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_hear_for_itself)
+os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_reset_after_fork)

@@ -1,4 +1,4 @@
-"""Telling a worker to stop, from its first step on."""
+"""Requests to stop a worker, which may come while it is still starting."""
 
 from __future__ import annotations
 
@@ -18,48 +18,49 @@ from holdfast.worker.signals import handling_signals
 T = TypeVar("T")
 
 
-def _tell_early(name: str, hurry: bool) -> None:
-    logs.event(INFO, "shutdown", f"{name}: stopping before the start is complete")
+def _log_early(name: str, hurry: bool) -> None:
+    logs.event(INFO, "shutdown", f"{name}: stopping before the worker has started")
 
 
 class StopRequest:
-    """Told once, a worker claims no more and finishes what runs; told twice, it hurries.
+    """After the first request, a worker claims no more and finishes its jobs. After the second, it
+    hurries.
 
-    `signaled` is called with the name of each signal, and whether it hurries.
+    `signaled` is called with the name of each signal, and whether the worker should hurry.
     """
 
     def __init__(self, seam: Seam, settings: Settings, *, ends_process: bool) -> None:
         self.deadline = StopDeadline(seam, settings.grace_seconds, ends_process=ends_process)
-        self.told = asyncio.Event()
-        self.told_twice = asyncio.Event()
-        self.signaled: Callable[[str, bool], None] = _tell_early
+        self.requested = asyncio.Event()
+        self.hurried = asyncio.Event()
+        self.signaled: Callable[[str, bool], None] = _log_early
         self._seam = seam
         self._limit: asyncio.Timeout | None = None
 
-    def tell(self) -> None:
-        if self.told.is_set():
-            self.told_twice.set()
+    def request(self) -> None:
+        if self.requested.is_set():
+            self.hurried.set()
             return
-        self.told.set()
+        self.requested.set()
         if self._limit is not None:
             self._limit.reschedule(asyncio.get_running_loop().time())
 
     def signals(self) -> AbstractAsyncContextManager[None]:
-        """Let SIGTERM and SIGINT tell, unless somebody else handles them."""
+        """Stop on SIGTERM and SIGINT, unless other code handles them."""
         if not self._seam.signals_are_free():
             return nullcontext()
-        return handling_signals(self._seam, self._on_signal, self.deadline.tell)
+        return handling_signals(self._seam, self._on_signal, self.deadline.start)
 
     def _on_signal(self, number: signal.Signals) -> None:
-        self.signaled(signal.Signals(number).name, self.told.is_set())
-        self.tell()
+        self.signaled(number.name, self.requested.is_set())
+        self.request()
 
     @asynccontextmanager
     async def cutting_off(self) -> AsyncIterator[None]:
-        """Leave the block early when told to stop. It stays in its task, which what it opens may
-        insist on when it is closed."""
+        """Leave the block early on a request. The block stays in its task, because some resources
+        must be closed in the task that opened them."""
         try:
-            async with asyncio.timeout(0.0 if self.told.is_set() else None) as limit:
+            async with asyncio.timeout(0.0 if self.requested.is_set() else None) as limit:
                 self._limit = limit
                 yield
         except TimeoutError:
@@ -70,7 +71,7 @@ class StopRequest:
 
 
 async def unless_set(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """Do this; None if the event comes first, which cuts it off."""
+    """Do the work; cut it off and return None if the event is set first."""
     working = asyncio.create_task(work)
     waiting = asyncio.create_task(event.wait())
     try:

@@ -1,7 +1,8 @@
 """Strays: jobs that are leased to this worker without its knowledge.
 
-A claim whose answer was lost may have been carried out. Its jobs never started: they are released,
-with their attempt, before their leases run out, which would count as a crash.
+When the answer to a claim is lost, the database may have executed the claim. Its jobs never
+started. They are released, with their attempts, before their leases expire: that would count as a
+crash.
 """
 
 from __future__ import annotations
@@ -15,33 +16,24 @@ from holdfast.domain.job import Lease
 from holdfast.domain.limits import CLAIM_BATCH_MAX
 from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff
-from holdfast.runtime.seam import Seam
-from holdfast.settings import Settings
-from holdfast.stores.protocol import Store
+from holdfast.worker.setup import Setup
 
 
 class Strays:
-    """`known` answers the leases that are no strays. Only who claims may call `release`, between
-    two claims: one under way is not known yet.
+    """`known` returns the leases that are not strays. Only the claimer may call `release`, between
+    two claims: the jobs of a claim in progress are not known yet.
 
-    The server may still be at work on a claim when its connection is long gone. So strays are
-    possible for the length of a lease, and looked for at once and every third of it.
+    The server may still execute a claim long after its connection is gone. So strays are possible
+    for the length of a lease. They are looked for at once, and again every third of it.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        seam: Seam,
-        settings: Settings,
-        worker_id: str,
-        known: Callable[[], Sequence[Lease]],
-    ) -> None:
-        self._store = store
-        self._seam = seam
-        self._settings = settings
-        self._worker_id = worker_id
+    def __init__(self, setup: Setup, known: Callable[[], Sequence[Lease]]) -> None:
+        self._store = setup.store
+        self._seam = setup.seam
+        self._settings = setup.settings
+        self._worker_id = setup.worker_id
         self._known = known
-        self._backoff = Backoff(seam, 0.1, 1.0)
+        self._backoff = Backoff(setup.seam, 0.1, 1.0)
         self._look_at = inf
         self._until = 0.0
 
@@ -51,7 +43,7 @@ class Strays:
 
     @property
     def seconds_left(self) -> float:
-        """Until it is time to look again."""
+        """Seconds until it is time to look again."""
         return max(0.0, self._look_at - self._seam.monotonic())
 
     def doubt(self) -> None:
@@ -60,12 +52,12 @@ class Strays:
         self._until = self._look_at + self._settings.lease_seconds
 
     async def release(self) -> None:
-        """Release what strays, if it is time to look."""
+        """Release strays, if it is time to look."""
         if self.seconds_left == 0:
             await self._look()
 
     async def release_last(self) -> None:
-        """Release what strays before the worker is gone, when the database answers."""
+        """Release strays before the worker exits, as soon as the database answers."""
         while self.are_possible and not await self._look():
             await self._backoff.wait()
 
@@ -78,13 +70,8 @@ class Strays:
             return False
         self._backoff.reset()
         if released:
-            logs.event(
-                WARNING,
-                "strays_released",
-                "the answer to a claim was lost; its jobs keep their attempts",
-                worker_id=self._worker_id,
-                count=released,
-            )
+            text = "the answer to a claim was lost; its jobs keep their attempts"
+            logs.event(WARNING, "strays_released", text, worker_id=self._worker_id, count=released)
         now = self._seam.monotonic()
         self._look_at = now + self._settings.renewal_seconds if now < self._until else inf
         return True

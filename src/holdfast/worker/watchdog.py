@@ -1,5 +1,5 @@
-"""The watchdog: ends a process whose event loop is blocked by a handler that is past its time, or
-past the time in which its worker has to stop."""
+"""The watchdog: exits the process if a handler blocks the event loop past its timeout, or past the
+time in which the worker has to stop."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import threading
 import traceback
 from collections.abc import Sequence
 from logging import ERROR
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.context import current_context
 from holdfast.domain.batches import batches, settled_bytes
 from holdfast.domain.job import Settlement
 from holdfast.domain.limits import ERROR_FRAMES_MAX, SETTLE_BATCH_MAX, SETTLE_BYTES_MAX
+from holdfast.domain.outcomes import Released
 from holdfast.observability import logs
-from holdfast.runtime.seam import Seam
-from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
-from holdfast.worker.deadline import BLOCKED_CODE, TELL_SECONDS_MAX, StopDeadline
+from holdfast.worker.deadline import BLOCKED_CODE, LOG_SECONDS_MAX, StopDeadline
+from holdfast.worker.processes.pool import Children
 from holdfast.worker.run import Run
+from holdfast.worker.runner import Runner
+from holdfast.worker.setup import Setup
 
 LOOK_SECONDS_MAX = 5.0
 ANSWER_SECONDS = 1.0
@@ -28,38 +30,22 @@ QUESTIONS = 4
 WRITE_SECONDS_MAX = 3.0
 
 
-class Watched(Protocol):
-    """What the watchdog asks the runner, from another thread."""
-
-    def unsettled(self) -> list[Run]:
-        """The runs that have not ended."""
-
-    def settlements_under_way(self) -> list[Settlement]:
-        """How runs have ended, where that is not yet acknowledged."""
-
-    def time_out(self, run: Run, text: str) -> Settlement: ...
-
-    def release(self, run: Run) -> Settlement: ...
-
-    def kill_children(self) -> None:
-        """End what handlers of executor="process" do."""
-
-
 class Watchdog:
-    """Runs on the keeper's thread and store: a loop that is blocked can't say so itself.
+    """Runs on the keeper's thread and store: a blocked loop can't report itself.
 
-    A handler that waits is ended by its own timeout. One that blocks the loop can't be: every
-    other job of the process stands still with it, and no thread can be made to stop. So its job
-    is settled, the others are handed back, and the process ends. If the loop is blocked when the
-    worker has to stop, all are handed back: a deploy is no failure.
+    A handler that waits is ended by its own timeout. One that blocks the loop can't be ended: all
+    other jobs of the process stop with it, and no thread can be killed. So the watchdog settles its
+    job, releases the others and exits the process. If the loop is blocked when the worker has to
+    stop, it releases all jobs: a deploy is no failure.
     """
 
     def __init__(
-        self, watched: Watched, seam: Seam, settings: Settings, deadline: StopDeadline
+        self, runner: Runner, children: Children | None, setup: Setup, deadline: StopDeadline
     ) -> None:
-        self._watched = watched
-        self._seam = seam
-        self._settings = settings
+        self._runner = runner
+        self._children = children
+        self._seam = setup.seam
+        self._settings = setup.settings
         self._deadline = deadline
         self._workers_loop = asyncio.get_running_loop()
         self._workers_thread = threading.get_ident()
@@ -74,7 +60,7 @@ class Watchdog:
                     self._seam.exit(BLOCKED_CODE)
 
     def _seconds_to_next_look(self) -> float:
-        times = [run.gives_up_at for run in self._watched.unsettled() if run.gives_up_at]
+        times = [run.gives_up_at for run in self._runner.unsettled() if run.gives_up_at]
         until = min(times, default=float("inf")) - self._seam.monotonic()
         most = min(self._settings.renewal_seconds, LOOK_SECONDS_MAX)
         return min(max(until, ANSWER_SECONDS / QUESTIONS), most)
@@ -84,17 +70,17 @@ class Watchdog:
 
     def _overdue(self) -> list[Run]:
         now = self._seam.monotonic()
-        unsettled = self._watched.unsettled()
+        unsettled = self._runner.unsettled()
         return [run for run in unsettled if run.gives_up_at and run.gives_up_at < now]
 
     async def _is_blocked(self) -> bool:
-        """Does the loop not turn? Several short waits, because a process that was stopped and
-        continued has to get some time to answer."""
+        """Check that the loop turns. Wait several times: a process that was stopped and continued
+        needs some time to answer."""
         turned = threading.Event()
         try:
             self._workers_loop.call_soon_threadsafe(turned.set)
         except RuntimeError:
-            return False  # The loop is closed: the worker has ended.
+            return False  # the loop is closed: the worker has ended
         for _ in range(QUESTIONS):
             await asyncio.sleep(ANSWER_SECONDS / QUESTIONS)
             if turned.is_set():
@@ -102,7 +88,7 @@ class Watchdog:
         return True
 
     async def _end(self, store: Store) -> None:
-        unsettled = self._watched.unsettled()
+        unsettled = self._runner.unsettled()
         culprit = self._culprit(unsettled)
         overdue = self._overdue()
         blocking = [culprit] if culprit else overdue
@@ -113,41 +99,42 @@ class Watchdog:
             trouble = await self._settle_all(store, unsettled, guilty)
         except Exception as error:
             trouble = f"; all leases are left to expire: {error!r}"
-        await self._tell(blocking, f"{past}; the process is exiting: {where}{trouble}")
+        await self._log(blocking, f"{past}; the process is exiting: {where}{trouble}")
 
     async def _settle_all(
         self, store: Store, unsettled: Sequence[Run], guilty: Sequence[Run]
     ) -> str:
-        """Write what can be written in a few seconds, and answer what was in the way."""
-        # What is handed back may start elsewhere at once.
-        self._watched.kill_children()
-        # One that its own transaction settles is left to that, or to the end of its lease.
-        ours = [run for run in unsettled if not run.context.settles_itself]
+        """Write what can be written in a few seconds; return what went wrong."""
+        # A released job may start elsewhere at once.
+        if self._children is not None:
+            self._children.kill()
+        # A job that its own transaction settles is left to that, or to the end of its lease.
+        ours = [run for run in unsettled if not run.context._settles_itself]
         troubles = await self._write(store, [self._time_out(run) for run in ours if run in guilty])
         innocent = [run for run in ours if run not in guilty]
-        troubles += await self._write(store, [self._watched.release(run) for run in innocent])
-        # Last, because they may be locked by a connection that stands still with the loop.
-        troubles += await self._write(store, self._watched.settlements_under_way())
+        released = [self._runner.decide(run, Released()) for run in innocent]
+        troubles += await self._write(store, released)
+        # Last, because a connection of the blocked loop may have locked them.
+        troubles += await self._write(store, self._runner.settler.under_way())
         return f"; leases left to expire: {len(troubles)} ({troubles[0]})" if troubles else ""
 
     def _culprit(self, runs: Sequence[Run]) -> Run | None:
-        """Whose code does the loop's thread run?"""
+        """The run whose code blocks the loop's thread."""
         task: Any = asyncio.current_task(self._workers_loop)
         for run in runs:
             if run.task is task:
                 return run
-        # A task that the handler has started: its context is a copy of the handler's. Python 3.11
-        # does not show it.
+        # A task that the handler started has a copy of its context. Python 3.11 does not show it.
         context = task.get_context().get(current_context) if hasattr(task, "get_context") else None
         return next((run for run in runs if run.context is context), None)
 
     def _time_out(self, run: Run) -> Settlement:
         seconds = self._seam.monotonic() - run.started_monotonic
-        text = f"blocked the event loop; after {seconds:.1f} s its process was ended"
-        return self._watched.time_out(run, text)
+        text = f"blocked the event loop; its process was ended after {seconds:.1f} s"
+        return self._runner.time_out(run, text)
 
     async def _write(self, store: Store, settlements: Sequence[Settlement]) -> list[str]:
-        """Write many at once; where one of them is locked or refused, each for itself."""
+        """Write in batches; if one fails, write each of its settlements separately."""
         troubles: list[str] = []
         for batch in batches(settlements, SETTLE_BATCH_MAX, SETTLE_BYTES_MAX, settled_bytes):
             found = [await self._trouble(store, batch)]
@@ -157,7 +144,7 @@ class Watchdog:
         return troubles
 
     async def _trouble(self, store: Store, batch: Sequence[Settlement]) -> str:
-        """Write, and answer what was in the way."""
+        """Write; return what went wrong."""
         try:
             async with asyncio.timeout(WRITE_SECONDS_MAX):
                 await store.settle(batch)
@@ -168,34 +155,31 @@ class Watchdog:
         return ""
 
     def _where(self) -> str:
-        """Where the loop's thread stands."""
+        """The stack of the loop's thread."""
         frame = sys._current_frames().get(self._workers_thread)
         frames = traceback.extract_stack(frame)[-ERROR_FRAMES_MAX:]
         return " > ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in frames)
 
-    async def _tell(self, blocking: Sequence[Run], message: str) -> None:
-        """Log it, but not for long: what the handler blocks in may be the log itself."""
+    async def _log(self, blocking: Sequence[Run], message: str) -> None:
+        """Log, but wait only briefly: the log itself may be what the handler blocks in."""
 
-        def tell() -> None:
+        def log() -> None:
             if not blocking:
                 logs.event(ERROR, "blocked", f"the event loop is blocked {message}")
             for run in blocking:
-                self._log(run, f"the handler blocks the event loop {message}")
+                seconds = self._seam.monotonic() - run.started_monotonic
+                logs.event(
+                    ERROR,
+                    "blocked",
+                    f"the handler blocks the event loop {message}",
+                    job_id=run.job.id,
+                    name=run.job.name,
+                    queue=run.job.queue,
+                    attempt=run.job.attempt,
+                    fence=run.job.fence,
+                    duration_ms=round(seconds * 1000, 2),
+                    correlation_id=run.job.correlation_id,
+                )
 
-        telling = self._seam.threads("holdfast-last-words", 1).submit(tell)
-        await asyncio.wait([asyncio.wrap_future(telling)], timeout=TELL_SECONDS_MAX)
-
-    def _log(self, run: Run, message: str) -> None:
-        job = run.job
-        logs.event(
-            ERROR,
-            "blocked",
-            message,
-            job_id=job.id,
-            name=job.name,
-            queue=job.queue,
-            attempt=job.attempt,
-            fence=job.fence,
-            duration_ms=round((self._seam.monotonic() - run.started_monotonic) * 1000, 2),
-            correlation_id=job.correlation_id,
-        )
+        logging = self._seam.threads("holdfast-last-words", 1).submit(log)
+        await asyncio.wait([asyncio.wrap_future(logging)], timeout=LOG_SECONDS_MAX)

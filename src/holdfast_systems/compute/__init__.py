@@ -1,5 +1,5 @@
 """Compute: jobs whose inputs and outputs are checked against contracts, solved by an AppServer.
 
-The system is `holdfast_systems.compute.service.Compute`. Nothing is imported here, so that the
-servers of this package are ready for Ctrl-C at once.
+The system is `holdfast_systems.compute.service.Compute`. Nothing is imported here, so that Ctrl-C
+ends the servers of this package even while they start.
 """

@@ -1,4 +1,4 @@
-"""What an AppServer answered, taken apart: outputs for one table, artifacts for another."""
+"""Split an AppServer's answer into outputs and artifacts, which have their own tables."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import msgspec
+import rfc8785
 from msgspec import Meta
 
 from holdfast_systems.compute.contract import ContractBroken, Document
-from holdfast_systems.compute.fingerprint import canonical
 from holdfast_systems.compute.limits import ARTIFACTS_MAX, KIND_CHARS_MAX, URL_CHARS_MAX
 
-# What may be served to browsers, from the API's own address.
+# What the API can safely serve to browsers.
 MEDIA_TYPES = ("image/svg+xml", "application/json", "text/plain")
-_NOT_IN_ADDRESSES = re.compile(r"[\s\x00-\x1f\x7f]")
+_NOT_IN_URLS = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
 class _Artifact(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class _Artifact(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """All that this system wants to know of any definition's outputs."""
+    """What this system reads from any definition's outputs."""
 
     results: list[Any] = []
     artifacts: Annotated[list[_Artifact], Meta(max_length=ARTIFACTS_MAX)] = []
@@ -54,8 +54,8 @@ class Answer:
     artifacts: list[Artifact]
 
 
-def take_apart(outputs: Any, contract: Document) -> Answer:
-    """Check the outputs, and put a link in the place of each artifact that traveled in them."""
+def read_answer(outputs: Any, contract: Document) -> Answer:
+    """Check the outputs, and replace the data of each artifact with a link."""
     contract.check(outputs)
     try:
         answer = msgspec.convert(outputs, _Answer)
@@ -69,37 +69,35 @@ def take_apart(outputs: Any, contract: Document) -> Answer:
             for sent, made in zip(outputs["artifacts"], artifacts, strict=True)
         ]
     contract.check(stored)
-    return Answer(canonical(stored).decode(), _score(answer.results), artifacts)
+    return Answer(rfc8785.dumps(stored).decode(), _score(answer.results), artifacts)
 
 
 def _stored(sent: _Artifact) -> Artifact:
     artifact_id = uuid4()
     if sent.data is not None:
         if sent.media_type not in MEDIA_TYPES:
-            raise ContractBroken([f"an artifact must be {', '.join(MEDIA_TYPES)}"])
+            raise ContractBroken(
+                [f"the media type of an artifact must be one of {', '.join(MEDIA_TYPES)}"]
+            )
         url, content = f"/jobs/artifact/{artifact_id}", sent.data.encode()
     else:
         url, content = sent.url or "", None
-        if not _is_address(url):
-            raise ContractBroken(["an artifact needs data, or an http address"])
-    expires_at = sent.expires_at and _in_utc(sent.expires_at)
+        if not _is_url(url):
+            raise ContractBroken(["an artifact needs data, or an http or https URL"])
+    try:
+        expires_at = sent.expires_at and sent.expires_at.astimezone(UTC)
+    except OverflowError:
+        raise ContractBroken(["expires_at of an artifact is out of range"]) from None
     return Artifact(artifact_id, sent.kind, url, sent.media_type, content, expires_at)
 
 
-def _is_address(url: str) -> bool:
+def _is_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
     except ValueError:
         return False
     is_web = parts.scheme in ("http", "https") and bool(parts.netloc)
-    return is_web and len(url) <= URL_CHARS_MAX and not _NOT_IN_ADDRESSES.search(url)
-
-
-def _in_utc(moment: datetime) -> datetime:
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise ContractBroken(["expires_at of an artifact is beyond the calendar"]) from None
+    return is_web and len(url) <= URL_CHARS_MAX and not _NOT_IN_URLS.search(url)
 
 
 def _score(results: list[Any]) -> Decimal | None:

@@ -1,7 +1,7 @@
-"""The HTTP face: POST /jobs/run, GET /jobs/status|result|artifact.
+"""The HTTP API: POST /jobs/run, GET /jobs/status|result|artifact.
 
-Who asks is what the header `x-tenant-id` says, as long as there are no keys: put it behind
-something that sets this header.
+There are no keys yet: the header `x-tenant-id` is trusted. Put the API behind something that sets
+it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from holdfast import StoreUnavailable
 from holdfast_systems.compute.bodies import TooLarge, read_body
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown
 from holdfast_systems.compute.limits import BODY_BYTES_MAX
-from holdfast_systems.compute.rows import JobRow, RunRequest
-from holdfast_systems.compute.service import Compute
+from holdfast_systems.compute.records import JobRow
+from holdfast_systems.compute.service import Compute, RunRequest
 from holdfast_systems.compute.solver import CORRELATION_HEADER
 
 Tenant = Annotated[UUID | None, Header(alias="x-tenant-id")]
 _CORRELATION_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
-# A picture that came from elsewhere must not act in the name of this address.
+# A picture from elsewhere must not run scripts on this origin.
 _HARMLESS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     "x-content-type-options": "nosniff",
@@ -38,7 +38,7 @@ _BODY = {
 
 
 def make_api(compute: Compute, **options: Any) -> FastAPI:
-    """Make the application; `options` are FastAPI's own."""
+    """Make the application. `options` are passed to FastAPI."""
     api = FastAPI(title="Compute", **options)
     api.middleware("http")(_correlate)
     api.add_exception_handler(StoreUnavailable, _unavailable)
@@ -53,44 +53,43 @@ def make_api(compute: Compute, **options: Any) -> FastAPI:
 
     @api.post("/jobs/run", status_code=202, openapi_extra={"requestBody": _BODY})
     async def run(request: Request, tenant: Tenant = None) -> dict[str, str]:
-        asked = await _asked(request)
+        wanted = await _read_request(request)
         try:
-            job_id = await compute.run(asked, tenant, request.state.correlation_id)
+            job_id = await compute.run(wanted, tenant, request.state.correlation_id)
         except ContractUnknown as error:
             raise _refused(404, "CONTRACT_UNKNOWN", str(error)) from None
         except ContractBroken as error:
-            text = "the inputs break their contract"
+            text = "the inputs violate the contract"
             raise _refused(422, "INPUTS_INVALID", text, error.errors) from None
         return {"job_id": str(job_id)}
 
     @api.get("/jobs/status/{job_id}")
     async def status(job_id: UUID, tenant: Tenant = None) -> Response:
         job = await own_job(job_id, tenant)
-        return _json(
-            {
-                "job_id": job.id,
-                "status": job.status,
-                "attempts": job.attempts,
-                "last_error": msgspec.Raw((job.last_error or "null").encode()),
-                "created_at": job.created_at,
-                "started_at": job.started_at,
-                "ended_at": job.ended_at,
-            }
-        )
+        body = {
+            "job_id": job.id,
+            "status": job.status,
+            "attempts": job.attempts,
+            "last_error": msgspec.Raw((job.last_error or "null").encode()),
+            "created_at": job.created_at,
+            "started_at": job.started_at,
+            "ended_at": job.ended_at,
+        }
+        return Response(msgspec.json.encode(body), media_type="application/json")
 
     @api.get("/jobs/result/{job_id}")
     async def result(job_id: UUID, tenant: Tenant = None) -> Response:
         job = await own_job(job_id, tenant)
         outputs = await records.outputs(job.id)
         if outputs is None:
-            raise _refused(409, "NO_RESULT", f"job {job.id} is {job.status}")
+            raise _refused(409, "NO_RESULT", f"job {job.id} has no result; it is {job.status}")
         return Response(outputs, media_type="application/json")
 
     @api.get("/jobs/artifact/{artifact_id}")
     async def artifact(artifact_id: UUID, tenant: Tenant = None) -> Response:
         found = await records.content(artifact_id, tenant)
         if found is None:
-            raise _refused(404, "NOT_FOUND", f"there is no artifact {artifact_id}")
+            raise _refused(404, "NOT_FOUND", f"artifact {artifact_id} does not exist")
         return Response(found.content, media_type=found.media_type, headers=_HARMLESS)
 
     return api
@@ -99,7 +98,7 @@ def make_api(compute: Compute, **options: Any) -> FastAPI:
 async def _correlate(
     request: Request, answer: Callable[[Request], Awaitable[Response]]
 ) -> Response:
-    """Take the caller's correlation id, or make one; tell it with every answer."""
+    """Use the caller's correlation id, or generate one; return it with every response."""
     given = request.headers.get(CORRELATION_HEADER, "")
     request.state.correlation_id = given if _CORRELATION_ID.fullmatch(given) else str(uuid4())
     response = await answer(request)
@@ -107,17 +106,17 @@ async def _correlate(
     return response
 
 
-async def _unavailable(request: Request, error: Exception) -> Response:
-    detail = {"code": "STORE_UNAVAILABLE", "text": "the database can't be reached now"}
+async def _unavailable(_request: Request, _error: Exception) -> Response:
+    detail = {"code": "STORE_UNAVAILABLE", "text": "can't reach the database; try again later"}
     return JSONResponse({"detail": detail}, status_code=503, headers={"retry-after": "1"})
 
 
 async def _gone(_request: Request, _error: Exception) -> Response:
-    """Answer a client that went away while it was sending: nobody reads it."""
+    """Respond to a client that disconnected while it was sending."""
     return Response(status_code=400)
 
 
-async def _asked(request: Request) -> RunRequest:
+async def _read_request(request: Request) -> RunRequest:
     try:
         return msgspec.json.decode(await read_body(request, BODY_BYTES_MAX), type=RunRequest)
     except TooLarge as error:
@@ -125,13 +124,9 @@ async def _asked(request: Request) -> RunRequest:
     except msgspec.ValidationError as error:
         raise _refused(422, "REQUEST_INVALID", str(error)) from None
     except (ValueError, RecursionError) as error:
-        raise _refused(400, "NO_JSON", f"the body is no JSON: {error}") from None
+        raise _refused(400, "NO_JSON", f"the body is not JSON: {error}") from None
 
 
 def _refused(status: int, code: str, text: str, errors: list[str] | None = None) -> HTTPException:
     detail: dict[str, Any] = {"code": code, "text": text}
     return HTTPException(status, detail | ({"errors": errors} if errors else {}))
-
-
-def _json(value: Any) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,4 +1,4 @@
-"""The API with a worker beside it, in one process."""
+"""The API and a worker in one process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_app() -> FastAPI:
 
 @asynccontextmanager
 async def working(hf: Holdfast, _api: FastAPI) -> AsyncIterator[None]:
-    """Run a worker beside the server; neither goes on without the other."""
+    """Run a worker beside the server; if one ends, so does the other."""
     async with hf:
         worker = asyncio.create_task(hf.run_worker())
         worker.add_done_callback(_end_with_worker)
@@ -44,5 +44,5 @@ async def working(hf: Holdfast, _api: FastAPI) -> AsyncIterator[None]:
 
 def _end_with_worker(worker: asyncio.Task[WorkerReport]) -> None:
     error = None if worker.cancelled() else worker.exception()
-    _log.critical("the worker has ended, and the server with it", exc_info=error)
+    _log.critical("the worker ended; shutting down the server", exc_info=error)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The system as its environment describes it: `holdfast worker holdfast_systems.compute.app:hf`."""
+"""What a worker runs: `holdfast worker holdfast_systems.compute.app:hf`."""
 
 import os
 

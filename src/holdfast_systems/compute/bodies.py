@@ -1,4 +1,4 @@
-"""The body of a request, read as far as its limit."""
+"""Read the body of a request, up to a size limit."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > bytes_max:
-            raise TooLarge(f"a request has at most {bytes_max} bytes")
+            raise TooLarge(f"the request is larger than {bytes_max} bytes")
     return bytes(body)

@@ -1,13 +1,13 @@
 """Contracts: what goes into a version of a definition, and what comes out.
 
-They lie in contracts/<definition>/<version>/{inputs,outputs}.schema.json, and are registered when
-the system starts: a schema that can't be right stops it there.
+They are in contracts/<definition>/<version>/{inputs,outputs}.schema.json and are read when the
+system starts. An invalid schema stops it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -16,6 +16,7 @@ from typing import Any
 
 import jsonschema_rs
 import msgspec
+import rfc8785
 
 from holdfast import ConfigurationError
 from holdfast_systems.compute.defaults import (
@@ -26,12 +27,7 @@ from holdfast_systems.compute.defaults import (
     fill_default,
     schemas_with_default,
 )
-from holdfast_systems.compute.fingerprint import canonical
-from holdfast_systems.compute.limits import (
-    CONTRACT_ERRORS_MAX,
-    ERROR_CHARS_MAX,
-    INPUTS_DEPTH_MAX,
-)
+from holdfast_systems.compute.limits import CONTRACT_ERRORS_MAX, ERROR_CHARS_MAX, INPUTS_DEPTH_MAX
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _DEFINITION = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -39,11 +35,11 @@ _VERSION = re.compile(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}")
 
 
 class ContractUnknown(Exception):
-    """There is no such version of such a definition."""
+    """No contract for this version of this definition."""
 
 
 class ContractBroken(Exception):
-    """A document does not keep its contract; `errors` says where and why."""
+    """A document violates its contract; `errors` says where and why."""
 
     def __init__(self, errors: list[str]) -> None:
         super().__init__("; ".join(errors))
@@ -52,14 +48,14 @@ class ContractBroken(Exception):
 
 def check_names(definition: str, version: str) -> None:
     if not _DEFINITION.fullmatch(definition) or not _VERSION.fullmatch(version):
-        raise ContractUnknown(f"there is no contract {definition[:64]!r} @ {version[:20]!r}")
+        raise ContractUnknown(f"no contract {definition[:64]!r} @ {version[:20]!r}")
 
 
 class Document:
-    """One schema, and what it says about documents."""
+    """A schema that documents are checked against."""
 
     def __init__(self, schema: Any) -> None:
-        """Refuse a schema that is not one, or whose own defaults are not valid or can't be kept."""
+        """Raise BadSchema if the schema or one of its defaults is invalid or can't be stored."""
         if not isinstance(schema, dict) or schema.get("$schema") != _DRAFT:
             raise BadSchema(f'a schema must say "$schema": "{_DRAFT}"')
         try:
@@ -70,24 +66,24 @@ class Document:
         self.schema = schema
         for place, inner in schemas_with_default(schema):
             default = fill_default(schema, inner)
-            if errors := [*_unstorable({place: default})]:
-                raise BadSchema(f"{place}: the default can't be stored: {errors[0]}")
+            if problem := _unstorable({place: default}):
+                raise BadSchema(f"{place}: the default can't be stored: {problem}")
             alone = _validator({"$defs": schema.get("$defs", {}), "allOf": [inner]})
             if not alone.is_valid(default):
-                raise BadSchema(f"{place}: the default is not valid by its own schema")
+                raise BadSchema(f"{place}: the default is not valid against its own schema")
 
     def check(self, value: Any) -> None:
-        """Raise ContractBroken if the document breaks the contract or can't be stored."""
-        if errors := [*_unstorable(value)]:
-            raise ContractBroken(errors)
+        """Raise ContractBroken if the document violates the contract or can't be stored."""
+        if problem := _unstorable(value):
+            raise ContractBroken([problem])
         broken = self._validator.iter_errors(value)
-        if errors := [_told(error) for error in islice(broken, CONTRACT_ERRORS_MAX)]:
+        if errors := [_shown(error) for error in islice(broken, CONTRACT_ERRORS_MAX)]:
             raise ContractBroken(errors)
 
     def filled(self, value: Any) -> Any:
-        """Answer the document with its defaults, if that keeps the contract."""
-        if errors := [*_unstorable(value)]:
-            raise ContractBroken(errors)
+        """Return the document with its defaults, checked against the contract."""
+        if problem := _unstorable(value):
+            raise ContractBroken([problem])
         try:
             whole = fill(self.schema, value)
         except BadSchema as error:
@@ -98,8 +94,6 @@ class Document:
 
 @dataclass(frozen=True)
 class Contract:
-    definition: str
-    version: str
     inputs: Document
     outputs: Document
 
@@ -111,23 +105,19 @@ class Contracts:
     def find(self, definition: str, version: str) -> Contract:
         check_names(definition, version)
         if (definition, version) not in self._known:
-            raise ContractUnknown(f"there is no contract {definition}@{version}")
+            raise ContractUnknown(f"no contract {definition}@{version}")
         return self._known[definition, version]
 
 
 def load_contracts(folder: Traversable | None = None) -> Contracts:
-    """Register every contract of a folder; those of this package by default."""
+    """Read every contract in a folder, by default those of this package."""
     folder = folder or files(__package__).joinpath("contracts")
     known = {}
     for definition in _folders(folder):
         for version in _folders(definition):
             check_names(definition.name, version.name)
-            known[definition.name, version.name] = Contract(
-                definition.name,
-                version.name,
-                inputs=_read(version, "inputs"),
-                outputs=_read(version, "outputs"),
-            )
+            contract = Contract(_read(version, "inputs"), _read(version, "outputs"))
+            known[definition.name, version.name] = contract
     return Contracts(known)
 
 
@@ -139,25 +129,25 @@ def _read(folder: Traversable, which: str) -> Document:
     file = folder.joinpath(f"{which}.schema.json")
     try:
         return Document(msgspec.json.decode(file.read_bytes()))
-    except (BadSchema, OSError, msgspec.DecodeError) as error:
-        raise ConfigurationError(f"the contract {file} can't be used: {error}") from error
+    except (BadSchema, OSError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"invalid contract {file}: {error}") from error
 
 
 def _validator(schema: Schema) -> jsonschema_rs.Validator:
     return jsonschema_rs.validator_for({"$schema": _DRAFT, **schema}, offline=True)
 
 
-def _unstorable(value: Any) -> Iterator[str]:
-    """Tell what a database or the canonical form could not hold."""
+def _unstorable(value: Any) -> str | None:
+    """Say why a database or canonical JSON can't hold a value, or None."""
     if _depth(value, INPUTS_DEPTH_MAX) > INPUTS_DEPTH_MAX:
-        yield f"lists and objects are nested deeper than {INPUTS_DEPTH_MAX}"
-        return
+        return f"lists and objects are nested deeper than {INPUTS_DEPTH_MAX}"
     try:
-        # An escaped backslash before a "u0000" of the text itself is no such character.
-        if b"\\u0000" in canonical(value).replace(b"\\\\", b""):
-            yield "a text contains the character U+0000"
+        # Without escaped backslashes: one before the text "u0000" is not this character.
+        if b"\\u0000" in rfc8785.dumps(value).replace(b"\\\\", b""):
+            return "a text contains the character U+0000"
     except ValueError as error:
-        yield f"a value can't be stored: {error}"[:ERROR_CHARS_MAX]
+        return f"a value can't be stored: {error}"[:ERROR_CHARS_MAX]
+    return None
 
 
 def _depth(value: Any, most: int) -> int:
@@ -167,6 +157,6 @@ def _depth(value: Any, most: int) -> int:
     return 1 + max((_depth(each, most - 1) for each in inner), default=0)
 
 
-def _told(error: jsonschema_rs.ValidationError) -> str:
+def _shown(error: jsonschema_rs.ValidationError) -> str:
     place = "/".join(str(step) for step in error.instance_path)
     return f"/{place}: {error.message}"[:ERROR_CHARS_MAX]

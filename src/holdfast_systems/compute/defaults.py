@@ -1,8 +1,8 @@
-"""Defaults of a schema, written into a document where it leaves them out.
+"""Fill in the defaults of a schema where a document leaves them out.
 
-They are looked for under `properties` and `items`, and behind references to `#/$defs/...`. A
-default anywhere else (in one branch of `anyOf`, say) could not be filled in without a guess, so a
-schema that has one is refused, as is one whose own defaults it would refuse.
+Defaults can be under `properties` and `items`, and behind references to `#/$defs/...`. A default
+anywhere else (in one branch of `anyOf`, for example) would take a guess, so a schema that has one
+is rejected.
 """
 
 from __future__ import annotations
@@ -18,46 +18,32 @@ Schema = dict[str, Any]
 
 _REFERENCE = "#/$defs/"
 _BESIDE_REFERENCES = {"$ref", "default", "title", "description", "examples", "$comment"}
-# The first two, below the root, make `#/$defs/...` mean another schema; the third is a reference
-# whose target depends on the way to it.
+# Below the root, the first two change what `#/$defs/...` refers to. The target of the third depends
+# on the path to it.
 _ELSEWHERE = ("$id", "$schema", "$dynamicRef")
 
-# Where a schema has others; whatever else it holds is data.
+# Keywords whose values are schemas. Everything else is data.
 _SCHEMAS_BY_NAME = {
-    "$defs",
-    "definitions",
-    "dependencies",
-    "dependentSchemas",
-    "patternProperties",
-    "properties",
-}
+    "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties",
+}  # fmt: skip
 _LISTS_OF_SCHEMAS = {"allOf", "anyOf", "oneOf", "prefixItems"}
 _SCHEMAS = {
-    "additionalProperties",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-}
+    "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
+    "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+}  # fmt: skip
 
 
 class BadSchema(Exception):
-    """A schema that can't be a contract."""
+    """A schema that can't be used as a contract."""
 
 
 def fill(root: Schema, document: Any) -> Any:
-    """Answer a copy with every default that is left out; filling it again changes nothing."""
+    """Return a copy with every default filled in. Filling it again changes nothing."""
     return _fill(root, root, deepcopy(document), 0)
 
 
 def check_fillable(root: Schema) -> None:
-    """Refuse a schema with defaults that would not be filled in, or that never end."""
+    """Raise BadSchema if some defaults would not be filled in, or would recurse endlessly."""
     for place, schema in _all_schemas(root, ""):
         _check_references(root, schema, place)
     if "default" in root:
@@ -77,21 +63,22 @@ def schemas_with_default(root: Schema) -> Iterator[tuple[str, Schema]]:
 
 
 def fill_default(root: Schema, schema: Schema) -> Any:
-    """Answer the schema's default as a document gets it: with the defaults inside of it."""
+    """Return the schema's default with its nested defaults, as a document gets it."""
     return _fill(root, schema, deepcopy(schema["default"]), 0)
 
 
 def _fill(root: Schema, schema: Any, value: Any, depth: int) -> Any:
     if depth > INPUTS_DEPTH_MAX:
         raise BadSchema(f"defaults and values are nested deeper than {INPUTS_DEPTH_MAX}")
-    target = _target(root, schema)
+    target = _chain(root, schema)[-1]
     if isinstance(value, dict):
         for name, inner in target.get("properties", {}).items():
             if name not in value:
-                missing = _default_of(root, inner)
-                if not missing:
+                # A default beside a reference takes precedence over the one behind it.
+                defaults = [each["default"] for each in _chain(root, inner) if "default" in each]
+                if not defaults:
                     continue
-                value[name] = deepcopy(missing[0])
+                value[name] = deepcopy(defaults[0])
             value[name] = _fill(root, inner, value[name], depth + 1)
     if isinstance(value, list) and isinstance(target.get("items"), dict):
         first = len(target.get("prefixItems", ()))
@@ -100,18 +87,8 @@ def _fill(root: Schema, schema: Any, value: Any, depth: int) -> Any:
     return value
 
 
-def _default_of(root: Schema, schema: Any) -> list[Any]:
-    """The default beside a reference wins over the one behind it."""
-    return [each["default"] for each in _chain(root, schema) if "default" in each][:1]
-
-
-def _target(root: Schema, schema: Any) -> Schema:
-    """Follow references; a schema that is `true` or `false` has nothing to fill."""
-    return [{}, *_chain(root, schema)][-1]
-
-
 def _chain(root: Schema, schema: Any) -> list[Schema]:
-    """The schema, and those that references lead to from it, one by one."""
+    """Return the schema and the schemas that its references lead to; `true` and `false` as {}."""
     found: list[Schema] = []
     while isinstance(schema, dict):
         found.append(schema)
@@ -119,17 +96,18 @@ def _chain(root: Schema, schema: Any) -> list[Schema]:
             return found
         if len(found) > INPUTS_DEPTH_MAX:
             raise BadSchema("a reference leads back to itself")
-        schema = root["$defs"][_name_of(root, schema["$ref"])]
+        name = _name_of(root, schema["$ref"])
+        schema = root["$defs"][name]
     return [*found, {}]
 
 
 def _name_of(root: Schema, reference: str) -> str:
-    """The name in `$defs`, as RFC 6901 has it: the percent signs first, then the pointer."""
+    """Find the name in `$defs` (RFC 6901): decode the percent signs first, then the pointer."""
     pointer = unquote(reference)
     name = pointer.removeprefix(_REFERENCE)
     known = name.replace("~1", "/").replace("~0", "~")
     if pointer != _REFERENCE + name or "/" in name or known not in root.get("$defs", {}):
-        raise BadSchema(f"{reference}: a reference must lead to {_REFERENCE}... of the same schema")
+        raise BadSchema(f"{reference}: a reference must lead to {_REFERENCE}... in the same schema")
     return known
 
 
@@ -140,14 +118,14 @@ def _check_references(root: Schema, schema: Schema, place: str) -> None:
     if "$ref" not in schema:
         return
     if others := schema.keys() - _BESIDE_REFERENCES:
-        raise BadSchema(f"{place}: {min(others)} can't stand beside a reference")
+        raise BadSchema(f"{place}: {min(others)} is not allowed beside a reference")
     _chain(root, schema)
 
 
 def _check_filled(
     root: Schema, schema: Any, place: str, filled: set[str], unfilled: set[str]
 ) -> None:
-    """Follow the way of `fill`; what branches off from it must have no defaults."""
+    """Follow the path of `fill`; nothing off this path can have defaults."""
     for each in _chain(root, schema):
         if "$ref" in each:
             name = _name_of(root, each["$ref"])
@@ -166,7 +144,7 @@ def _check_filled(
 
 
 def _check_unfilled(root: Schema, schema: Schema, place: str, unfilled: set[str]) -> None:
-    """Refuse every default in here, and behind the references in here."""
+    """Reject every default in here, and behind the references in here."""
     if "default" in schema:
         raise _unfillable(place)
     if "$ref" in schema:
@@ -183,14 +161,14 @@ def _unfillable(place: str) -> BadSchema:
 
 
 def _all_schemas(schema: Schema, place: str) -> Iterator[tuple[str, Schema]]:
-    """The schema and every one in it, the root's place being the empty one."""
+    """Yield the schema and all schemas in it, with their places."""
     yield place, schema
     for _, path, inner in _inner_schemas(schema):
         yield from _all_schemas(inner, place + path)
 
 
 def _inner_schemas(schema: Any) -> Iterator[tuple[str, str, Schema]]:
-    """The keyword, the path and the schema of each that is directly in this one."""
+    """Yield the keyword, the path and the schema of each schema directly in this one."""
     for keyword, value in schema.items() if isinstance(schema, dict) else ():
         if keyword in _SCHEMAS:
             found = [("", value)]

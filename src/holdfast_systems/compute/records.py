@@ -1,22 +1,69 @@
-"""What the system keeps: requests, results, artifacts, and who answers for which inputs."""
+"""The tables: requests, results, artifacts, and the job that stands for each hash of inputs."""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
 
 from holdfast import Holdfast
 from holdfast_systems.compute.answers import Answer, Artifact
-from holdfast_systems.compute.rows import (
-    ArtifactRow,
-    ContentRow,
-    HolderRow,
-    JobRow,
-    RequestRow,
-    ResultRow,
-)
+
+Row = TypeVar("Row")
+
+
+class RequestRow(msgspec.Struct, frozen=True):
+    id: UUID
+    tenant_id: UUID | None
+    app_id: str
+    definition: str
+    version: str
+    inputs_hash: str
+    payload_json: str
+    priority: int
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """A job: queued, running, succeeded, failed or canceled."""
+
+    id: UUID
+    tenant_id: UUID | None
+    status: str
+    attempts: int
+    last_error: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether it has a result, or may still get one."""
+        return self.status in ("queued", "running", "succeeded")
+
+
+class HolderRow(msgspec.Struct, frozen=True):
+    job_id: UUID
+
+
+class ResultRow(msgspec.Struct, frozen=True):
+    outputs_json: str
+    score: Decimal | None
+
+
+class ArtifactRow(msgspec.Struct, frozen=True):
+    kind: str
+    url: str
+    media_type: str
+    expires_at: datetime | None
+
+
+class ContentRow(msgspec.Struct, frozen=True):
+    media_type: str
+    content: bytes
+    tenant_id: UUID | None
 
 
 class Records:
@@ -25,14 +72,16 @@ class Records:
         self._tables = hf.tables("compute", package="holdfast_systems.compute")
 
     async def claim(self, connection: Any, inputs_hash: str, job_id: UUID) -> UUID:
-        """Answer which job has this hash: another one, unless that ended without a result, or this
-        one from now on. Two who claim the same wait for each other."""
+        """Claim a hash for this job, unless another job has or may still get its result.
+
+        Return the job that has the hash. Concurrent claims of one hash wait for each other.
+        """
         statements = self._tables.on(connection)
         names = {"inputs_hash": inputs_hash, "job_id": job_id}
         holder = await statements.one("claim_hash", HolderRow, **names)
         if holder is None or holder.job_id == job_id:
             return job_id
-        # By a statement of its own, which sees what was committed while the first one waited.
+        # A second statement, because it sees what was committed while the first one waited.
         job = await statements.one("find_job", JobRow, id=holder.job_id)
         if job is not None and job.may_answer:
             return holder.job_id
@@ -43,10 +92,8 @@ class Records:
         await self._tables.on(connection).execute("insert_job", **msgspec.structs.asdict(request))
 
     async def request_of(self, job_id: UUID, inputs_hash: str) -> RequestRow | None:
-        """The request of this job; a job that was requeued takes over that of the old one."""
-        async with self._hf.transaction(read_only=True) as connection:
-            statements = self._tables.on(connection)
-            found = await statements.one("find_request", RequestRow, id=job_id)
+        """Find the request of this job; a requeued job takes over the request of the old one."""
+        found = await self._one("find_request", RequestRow, id=job_id)
         if found is not None:
             return found
         async with self._hf.transaction() as connection:
@@ -57,15 +104,13 @@ class Records:
                 await self.claim(connection, inputs_hash, job_id)
         return adopted
 
-    async def answered(self, inputs_hash: str) -> UUID | None:
-        """The job that has a result for this hash."""
-        async with self._hf.transaction(read_only=True) as connection:
-            statements = self._tables.on(connection)
-            found = await statements.one("find_answer", HolderRow, inputs_hash=inputs_hash)
+    async def answered_by(self, inputs_hash: str) -> UUID | None:
+        """Find the job that has a result for this hash."""
+        found = await self._one("find_answer", HolderRow, inputs_hash=inputs_hash)
         return None if found is None else found.job_id
 
-    async def copied(self, job_id: UUID) -> Answer | None:
-        """The answer of another job, with links to its artifacts."""
+    async def copy_answer(self, job_id: UUID) -> Answer | None:
+        """Copy the answer of another job, with links to its artifacts."""
         async with self._hf.transaction(read_only=True) as connection:
             statements = self._tables.on(connection)
             result = await statements.one("find_result", ResultRow, job_id=job_id)
@@ -78,7 +123,7 @@ class Records:
         ]
         return Answer(result.outputs_json, result.score, artifacts)
 
-    async def keep(self, connection: Any, job_id: UUID, attempts: int, answer: Answer) -> None:
+    async def store(self, connection: Any, job_id: UUID, attempts: int, answer: Answer) -> None:
         statements = self._tables.on(connection)
         await statements.execute(
             "insert_result",
@@ -89,31 +134,21 @@ class Records:
             attempts=attempts,
         )
         for artifact in answer.artifacts:
-            await statements.execute(
-                "insert_artifact",
-                id=artifact.id,
-                job_id=job_id,
-                kind=artifact.kind,
-                url=artifact.url,
-                media_type=artifact.media_type,
-                content=artifact.content,
-                expires_at=artifact.expires_at,
-            )
+            await statements.execute("insert_artifact", job_id=job_id, **vars(artifact))
 
     async def job(self, job_id: UUID, tenant: UUID | None) -> JobRow | None:
-        """The tenant's own job; what belongs to another is not there."""
-        async with self._hf.transaction(read_only=True) as connection:
-            found = await self._tables.on(connection).one("find_job", JobRow, id=job_id)
+        """Find the tenant's job; a job of another tenant counts as missing."""
+        found = await self._one("find_job", JobRow, id=job_id)
         return found if found is not None and found.tenant_id == tenant else None
 
     async def outputs(self, job_id: UUID) -> bytes | None:
-        async with self._hf.transaction(read_only=True) as connection:
-            statements = self._tables.on(connection)
-            found = await statements.one("find_result", ResultRow, job_id=job_id)
+        found = await self._one("find_result", ResultRow, job_id=job_id)
         return None if found is None else found.outputs_json.encode()
 
     async def content(self, artifact_id: UUID, tenant: UUID | None) -> ContentRow | None:
-        async with self._hf.transaction(read_only=True) as connection:
-            statements = self._tables.on(connection)
-            found = await statements.one("find_artifact", ContentRow, id=artifact_id)
+        found = await self._one("find_artifact", ContentRow, id=artifact_id)
         return found if found is not None and found.tenant_id == tenant else None
+
+    async def _one(self, statement: str, row_type: type[Row], **values: Any) -> Row | None:
+        async with self._hf.transaction(read_only=True) as connection:
+            return await self._tables.on(connection).one(statement, row_type, **values)

@@ -1,28 +1,48 @@
-"""Compute: take requests, have them solved, keep what came out."""
+"""Compute: accept requests, send them to the AppServer, store the results."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import AsyncIterator
+from typing import Annotated, Any
 from uuid import UUID
 
 import aiohttp
+import msgspec
+import rfc8785
+from msgspec import Meta
 
 from holdfast import Context, Holdfast, Permanent, Transient
-from holdfast_systems.compute.answers import Answer, take_apart
+from holdfast_systems.compute.answers import Answer, read_answer
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown, load_contracts
-from holdfast_systems.compute.fingerprint import canonical, inputs_hash
-from holdfast_systems.compute.limits import PRIORITY_DEFAULT, TIMEOUT_MARGIN_SECONDS
-from holdfast_systems.compute.records import Records
-from holdfast_systems.compute.rows import RequestRow, RunRequest
+from holdfast_systems.compute.limits import (
+    APP_ID_CHARS_MAX,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    TIMEOUT_MARGIN_SECONDS,
+)
+from holdfast_systems.compute.records import Records, RequestRow
 from holdfast_systems.compute.settings import ComputeSettings
 from holdfast_systems.compute.solver import solve
 
 _log = logging.getLogger(__name__)
 
 
+class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /jobs/run."""
+
+    app_id: Annotated[
+        str, Meta(min_length=1, max_length=APP_ID_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$")
+    ]
+    definition: str
+    version: str
+    inputs: dict[str, Any]
+    priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] = PRIORITY_DEFAULT
+
+
 class Compute:
-    """The system on one Holdfast object: its tables, its job, its contracts."""
+    """The system on one Holdfast object: its tables, its job and its contracts."""
 
     def __init__(self, hf: Holdfast, settings: ComputeSettings) -> None:
         self.hf = hf
@@ -38,13 +58,12 @@ class Compute:
             timeout_seconds=settings.timeout_seconds + TIMEOUT_MARGIN_SECONDS,
         )(self._compute)
 
-    async def run(self, asked: RunRequest, tenant: UUID | None, correlation_id: str) -> UUID:
-        """Answer the job that computes this, or that has: a new one only if there is none."""
-        contract = self.contracts.find(asked.definition, asked.version)
-        inputs = contract.inputs.filled(asked.inputs)
-        name = inputs_hash(tenant, asked.definition, asked.version, inputs)
-        known = await self.records.answered(name)
-        if known is not None:
+    async def run(self, wanted: RunRequest, tenant: UUID | None, correlation_id: str) -> UUID:
+        """Return the job for these inputs; enqueue a new one only if there is none."""
+        contract = self.contracts.find(wanted.definition, wanted.version)
+        inputs = contract.inputs.filled(wanted.inputs)
+        name = hash_inputs(tenant, wanted.definition, wanted.version, inputs)
+        if known := await self.records.answered_by(name):
             return known
         job_id = self.hf.new_id()
         async with self.hf.transaction() as connection:
@@ -54,43 +73,43 @@ class Compute:
             request = RequestRow(
                 id=job_id,
                 tenant_id=tenant,
-                app_id=asked.app_id,
-                definition=asked.definition,
-                version=asked.version,
+                app_id=wanted.app_id,
+                definition=wanted.definition,
+                version=wanted.version,
                 inputs_hash=name,
-                payload_json=canonical(inputs).decode(),
-                priority=asked.priority,
+                payload_json=rfc8785.dumps(inputs).decode(),
+                priority=wanted.priority,
             )
             await self.records.insert(connection, request)
             await self._job.options(
                 id=job_id,
                 connection=connection,
-                priority=asked.priority,
+                priority=wanted.priority,
                 tenant=None if tenant is None else str(tenant),
                 correlation_id=correlation_id,
-            ).enqueue(asked.definition, asked.version, name)
+            ).enqueue(wanted.definition, wanted.version, name)
         return job_id
 
     async def _compute(self, ctx: Context, definition: str, version: str, inputs_hash: str) -> None:
-        _tell(ctx, definition, version, "running")
+        _log_status(ctx, definition, version, "running")
         request = await self.records.request_of(ctx.job_id, inputs_hash)
         if request is None:
-            raise Permanent("there is no request of this hash any more", code="REQUEST_MISSING")
-        known = await self.records.answered(inputs_hash)
-        answer = None if known is None else await self.records.copied(known)
+            raise Permanent("the request of this job no longer exists", code="REQUEST_MISSING")
+        known = await self.records.answered_by(inputs_hash)
+        answer = await self.records.copy_answer(known) if known else None
         if answer is None:
-            answer = await self._solved(ctx, request)
+            answer = await self._solve(ctx, request)
         async with ctx.completing() as connection:
-            await self.records.keep(connection, ctx.job_id, ctx.attempt, answer)
+            await self.records.store(connection, ctx.job_id, ctx.attempt, answer)
             score = None if answer.score is None else float(answer.score)
             ctx.set_result({"score": score, "artifacts": len(answer.artifacts)})
-        _tell(ctx, definition, version, "succeeded")
+        _log_status(ctx, definition, version, "succeeded")
 
-    async def _solved(self, ctx: Context, request: RequestRow) -> Answer:
+    async def _solve(self, ctx: Context, request: RequestRow) -> Answer:
         try:
             contract = self.contracts.find(request.definition, request.version)
         except ContractUnknown as error:
-            # A worker of a newer version may know it.
+            # A worker with newer code may have it.
             raise Transient(str(error), code="CONTRACT_UNKNOWN") from None
         outputs = await solve(
             ctx.resources["compute_http"],
@@ -100,11 +119,22 @@ class Compute:
             self.settings.timeout_seconds,
         )
         try:
-            return take_apart(outputs, contract.outputs)
+            return read_answer(outputs, contract.outputs)
         except ContractBroken as error:
             raise Permanent(
-                f"the outputs break their contract: {error}", code="OUTPUTS_INVALID"
+                f"the outputs violate the contract: {error}", code="OUTPUTS_INVALID"
             ) from None
+
+
+def hash_inputs(tenant: UUID | None, definition: str, version: str, inputs: Any) -> str:
+    """Hash one object, so that no value can run into the next."""
+    named = {
+        "tenant": None if tenant is None else str(tenant),
+        "definition": definition,
+        "version": version,
+        "inputs": inputs,
+    }
+    return hashlib.sha256(rfc8785.dumps(named)).hexdigest()
 
 
 async def compute_http() -> AsyncIterator[aiohttp.ClientSession]:
@@ -112,7 +142,7 @@ async def compute_http() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-def _tell(ctx: Context, definition: str, version: str, status: str) -> None:
+def _log_status(ctx: Context, definition: str, version: str, status: str) -> None:
     fields = {
         "cid": ctx.correlation_id,
         "job_id": ctx.job_id,

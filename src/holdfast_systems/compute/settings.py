@@ -1,4 +1,4 @@
-"""The settings, under the names that the environment has for them."""
+"""The settings, and the environment variables that set them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ from urllib.parse import quote
 from holdfast import ConfigurationError, Retry
 from holdfast_systems.compute.contract import check_names
 from holdfast_systems.compute.limits import ATTEMPTS_MAX, TIMEOUT_SECONDS_MAX, URL_CHARS_MAX
-from holdfast_systems.environment import number
+from holdfast_systems.environment import Variables, read_variables
+from holdfast_systems.urls import has_usable_host
 
 DEFAULT_APP_SERVER = "http://127.0.0.1:8080/gh/{def}:{ver}/solve"
 DEFAULT_RETRY = Retry.exponential(max_attempts=ATTEMPTS_MAX, base=2.0, cap=60.0)
-_PLACEHOLDERS = ("{def}", "{ver}")
+_VARIABLES: Variables = {
+    "DATABASE_URL": ("database_url", str),
+    "APP_SERVER_URL": ("app_server_url", str),
+    "JOB_TIMEOUT_SEC": ("timeout_seconds", float),
+}
 _ADDRESS = re.compile(r"https?://[^/?#@{}]+/[^?#@]*")
 _UNFIT = re.compile(r"[{}\s\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
 class ComputeSettings:
-    """`app_server_url` is a template with {def} and {ver}; `retry` is for what may pass by itself.
+    """`app_server_url` is a template with {def} and {ver}; `retry` applies to transient errors.
 
-    Without `database_url` the database is the one that `HOLDFAST_DATABASE_URL` names.
+    Without `database_url`, the engine's own setting applies (`HOLDFAST_DATABASE_URL`).
     """
 
-    database_url: str | None = field(default=None, repr=False)  # it may hold a password
+    database_url: str | None = field(default=None, repr=False)  # it may contain a password
     app_server_url: str = DEFAULT_APP_SERVER
     timeout_seconds: float = 240.0
     retry: Retry = DEFAULT_RETRY
@@ -41,34 +46,27 @@ class ComputeSettings:
 
     def solve_url(self, definition: str, version: str) -> str:
         check_names(definition, version)
-        url = self.app_server_url
-        for placeholder, value in zip(_PLACEHOLDERS, (definition, version), strict=True):
-            url = url.replace(placeholder, quote(value, safe=""))
-        return url
+        url = self.app_server_url.replace("{def}", quote(definition, safe=""))
+        return url.replace("{ver}", quote(version, safe=""))
 
 
 def read_settings(environment: Mapping[str, str]) -> ComputeSettings:
-    return ComputeSettings(
-        database_url=environment.get("DATABASE_URL") or None,
-        app_server_url=environment.get("APP_SERVER_URL") or DEFAULT_APP_SERVER,
-        timeout_seconds=number(environment, "JOB_TIMEOUT_SEC", 240.0),
-    )
+    return ComputeSettings(**read_variables(environment, _VARIABLES))
 
 
 def _check_template(template: str) -> None:
-    """Refuse what is no address; its text is not repeated, for it may hold a password."""
-    address = template
-    for placeholder in _PLACEHOLDERS:
-        if template.count(placeholder) != 1:
-            raise ConfigurationError(f"APP_SERVER_URL must contain {placeholder} once")
-        address = address.replace(placeholder, "")
-    if len(template) > URL_CHARS_MAX or _UNFIT.search(address):
+    """Reject an invalid URL without repeating it: it may contain a password."""
+    rest = template.replace("{def}", "", 1).replace("{ver}", "", 1)
+    if (
+        len(template) > URL_CHARS_MAX
+        or "{def}" not in template
+        or "{ver}" not in template
+        or _UNFIT.search(rest)
+        or not _ADDRESS.fullmatch(template)
+        or not has_usable_host(template)
+    ):
         raise ConfigurationError(
-            f"APP_SERVER_URL must be an address of at most {URL_CHARS_MAX} characters, without"
-            " other braces or spaces"
-        )
-    if _ADDRESS.fullmatch(template) is None:
-        raise ConfigurationError(
-            "APP_SERVER_URL must begin with http:// or https:// and a host, without a user name"
-            " or password, with {def} and {ver} in its path"
+            "APP_SERVER_URL must be an http or https URL with {def} and {ver} once each in its"
+            f" path, at most {URL_CHARS_MAX} characters, no spaces or other braces, and no user"
+            " name, password, query or fragment"
         )

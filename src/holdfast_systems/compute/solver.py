@@ -14,8 +14,8 @@ from holdfast_systems.compute.limits import (
 )
 
 CORRELATION_HEADER = "x-correlation-id"
-# Said of the moment, not of the request.
-_PASSING = (408, 425, 429)
+# These are about the moment, not about the request.
+_RETRYABLE = (408, 425, 429)
 
 
 async def solve(
@@ -25,7 +25,7 @@ async def solve(
     correlation_id: str,
     timeout_seconds: float,
 ) -> object:
-    """Post the inputs, answer the outputs; raise what says whether to try again."""
+    """Post the inputs and return the outputs; the errors say whether to retry."""
     try:
         async with http.post(
             URL(url, encoded=True),
@@ -41,17 +41,17 @@ async def solve(
             body = await _read(response)
     except TimeoutError:
         raise Transient(
-            f"the AppServer had not answered after {timeout_seconds:g} s", code="APP_TIMEOUT"
+            f"the AppServer did not answer within {timeout_seconds:g} s", code="APP_TIMEOUT"
         ) from None
-    except aiohttp.ClientError as error:
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: an odd URL
         raise Transient(
-            f"the AppServer can't be reached: {type(error).__name__}", code="APP_UNREACHABLE"
+            f"can't reach the AppServer: {type(error).__name__}", code="APP_UNREACHABLE"
         ) from None
     _check_status(response, body)
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        raise Permanent("the AppServer's answer is no JSON", code="OUTPUTS_INVALID") from None
+        raise Permanent("the AppServer's answer is not JSON", code="OUTPUTS_INVALID") from None
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -62,7 +62,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         body += piece
         if len(body) > OUTPUTS_BYTES_MAX:
             raise Permanent(
-                f"the AppServer's answer is longer than {OUTPUTS_BYTES_MAX} bytes",
+                f"the AppServer's answer is larger than {OUTPUTS_BYTES_MAX} bytes",
                 code="OUTPUTS_TOO_LARGE",
             )
     return bytes(body)
@@ -72,11 +72,9 @@ def _check_status(response: aiohttp.ClientResponse, body: bytes) -> None:
     status = response.status
     if status == 200:
         return
-    told = " ".join(body.decode("utf-8", "replace").split())
-    text = (
-        f"the AppServer answered {status}: {told}" if told else f"the AppServer answered {status}"
-    )
-    if status < 500 and status not in _PASSING:
+    detail = " ".join(body.decode("utf-8", "replace").split())
+    text = f"the AppServer answered {status}{': ' if detail else ''}{detail}"
+    if status < 500 and status not in _RETRYABLE:
         raise Permanent(text, code="APP_4XX" if status >= 400 else "APP_ANSWER")
     code = "APP_5XX" if status >= 500 else "APP_BUSY"
     seconds = response.headers.get("retry-after", "")

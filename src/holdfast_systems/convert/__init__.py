@@ -1,5 +1,5 @@
-"""Convert: uploaded PDF files become XML files by way of an HTTP gateway.
+"""Convert: uploaded PDF files become XML files through an HTTP gateway.
 
 The system is `holdfast_systems.convert.service.Convert`. Nothing is imported here, because each
-conversion starts a small process out of this package.
+conversion starts a small process from this package.
 """

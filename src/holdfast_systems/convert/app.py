@@ -1,4 +1,4 @@
-"""What a worker process runs: `holdfast worker holdfast_systems.convert.app:hf`."""
+"""What a worker runs: `holdfast worker holdfast_systems.convert.app:hf`."""
 
 from holdfast_systems.convert.service import Convert
 from holdfast_systems.convert.settings import ConvertSettings

@@ -1,4 +1,4 @@
-"""The gateway as a worker sees it."""
+"""Calls to the gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a call: XML, or a failure; no status if there was no answer."""
+    """XML, or a failure. `status` is None if the gateway did not answer."""
 
     status: int | None
     xml: bytes = b""
@@ -34,15 +34,15 @@ class GatewayClient:
         self._timeout_seconds = timeout_seconds
 
     async def process(self, pdf: bytes, mapping: str, correlation_id: UUID) -> Answer:
-        """Send a PDF; whatever the network makes of it is an answer, too."""
+        """Send a PDF. Network errors are returned as failures, too."""
         try:
             async with self._post(pdf, mapping, correlation_id) as response:
                 return await _read(response)
         except TimeoutError:
             text = f"the gateway did not answer within {self._timeout_seconds:g} s"
             return Answer(None, failure=Transient(text, code=failures.GW_TIMEOUT))
-        except (aiohttp.ClientError, OSError) as error:
-            text = failures.one_line(f"the gateway can't be reached: {type(error).__name__}")
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: an odd URL
+            text = f"can't reach the gateway: {type(error).__name__}"
             return Answer(None, failure=Transient(text, code=failures.GW_5XX))
 
     def _post(
@@ -68,10 +68,8 @@ class GatewayClient:
 async def _read(response: aiohttp.ClientResponse) -> Answer:
     if not 200 <= response.status < 300:
         detail = (await response.content.read(GATEWAY_ERROR_BYTES_MAX)).decode("utf-8", "replace")
-        return Answer(
-            response.status,
-            failure=failures.of_status(response.status, response.headers, detail),
-        )
+        failure = failures.of_status(response.status, response.headers, detail)
+        return Answer(response.status, failure=failure)
     if not _says_xml(response):
         text = failures.one_line(f"the gateway answered {response.content_type}, not XML")
         return Answer(response.status, failure=Transient(text, code=failures.GW_5XX))
@@ -84,13 +82,13 @@ async def _read(response: aiohttp.ClientResponse) -> Answer:
     try:
         await asyncio.to_thread(check_xml, bytes(xml))
     except NotXml as error:
-        text = failures.one_line(f"the gateway's answer can't be used: {error}")
+        text = failures.one_line(f"the gateway's answer is not usable: {error}")
         return Answer(response.status, failure=Transient(text, code=failures.GW_5XX))
     return Answer(response.status, bytes(xml))
 
 
 def _says_xml(response: aiohttp.ClientResponse) -> bool:
-    """A page that a proxy shows to people may be well-formed, too."""
+    """Check the type: an error page of a proxy may be well-formed XML, too."""
     kind = response.content_type
     return (
         "Content-Type" not in response.headers

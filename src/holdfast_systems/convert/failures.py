@@ -1,10 +1,11 @@
 """What can go wrong, and what it means for the job.
 
 400, 406, 413, 415 and other 4xx    GW_4XX, permanent
-408, 425, 429                       GW_4XX, tried again, not before Retry-After
-5xx, network, an answer without XML GW_5XX, tried again
-no answer in time                   GW_TIMEOUT, tried again
-files                               IO_ERROR, tried once more; a full disk is permanent
+408, 425, 429                       GW_4XX, retried, not before Retry-After
+5xx, network, an answer without XML GW_5XX, retried
+XML that is too large               GW_5XX, permanent, so the breaker doesn't count it
+no answer in time                   GW_TIMEOUT, retried
+files                               IO_ERROR, retried once; a full disk is permanent
 a mapping that is not allowed       UNKNOWN_MAPPING, permanent
 """
 
@@ -24,12 +25,12 @@ GW_TIMEOUT: Final = "GW_TIMEOUT"
 IO_ERROR: Final = "IO_ERROR"
 UNKNOWN_MAPPING: Final = "UNKNOWN_MAPPING"
 
-_WORTH_ANOTHER_TRY: Final = frozenset({408, 425, 429})
+_RETRYABLE: Final = frozenset({408, 425, 429})
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class ConversionRefused(ValueError):
-    """What was handed in can't be converted here; nothing was enqueued."""
+    """The submission was rejected; nothing was enqueued."""
 
     def __init__(self, text: str, code: str) -> None:
         super().__init__(text)
@@ -39,15 +40,15 @@ class ConversionRefused(ValueError):
 def check_mapping(mapping: str, allowed: tuple[str, ...]) -> None:
     if mapping not in allowed:
         raise ConversionRefused(
-            f"there is no mapping {one_line(mapping)!r}; there are: {', '.join(allowed)}",
+            f"no mapping {one_line(mapping)!r}; use one of: {', '.join(allowed)}",
             UNKNOWN_MAPPING,
         )
 
 
 def of_status(status: int, headers: Mapping[str, str], detail: str) -> JobError:
-    """What an answer comes to that is no success."""
+    """Return the error for a status that is not a success."""
     text = one_line(f"the gateway answered {status}{': ' if detail else ''}{detail}")
-    if status < 500 and status not in _WORTH_ANOTHER_TRY:
+    if status < 500 and status not in _RETRYABLE:
         return Permanent(text, code=GW_4XX)
     code = GW_4XX if status < 500 else GW_5XX
     seconds = retry_after_seconds(headers)
@@ -55,7 +56,7 @@ def of_status(status: int, headers: Mapping[str, str], detail: str) -> JobError:
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Read Retry-After. A date counts from the answer's own Date: no clocks are compared."""
+    """Read Retry-After. A date counts from the response's own Date, not from a local clock."""
     value = headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit():
         return float(min(int(value[:9]), RETRY_AFTER_SECONDS_MAX))
@@ -67,10 +68,8 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def of_file(error: OSError) -> JobError:
-    text = one_line(f"a file could not be read or written: {error.strerror or error}")
-    if error.errno in _DISK_FULL:
-        return Permanent(text, code=IO_ERROR)
-    return Transient(text, code=IO_ERROR)
+    text = one_line(f"can't read or write a file: {error.strerror or error}")
+    return (Permanent if error.errno in _DISK_FULL else Transient)(text, code=IO_ERROR)
 
 
 def one_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Uploads and results on the disk: whole files or none, durable before anybody is told."""
+"""Uploads and results on disk: written completely and durably, or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 from xml.parsers import expat
 
-# A parser at work stops all other threads, also the one that renews the leases.
+# The parser blocks all other threads, including the one that renews leases.
 SLICE_BYTES = 256 * 1024
 
 
@@ -17,7 +17,7 @@ class NotXml(Exception):
 
 
 class Files:
-    """File names are made of ids alone: the name that a user gave is never part of a path."""
+    """File names consist of ids only: the user's file name is never part of a path."""
 
     def __init__(self, uploads: Path, results: Path) -> None:
         self.uploads = uploads.absolute()
@@ -31,33 +31,27 @@ class Files:
         return self.uploads / f"{upload_id}.pdf"
 
     def result_path(self, job_id: UUID, fence: int) -> Path:
-        """The fence is part of the name: a worker that lost the job writes beside, not over."""
+        """The fence is in the name, so that a worker that lost its lease overwrites nothing."""
         return self.results / f"{job_id}.{fence}.xml"
 
     def write_upload(self, upload_id: UUID, pdf: bytes) -> None:
         self.make_folders()
         write_whole(self.upload_path(upload_id), pdf)
 
-    def read_upload(self, upload_id: UUID) -> bytes:
-        return self.upload_path(upload_id).read_bytes()
-
     def write_result(self, job_id: UUID, fence: int, xml: bytes) -> Path:
-        """Write it, and check what lies on the disk afterwards."""
+        """Write the file, then check what is on disk."""
         path = self.result_path(job_id, fence)
         write_whole(path, xml)
         try:
             check_xml(path.read_bytes())
         except NotXml as error:
-            self.remove_result(path)
-            raise OSError(f"the written result is not what was written: {error}") from error
+            path.unlink(missing_ok=True)
+            raise OSError(f"the file on disk is not what was written: {error}") from error
         return path
-
-    def remove_result(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Make a file that is there with all its content, or not at all, also after a power cut."""
+    """Write a file so that it exists with all its content or not at all, even after a power cut."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -81,7 +75,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def check_xml(content: bytes) -> None:
-    """Refuse what is empty or not well-formed, and entities, which can make little text huge."""
+    """Reject content that is empty, not well-formed, or declares entities, which can explode."""
     if not content:
         raise NotXml("it is empty")
     parser = expat.ParserCreate()
@@ -90,7 +84,7 @@ def check_xml(content: bytes) -> None:
         for start in range(0, len(content), SLICE_BYTES):
             parser.Parse(content[start : start + SLICE_BYTES], False)
         parser.Parse(b"", True)
-    except (expat.ExpatError, LookupError, ValueError) as error:  # two are about its encoding
+    except (expat.ExpatError, LookupError, ValueError) as error:  # the last two: a bad encoding
         raise NotXml(f"it is not well-formed XML: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Every limit of this system, in one place. `docs/systems/convert.md` explains each."""
+"""Every limit of this system. `docs/systems/convert.md` explains each."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The system: what the web side calls, and the job that a worker runs."""
+"""The system: what an application calls, and the job that a worker runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Convert:
-    """PDF files become XML files: `submit` one, and `get` what became of it."""
+    """Convert PDF files to XML: `submit` a file, and `get` its conversion."""
 
     def __init__(self, hf: Holdfast, settings: ConvertSettings) -> None:
         self.hf = hf
@@ -63,13 +63,13 @@ class Convert:
         )(self._run)
 
     async def submit(self, pdf: bytes, mapping: str, original_filename: str) -> UUID:
-        """Keep the PDF and enqueue its conversion; answer the job's id."""
+        """Store the PDF, enqueue its conversion, and return the job's id."""
         check_mapping(mapping, self.settings.mappings)
         if not 0 < len(pdf) <= PDF_BYTES_MAX:
-            text = f"a PDF has 1 byte to {PDF_BYTES_MAX // MIB} MiB, not {len(pdf)} bytes"
+            text = f"a PDF must have 1 byte to {PDF_BYTES_MAX // MIB} MiB, not {len(pdf)} bytes"
             raise ConversionRefused(text, "PDF_SIZE")
         job_id = self.hf.new_id()
-        # Before the job: a worker may look for the file as soon as the job is there.
+        # Before the job: a worker may read the file as soon as the job exists.
         await asyncio.to_thread(self.files.write_upload, job_id, pdf)
         async with self.hf.transaction() as connection:
             await self.tables.on(connection).execute(
@@ -88,7 +88,7 @@ class Convert:
             return await self.tables.on(connection).one("find_job", Conversion, id=job_id)
 
     async def convert_gateway(self) -> AsyncIterator[GatewayClient]:
-        """What every worker has: both folders, and its connections to the gateway."""
+        """Give every worker both folders, and connections to the gateway."""
         await asyncio.to_thread(self.files.make_folders)
         async with aiohttp.ClientSession() as session:
             yield GatewayClient(
@@ -113,7 +113,7 @@ class Convert:
         if ctx.job_id != upload_id:
             await self._adopt(ctx, upload_id)
         try:
-            pdf = await asyncio.to_thread(self.files.read_upload, upload_id)
+            pdf = await asyncio.to_thread(self.files.upload_path(upload_id).read_bytes)
         except OSError as error:
             raise failures.of_file(error) from error
         xml = await self._ask_gateway(ctx, pdf, mapping, steps)
@@ -133,7 +133,7 @@ class Convert:
         return answer.xml
 
     async def _adopt(self, ctx: Context, upload_id: UUID) -> None:
-        """A job that was requeued has a new id, and needs a row of its own."""
+        """Give a requeued job, which has a new id, its own row."""
         async with self.hf.transaction() as connection:
             await self.tables.on(connection).execute(
                 "adopt_upload", job_id=ctx.job_id, upload_id=upload_id
@@ -150,6 +150,6 @@ class Convert:
                 )
                 ctx.set_result({"result_path": str(path)})
         except LeaseLost:
-            # Nothing names this file. (After any other error the commit may have happened.)
-            await asyncio.to_thread(self.files.remove_result, path)
+            # Nothing refers to this file. After any other error, the commit may have happened.
+            await asyncio.to_thread(path.unlink, missing_ok=True)
             raise

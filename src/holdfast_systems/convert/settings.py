@@ -1,9 +1,9 @@
-"""The settings of this system, and the environment variables that give them."""
+"""The settings, and the environment variables that set them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,24 +11,21 @@ from urllib.parse import urlsplit
 
 from holdfast import Breaker, ConfigurationError, Holdfast, Retry
 from holdfast_systems.convert.failures import GW_5XX, GW_TIMEOUT
-from holdfast_systems.environment import converted
+from holdfast_systems.environment import Variables, milliseconds, read_variables
+from holdfast_systems.urls import has_usable_host
 
 MAPPINGS = ("text", "layout", "invoice")
 FIRST_DELAY_SECONDS = 10.0
 DELAY_JITTER_SECONDS = 5.0
 IO_ATTEMPTS_MAX = 2
 GATEWAY = Breaker(
-    "convert-gateway",
-    failures=5,
-    window_seconds=30,
-    probe_seconds=10,
-    errors=(GW_5XX, GW_TIMEOUT),
+    "convert-gateway", failures=5, window_seconds=30, probe_seconds=10, errors=(GW_5XX, GW_TIMEOUT)
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertSettings:
-    """`docs/systems/convert.md` explains each. Without a `database_url` it is the engine's."""
+    """`docs/systems/convert.md` explains each. The engine's `database_url` is the default."""
 
     gateway_url: str = field(repr=False)
     uploads_dir: Path = Path("/app/uploads")
@@ -41,26 +38,22 @@ class ConvertSettings:
     mappings: tuple[str, ...] = MAPPINGS
 
     def __post_init__(self) -> None:
-        if not _is_address(self.gateway_url):
+        if not _is_url(self.gateway_url):
             raise ConfigurationError("GATEWAY_URL must look like http://gateway:8080")
         if not self.gateway_timeout_seconds > 0:
             raise ConfigurationError("GATEWAY_TIMEOUT_MS must be more than 0")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> ConvertSettings:
-        """Read the variables that are set; the defaults stand for the others."""
+        """Read the variables that are set, and use defaults for the others."""
         found = os.environ if environment is None else environment
         if not found.get("GATEWAY_URL"):
-            raise ConfigurationError("GATEWAY_URL is not set: where is the gateway?")
-        given: dict[str, Any] = {}
-        for variable, (name, convert) in _VARIABLES.items():
-            if found.get(variable):
-                given[name] = converted(variable, convert, found[variable])
-        return cls(**given)
+            raise ConfigurationError("GATEWAY_URL is not set; set it to the URL of the gateway")
+        return cls(**read_variables(found, _VARIABLES))
 
     @property
     def retry(self) -> Retry:
-        """10-15 s after the first failed attempt, 20-25 s after the second; files once more."""
+        """10-15 s after the first failed attempt, 20-25 s after the second; once for IO_ERROR."""
         policy = Retry.exponential(
             max_attempts=self.max_attempts,
             base=FIRST_DELAY_SECONDS,
@@ -71,32 +64,28 @@ class ConvertSettings:
         return policy.limit("IO_ERROR", min(IO_ATTEMPTS_MAX, self.max_attempts))
 
     def make_holdfast(self) -> Holdfast:
-        lease: dict[str, Any] = {}
+        settings: dict[str, Any] = {"concurrency": self.concurrency}
         if self.lease_seconds is not None:
-            lease["lease_seconds"] = self.lease_seconds
-        return Holdfast(self.database_url, concurrency=self.concurrency, **lease)
+            settings["lease_seconds"] = self.lease_seconds
+        return Holdfast(self.database_url, **settings)
 
 
-def _is_address(url: str) -> bool:
+def _is_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         # Reading the port checks it.
-        is_whole = bool(parts.hostname) and parts.port != 0
+        is_whole = has_usable_host(url) and parts.port != 0
     except ValueError:
         return False
     return is_whole and parts.scheme in ("http", "https") and not parts.query + parts.fragment
 
 
-def _seconds(milliseconds: str) -> float:
-    return int(milliseconds) / 1000
-
-
-_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
+_VARIABLES: Variables = {
     "DATABASE_URL": ("database_url", str),
     "GATEWAY_URL": ("gateway_url", str),
     "WORKER_CONCURRENCY": ("concurrency", int),
     "WORKER_LEASE_TTL_SEC": ("lease_seconds", float),
-    "GATEWAY_TIMEOUT_MS": ("gateway_timeout_seconds", _seconds),
+    "GATEWAY_TIMEOUT_MS": ("gateway_timeout_seconds", milliseconds),
     "RETRY_MAX_ATTEMPTS": ("max_attempts", int),
     "UPLOADS_DIR": ("uploads_dir", Path),
     "RESULTS_DIR": ("results_dir", Path),

@@ -1,8 +1,7 @@
-"""The log lines of one attempt, in the words of this system.
+"""The log lines of one attempt, in this system's terms.
 
-A line has the fields event, job_id (which is the correlation id), status, attempt, duration_ms,
-and gateway_status and error_code where there is one. The lines `reclaim`, `claim` and `shutdown`
-are the engine's.
+A line has the fields event, job_id (the correlation id), status, attempt and duration_ms, and
+gateway_status and error_code if there is one. The engine logs `reclaim`, `claim` and `shutdown`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Steps:
         self._log(logging.INFO, "complete", "complete")
 
     def failure(self, error: JobError) -> None:
-        """A failure that is tried again is told by the engine's line `retry`."""
+        """Log the last failure. The engine logs the others, as `retry`."""
         if self._is_final(error):
             self._log(logging.ERROR, "failed", "failed", error_code=error.code)
 
@@ -46,15 +45,15 @@ class Steps:
         return isinstance(error, Permanent) or self._ctx.attempt >= allowed
 
     def _log(self, level: int, event: str, status: str, **fields: Any) -> None:
-        told = {
+        known = {
             "job_id": self._ctx.job_id,
             "status": status,
             "attempt": self._ctx.attempt,
             "duration_ms": _milliseconds(time.monotonic() - self._started),
             **fields,
         }
-        told = {name: value for name, value in told.items() if value is not None}
-        _logger.log(level, event, extra={"event": event, "fields": told})
+        known = {name: value for name, value in known.items() if value is not None}
+        _logger.log(level, event, extra={"event": event, "fields": known})
 
 
 def _milliseconds(seconds: float) -> float:

@@ -1,1 +1,1 @@
-"""Demonstrations: each system's line from end to end, with one failure on the way."""
+"""Demos: each system end to end, with one failure on the way."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -15,9 +13,9 @@ import msgspec
 from holdfast import Holdfast, HoldfastError
 from holdfast_systems.compute.service import Compute
 from holdfast_systems.compute.settings import ComputeSettings
-from holdfast_systems.demos.frame import Stage
+from holdfast_systems.demos.frame import Stage, until
 
-# New ones each time, so that the demonstration computes again on a database that it knows.
+# New ones each time, so that a database that has seen this demo computes again.
 TENANT = {"x-tenant-id": str(uuid4())}
 OTHER_TENANT = {"x-tenant-id": str(uuid4())}
 PLOT = [[0, 0], [19, -2.5], [25, 14], [14, 24.5], [-2, 20]]
@@ -27,8 +25,6 @@ REQUEST = {
     "version": "1.0.0",
     "inputs": {"plot": PLOT, "north": 24, "coverage_max": 0.36},
 }
-LOOK_SECONDS = 0.02
-WAIT_SECONDS_MAX = 10.0
 
 
 async def run(stage: Stage) -> None:
@@ -36,7 +32,7 @@ async def run(stage: Stage) -> None:
     Compute(hf, ComputeSettings())
     async with AsyncExitStack() as stack:
         stack.push_async_callback(hf.close)
-        with stage.step("start an AppServer that fails once, and the API with a worker"):
+        with stage.step("start an AppServer that fails once, and the API with a worker") as step:
             await hf.migrate()
             solver = await stage.start(
                 "appserver", "holdfast_systems.compute.appserver", env={"FAIL_ONCE": "true"}
@@ -44,16 +40,17 @@ async def run(stage: Stage) -> None:
             template = solver.address + "/gh/{def}:{ver}/solve"
             settings = {"DATABASE_URL": stage.url, "APP_SERVER_URL": template}
             api = await stage.start("api", "holdfast_systems.compute.server", env=settings)
+            step.says(f"the API is at {api.address}")
             http = await stack.enter_async_context(aiohttp.ClientSession(api.address))
-        job_id = await _ask(stage, http)
+        job_id = await _request(stage, http)
         stack.push_async_callback(_cancel, hf, job_id)
         await _fail_once(stage, http, hf, job_id)
-        await _look_at_result(stage, http, job_id)
-        await _ask_again(stage, http, job_id, solver.address)
+        await _get_result(stage, http, job_id)
+        await _request_again(stage, http, job_id, solver.address)
 
 
-async def _ask(stage: Stage, http: aiohttp.ClientSession) -> str:
-    with stage.step("POST /jobs/run: a plot, and wishes for a house") as step:
+async def _request(stage: Stage, http: aiohttp.ClientSession) -> str:
+    with stage.step("POST /jobs/run with a plot and requirements for a house") as step:
         status, answer = await _post(http, TENANT)
         step.expects(status == 202, f"202, not {status}: {answer}")
         job_id: str = answer["job_id"]
@@ -62,60 +59,62 @@ async def _ask(stage: Stage, http: aiohttp.ClientSession) -> str:
 
 
 async def _cancel(hf: Holdfast, job_id: str) -> None:
-    """Leave nothing behind that the worker of the next demonstration would take."""
+    """Leave nothing behind that the worker of the next demo would claim."""
     with suppress(HoldfastError):
         await hf.jobs.cancel(UUID(job_id))
 
 
 async def _fail_once(stage: Stage, http: aiohttp.ClientSession, hf: Holdfast, job_id: str) -> None:
-    with stage.step("the first attempt fails; the job waits for the next one") as step:
-        waiting = await _wait(http, job_id, lambda told: told["last_error"] is not None)
+    with stage.step("the first attempt fails; the job waits to be retried") as step:
+        waiting = await _wait(http, job_id, lambda job: job["last_error"] is not None)
         error = waiting["last_error"]["code"]
         step.says(f"{waiting['status']} after attempt {waiting['attempts']}: {error}")
-        step.expects(waiting["status"] == "queued", "queued, and not failed, before a retry")
-    with stage.step("an operator makes it due now; the second attempt succeeds") as step:
+        step.expects(waiting["status"] == "queued", "queued, not failed, before a retry")
+    with stage.step("an operator retries it now; the second attempt succeeds") as step:
         await hf.jobs.retry(UUID(job_id))
         done = await _wait(http, job_id, _has_ended)
-        step.says(f"{done['status']} at attempt {done['attempts']}")
+        step.says(f"{done['status']} on attempt {done['attempts']}")
         step.expects(done["status"] == "succeeded", f"succeeded, not {done}")
 
 
-async def _look_at_result(stage: Stage, http: aiohttp.ClientSession, job_id: str) -> None:
+async def _get_result(stage: Stage, http: aiohttp.ClientSession, job_id: str) -> None:
     with stage.step("GET /jobs/result: the outputs, with a picture") as step:
         _, body = await _get(http, f"/jobs/result/{job_id}")
         outputs = msgspec.json.decode(body)
         best = outputs["results"][0]
         step.says(
             f"score {best['score']}, {best['width_m']} x {best['depth_m']} m,"
-            f" {best['footprint_m2']} m2"
+            f" {best['footprint_m2']} m²"
         )
         status, picture = await _get(http, outputs["artifacts"][0]["url"])
         step.expects(status == 200 and picture.startswith(b"<svg"), "an SVG as the artifact")
     result, house = stage.out / "result.json", stage.out / "house.svg"
     result.write_bytes(msgspec.json.format(body, indent=2))
     house.write_bytes(picture)
-    stage.made(result, "what GET /jobs/result answered")
+    stage.made(result, "the response of GET /jobs/result")
     stage.made(house, "the house on its plot")
 
 
-async def _ask_again(stage: Stage, http: aiohttp.ClientSession, job_id: str, solver: str) -> None:
+async def _request_again(
+    stage: Stage, http: aiohttp.ClientSession, job_id: str, solver: str
+) -> None:
     async def solved() -> int:
         async with http.get(f"{solver}/health") as response:
             return int((await response.json())["solved"])
 
-    with stage.step("the same request again, its keys in another order") as step:
+    with stage.step("the same request again, with its keys in another order") as step:
         status, answer = await _post(http, TENANT, dict(reversed(REQUEST.items())))
-        step.says(f"{status}, the same job; computed {await solved()} time")
+        step.says(f"{status}, the same job; computations: {await solved()}")
         step.expects(answer["job_id"] == job_id, "the job that has the result")
         step.expects(await solved() == 1, "one computation")
-    with stage.step("another tenant asks for the job, and for the same inputs") as step:
+    with stage.step("another tenant asks for the job, then posts the same inputs") as step:
         status, _ = await _get(http, f"/jobs/result/{job_id}", OTHER_TENANT)
         _, answer = await _post(http, OTHER_TENANT)
         done = await _wait(http, answer["job_id"], _has_ended, OTHER_TENANT)
-        step.says(f"{status}, and a job of its own: {done['status']}")
-        step.expects(status == 404, "404 for what belongs to another tenant")
-        step.expects(answer["job_id"] != job_id, "a job of its own")
-        step.expects(await solved() == 2, "a computation of its own")
+        step.says(f"{status}, then a new job: {done['status']}")
+        step.expects(status == 404, "404 for another tenant's job")
+        step.expects(answer["job_id"] != job_id, "a new job")
+        step.expects(await solved() == 2, "a second computation")
 
 
 async def _post(
@@ -132,8 +131,8 @@ async def _get(
         return response.status, await response.read()
 
 
-def _has_ended(told: dict[str, Any]) -> bool:
-    return told["status"] not in ("queued", "running")
+def _has_ended(job: dict[str, Any]) -> bool:
+    return job["status"] not in ("queued", "running")
 
 
 async def _wait(
@@ -142,13 +141,8 @@ async def _wait(
     holds: Callable[[dict[str, Any]], bool],
     headers: dict[str, str] = TENANT,
 ) -> dict[str, Any]:
-    """Look at the status until it is as expected."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while True:
+    async def status() -> dict[str, Any]:
         _, body = await _get(http, f"/jobs/status/{job_id}", headers)
-        told: dict[str, Any] = msgspec.json.decode(body)
-        if holds(told):
-            return told
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"after {WAIT_SECONDS_MAX:g} s it is still this: {told}")
-        await asyncio.sleep(LOOK_SECONDS)
+        return msgspec.json.decode(body, type=dict[str, Any])
+
+    return await until(status, holds)

@@ -1,10 +1,8 @@
-"""Convert: an invoice in PDF becomes XML, though its gateway is down at first."""
+"""Convert: a PDF invoice becomes XML, although the gateway is down at first."""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -12,15 +10,12 @@ from xml.etree import ElementTree
 
 import typst
 
-from holdfast import Holdfast, Job, State
+from holdfast import State
 from holdfast_systems.convert.failures import ConversionRefused
 from holdfast_systems.convert.service import Convert
 from holdfast_systems.convert.settings import ConvertSettings
-from holdfast_systems.demos.frame import Stage
+from holdfast_systems.demos.frame import WAIT_SECONDS_MAX, Stage, until
 from holdfast_systems.demos.processes import Service
-
-LOOK_SECONDS = 0.05
-WAIT_SECONDS_MAX = 20.0
 
 INVOICE = """
 #set page(width: 148mm, height: 210mm, margin: 15mm)
@@ -63,10 +58,14 @@ async def run(stage: Stage) -> None:
         )
         convert = Convert(settings.make_holdfast(), settings)
         await convert.hf.migrate()
-        await stage.worker(
-            "holdfast_systems.convert.app:hf", env=_environment(settings), concurrency=4
-        )
-        step.says(gateway.address)
+        environment = {
+            "DATABASE_URL": stage.url,
+            "GATEWAY_URL": settings.gateway_url,
+            "UPLOADS_DIR": str(settings.uploads_dir),
+            "RESULTS_DIR": str(settings.results_dir),
+        }
+        await stage.worker("holdfast_systems.convert.app:hf", env=environment, concurrency=4)
+        step.says(f"the gateway is at {gateway.address}")
     async with convert.hf:
         invoice = _keep_invoice(stage)
         await _refuse(stage, convert, invoice)
@@ -75,17 +74,8 @@ async def run(stage: Stage) -> None:
         await _retry(stage, convert, job_id, gateway)
 
 
-def _environment(settings: ConvertSettings) -> dict[str, str]:
-    return {
-        "DATABASE_URL": settings.database_url or "",
-        "GATEWAY_URL": settings.gateway_url,
-        "UPLOADS_DIR": str(settings.uploads_dir),
-        "RESULTS_DIR": str(settings.results_dir),
-    }
-
-
 def _keep_invoice(stage: Stage) -> bytes:
-    with stage.step("make an invoice as PDF") as step:
+    with stage.step("create an invoice as a PDF") as step:
         pdf = make_pdf(INVOICE)
         path = stage.out / "invoice.pdf"
         path.write_bytes(pdf)
@@ -95,62 +85,54 @@ def _keep_invoice(stage: Stage) -> bytes:
 
 
 async def _refuse(stage: Stage, convert: Convert, pdf: bytes) -> None:
-    with stage.step("ask for a mapping that is not allowed") as step:
+    with stage.step("submit it with a mapping that is not allowed") as step:
         try:
             await convert.submit(pdf, "../../etc/passwd", "invoice.pdf")
         except ConversionRefused as error:
-            step.says(error.code)
-        step.expects(bool(step.outcome), "the mapping is refused")
+            step.says(f"rejected: {error.code}")
+        step.expects(bool(step.outcome), "the mapping is rejected")
 
 
 async def _convert_layout(stage: Stage, convert: Convert, pdf: bytes) -> None:
-    with stage.step("convert it: every word with its place") as step:
+    with stage.step("convert it to words with their positions") as step:
         job_id = await convert.submit(pdf, "layout", "invoice.pdf")
         await convert.hf.result(job_id, WAIT_SECONDS_MAX)
-        root = await _keep_xml(stage, convert, job_id, "layout.xml", "every word with its place")
+        root = await _keep_xml(stage, convert, job_id, "layout.xml", "words with their positions")
         words = [word.text for word in root.iter("word")]
-        step.expects("INV-2026-0042" in words, "the XML has the invoice's words")
+        step.expects("INV-2026-0042" in words, "the invoice number among the words")
         step.says(f"{len(words)} words")
 
 
 async def _submit_while_down(stage: Stage, convert: Convert, pdf: bytes, gateway: Service) -> UUID:
-    with stage.step("stop the gateway, hand in the invoice") as step:
+    with stage.step("stop the gateway and submit the invoice") as step:
         await gateway.stop()
         job_id = await convert.submit(pdf, "invoice", "invoice.pdf")
-        job = await _until_failed_once(convert.hf, job_id)
+        job = await until(
+            lambda: convert.hf.get(job_id),
+            lambda job: job.state is not State.RUNNING and bool(job.error_code),
+        )
         conversion = await convert.get(job_id)
-        step.expects(job.state is State.QUEUED, "the job waits")
-        step.expects(job.error_code == "GW_5XX", "its error is GW_5XX")
+        step.expects(job.state is State.QUEUED, "a queued job")
+        step.expects(job.error_code == "GW_5XX", "the error GW_5XX")
         wait = job.run_at - (await convert.hf.jobs.attempts(job_id))[0].ended_at
-        step.expects(10 <= wait.total_seconds() <= 15, "it waits for 10 to 15 s")
+        step.expects(10 <= wait.total_seconds() <= 15, "a retry after 10 to 15 s")
         status = conversion.status if conversion else "gone"
-        step.says(f"{status}, {job.error_code}, again in {wait.total_seconds():.1f} s")
+        step.says(f"{status}, {job.error_code}, next attempt in {wait.total_seconds():.1f} s")
     return job_id
 
 
-async def _until_failed_once(hf: Holdfast, job_id: UUID) -> Job:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while True:
-        job = await hf.get(job_id)
-        if job.state is not State.RUNNING and job.error_code:
-            return job
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"after {WAIT_SECONDS_MAX:g} s the job is still {job.state}")
-        await asyncio.sleep(LOOK_SECONDS)
-
-
 async def _retry(stage: Stage, convert: Convert, job_id: UUID, gateway: Service) -> None:
-    with stage.step("start the gateway again, retry at once") as step:
+    with stage.step("restart the gateway and retry immediately") as step:
         port = str(urlsplit(gateway.address).port)
         await stage.start("gateway", "holdfast_systems.convert.gateway", arguments=["--port", port])
         await convert.hf.jobs.retry(job_id)
         await convert.hf.result(job_id, WAIT_SECONDS_MAX)
-        root = await _keep_xml(stage, convert, job_id, "invoice.xml", "its number, date and totals")
+        root = await _keep_xml(stage, convert, job_id, "invoice.xml", "number, date and totals")
         total = root.findtext("invoice/total")
-        step.expects(root.findtext("invoice/number") == "INV-2026-0042", "the number is found")
-        step.expects(total == "1190.00", "the total is found")
+        step.expects(root.findtext("invoice/number") == "INV-2026-0042", "the invoice number")
+        step.expects(total == "1190.00", "the total 1190.00")
         job = await convert.hf.get(job_id)
-        step.expects(job.attempts == 2, "it took two attempts")
+        step.expects(job.attempts == 2, "two attempts")
         step.says(f"total {total} {root.findtext('invoice/currency')}")
 
 
@@ -159,7 +141,7 @@ async def _keep_xml(
 ) -> ElementTree.Element:
     conversion = await convert.get(job_id)
     if conversion is None or conversion.result_path is None:
-        raise LookupError(f"the job {job_id} has no result")
+        raise LookupError(f"job {job_id} has no result")
     path = stage.out / name
     shutil.copyfile(Path(conversion.result_path), path)
     stage.made(path, what)

@@ -1,7 +1,6 @@
 """Fifty invoices from records in Salesforce, by two workers, one of which is killed on the way.
 
-The queue is Salesforce itself (a local one is started), so the database that a demonstration is
-given has nothing to do here.
+The queue is a local Salesforce, so this demo doesn't use a database.
 """
 
 from __future__ import annotations
@@ -9,44 +8,42 @@ from __future__ import annotations
 import asyncio
 import csv
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from holdfast_systems.demos.frame import Stage, Step
+from holdfast_systems.demos.frame import Stage, Step, until
 from holdfast_systems.demos.processes import Running
 from holdfast_systems.documents.files import download
 from holdfast_systems.documents.salesforce.client import Salesforce
 
 RECORDS = 50
-SECONDS_MAX = 30.0
-LOOK_SECONDS = 0.05
 ALL = "SELECT Id, Status__c, Attempts__c, LockedBy__c, OutputFileId__c FROM Generated_Document__c"
 SUCCEEDED = "SELECT COUNT() FROM Generated_Document__c WHERE Status__c = 'SUCCEEDED'"
 FILES = "SELECT COUNT() FROM ContentVersion"
 
 
 async def run(stage: Stage) -> None:
-    with stage.step("start a local Salesforce, and two workers on it") as step:
+    with stage.step("start a local Salesforce and two workers") as step:
         service = await stage.start("salesforce", "holdfast_systems.documents.salesforce.local")
         host = service.address.removeprefix("http://")
         workers = await _start_workers(stage, host)
-        step.says(f"the queue is Salesforce, at {service.address}: no database is used")
+        step.says(f"the queue is Salesforce at {service.address}, not a database")
     async with Salesforce(f"salesforce+http://admin:admin-secret@{host}") as customer:
         with stage.step(f"the customer creates {RECORDS} records") as step:
             await customer.insert_all(
                 "Generated_Document__c", [_record(number) for number in range(1, RECORDS + 1)]
             )
-            step.says(f"{RECORDS} records are QUEUED")
-        with stage.step("both workers generate, 8 at a time each; one is killed") as step:
+            step.says(f"{RECORDS} records QUEUED")
+        with stage.step("both workers generate documents, 8 at a time; one is killed") as step:
             victim = await _victim(customer, workers)
             victim.kill()
-            step.says(f"{victim.name} is gone (SIGKILL), with the locks that it held")
-        with stage.step("the other one takes over when the locks have run out") as step:
-            await _wait_for_all(customer)
-            await _tell_work(stage, customer, workers, step)
+            step.says(f"{victim.name} killed (SIGKILL) while its records were locked")
+        with stage.step("the other worker takes over when the locks expire") as step:
+            await until(lambda: customer.count(SUCCEEDED), lambda count: count == RECORDS)
+            await _report(stage, customer, workers, step)
         with stage.step("download every document") as step:
             await _download_all(stage, customer, step)
 
@@ -65,56 +62,42 @@ async def _start_workers(stage: Stage, host: str) -> list[Running]:
         for name in ("worker-1", "worker-2")
     ]
 
-    async def booted() -> bool:
-        return all(b'"boot"' in worker.log.read_bytes() for worker in workers)
+    async def logs() -> list[bytes]:
+        return [worker.log.read_bytes() for worker in workers]
 
-    await _wait(booted)
+    await until(logs, lambda found: all(b'"boot"' in log for log in found))
     return workers
 
 
 async def _victim(customer: Salesforce, workers: list[Running]) -> Running:
-    """Wait until both have done something; choose the one that holds the most records."""
+    """Wait until both have done something; choose the one that has locked the most records."""
 
-    async def both_worked() -> bool:
-        done = _by_worker(await customer.query(ALL), "SUCCEEDED")
+    async def done_by_worker() -> Counter[str]:
+        return _by_worker(await customer.query(ALL), "SUCCEEDED")
+
+    def is_half_done(done: Counter[str]) -> bool:
         return all(done[str(worker.pid)] > 3 for worker in workers) or done.total() > RECORDS / 2
 
-    await _wait(both_worked)
-    held = _by_worker(await customer.query(ALL), "PROCESSING")
-    return max(workers, key=lambda worker: held[str(worker.pid)])
+    await until(done_by_worker, is_half_done)
+    locked = _by_worker(await customer.query(ALL), "PROCESSING")
+    return max(workers, key=lambda worker: locked[str(worker.pid)])
 
 
-async def _wait_for_all(customer: Salesforce) -> None:
-    async def all_succeeded() -> bool:
-        return await customer.count(SUCCEEDED) == RECORDS
-
-    await _wait(all_succeeded)
-
-
-async def _wait(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Look again and again: what is waited for happens in other processes."""
-    async with asyncio.timeout(SECONDS_MAX):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_SECONDS)
-
-
-async def _tell_work(
-    stage: Stage, customer: Salesforce, workers: list[Running], step: Step
-) -> None:
+async def _report(stage: Stage, customer: Salesforce, workers: list[Running], step: Step) -> None:
     records = await customer.query(ALL)
     files = await customer.count(FILES)
     done = _by_worker(records, "SUCCEEDED")
     names = {str(worker.pid): worker.name for worker in workers}
     shares = ", ".join(f"{name}: {done[pid]}" for pid, name in names.items())
     again = sum(record["Attempts__c"] > 1 for record in records)
-    step.says(f"{done.total()} SUCCEEDED, {files} files; {shares}; {again} of them started twice")
+    step.says(f"{done.total()} SUCCEEDED, {files} files; {shares}; {again} took two attempts")
     step.expects(
-        all(record["Status__c"] == "SUCCEEDED" for record in records), "every record is SUCCEEDED"
+        all(record["Status__c"] == "SUCCEEDED" for record in records), "every record SUCCEEDED"
     )
-    step.expects(files == RECORDS, f"{RECORDS} files, not {files}: none twice, none missing")
+    step.expects(files == RECORDS, f"{RECORDS} files, not {files}")
     path = stage.out / "documents.csv"
     _write_table(path, records, names)
-    stage.made(path, "every record: its worker, attempts and file")
+    stage.made(path, "every record with its worker, attempts and file")
 
 
 async def _download_all(stage: Stage, customer: Salesforce, step: Step) -> None:
@@ -124,7 +107,7 @@ async def _download_all(stage: Stage, customer: Salesforce, step: Step) -> None:
     size = 0
     for record in records:
         pdf = await download(customer, record["OutputFileId__c"])
-        step.expects(pdf.startswith(b"%PDF-"), f"{record['Id']} has a PDF")
+        step.expects(pdf.startswith(b"%PDF-"), f"a PDF for {record['Id']}")
         size += len(pdf)
         await asyncio.to_thread((folder / f"{record['Id']}.pdf").write_bytes, pdf)
     step.says(f"{len(records)} PDFs, {size // 1024} KiB")
@@ -136,15 +119,9 @@ def _write_table(path: Path, records: list[dict[str, Any]], names: Mapping[str, 
         table = csv.writer(file)
         table.writerow(["record", "status", "attempts", "worker", "file"])
         for record in records:
-            table.writerow(
-                [
-                    record["Id"],
-                    record["Status__c"],
-                    int(record["Attempts__c"]),
-                    names.get(_pid(record), record["LockedBy__c"]),
-                    record["OutputFileId__c"],
-                ]
-            )
+            worker = names.get(_pid(record), record["LockedBy__c"])
+            attempts, file_id = int(record["Attempts__c"]), record["OutputFileId__c"]
+            table.writerow([record["Id"], record["Status__c"], attempts, worker, file_id])
 
 
 def _by_worker(records: list[dict[str, Any]], status: str) -> Counter[str]:
@@ -152,9 +129,8 @@ def _by_worker(records: list[dict[str, Any]], status: str) -> Counter[str]:
 
 
 def _pid(record: Mapping[str, Any]) -> str:
-    """A worker's name is its host, its process id and a token."""
-    parts = (record["LockedBy__c"] or "::").rsplit(":", 2)
-    return parts[1]
+    """Find the process id in a worker's name: host, process id and token."""
+    return str((record["LockedBy__c"] or "::").rsplit(":", 2)[1])
 
 
 def _record(number: int) -> dict[str, Any]:

@@ -1,23 +1,38 @@
-"""The frame of a demonstration: its steps with their times, its files, its processes."""
+"""What every demo has: steps with their times, files, processes."""
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast import ConfigurationError
 from holdfast_systems.demos.guard import Guard
-from holdfast_systems.demos.processes import Running, Service, start_service, start_worker
+from holdfast_systems.demos.processes import Running, Service, spawn
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Running)
+
+LOOK_SECONDS = 0.05
+WAIT_SECONDS_MAX = 30.0
 
 
-def _shown(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+async def until(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
+    """Poll until the result satisfies `holds`: the work happens in other processes."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not holds(found := await look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {WAIT_SECONDS_MAX:g} s, the state is still {found}")
+        await asyncio.sleep(LOOK_SECONDS)
+    return found
 
 
 @dataclass
@@ -33,12 +48,9 @@ class Step:
         self.outcome = outcome
 
     def expects(self, holds: bool, what: str) -> None:
-        """Note a failure if it does not hold; the demonstration goes on."""
+        """Record a failure if the condition is false; the demo continues."""
         if not holds:
-            self.failures.append(f"not so: {what}")
-
-    def failed(self, error: Exception) -> None:
-        self.failures.append(_shown(error))
+            self.failures.append(f"expected: {what}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,7 @@ class Made:
 
 
 class Stage:
-    """Where one demonstration runs. `out` is for what people look at, `folder` goes with it."""
+    """Where one demo runs. `out` is for the files it produces; `folder` is temporary."""
 
     def __init__(self, system: str, out: Path, folder: Path, database: str | None) -> None:
         self.system = system
@@ -74,16 +86,16 @@ class Stage:
         try:
             yield step
         except Exception as error:
-            step.failed(error)
+            step.failures.append(_shown(error))
             raise
         finally:
             step.seconds = time.monotonic() - started
 
     def failed(self, error: Exception) -> None:
-        """Note an error; one that no step has met gets a row of its own."""
+        """Record an error; one that was raised outside of the steps gets its own row."""
         if not any(_shown(error) in step.failures for step in self.steps):
-            self.steps.append(Step("go on" if self.steps else "begin"))
-            self.steps[-1].failed(error)
+            what = "continue" if self.steps else "start"
+            self.steps.append(Step(what, failures=[_shown(error)]))
 
     def made(self, path: Path, what: str) -> None:
         self.files.append(Made(path, what))
@@ -96,9 +108,8 @@ class Stage:
         env: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
     ) -> Service:
-        """Start a server on a free port; it is stopped at the end."""
-        service = await start_service(name, module, self.folder, env or {}, arguments)
-        self._note(service)
+        """Start a server on a free port. It is stopped when the demo ends."""
+        service = await self._spawn(Service, name, [module, *arguments], env or {}, PIPE)
         await service.read_address()
         return service
 
@@ -110,19 +121,23 @@ class Stage:
         env: Mapping[str, str] | None = None,
         concurrency: int = 10,
     ) -> Running:
-        """Start a real `holdfast worker` on this stage's database; it is stopped at the end."""
+        """Start a real `holdfast worker`. It is stopped when the demo ends."""
+        options = ["--log-format=json", f"--concurrency={concurrency}"]
+        command = ["holdfast.cli.main", "worker", target, *options]
         all_env = {"HOLDFAST_DATABASE_URL": self.url, **(env or {})}
-        options = [f"--concurrency={concurrency}"]
-        running = await start_worker(name, target, self.folder, all_env, options)
-        self._note(running)
-        return running
+        return await self._spawn(Running, name, command, all_env, DEVNULL)
 
-    def _note(self, running: Running) -> None:
+    async def _spawn(
+        self, kind: type[R], name: str, command: Sequence[str], env: Mapping[str, str], output: int
+    ) -> R:
+        log = self.folder / f"{name}.log"
+        running = kind(name, await spawn(command, env, log, output), log)
         self._running.append(running)
         self._guard.watch(running.pid)
+        return running
 
-    async def clear(self) -> None:
-        """Stop all processes, and remove the folder."""
+    async def close(self) -> None:
+        """Stop all processes and remove the temporary folder."""
         try:
             for running in reversed(self._running):
                 await running.stop()
@@ -130,7 +145,7 @@ class Stage:
             self.drop()
 
     def drop(self) -> None:
-        """Do so at once, as when nobody waits any longer."""
+        """Kill all processes and remove the temporary folder."""
         for running in self._running:
             running.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -139,14 +154,14 @@ class Stage:
 
 @asynccontextmanager
 async def open_stage(system: str, out: Path, database: str | None = None) -> AsyncIterator[Stage]:
-    """Set up a stage, and stop at the end whatever runs on it."""
+    """Set up a stage; at the end, stop everything that it started."""
     stage = _make_stage(system, out, database)
-    # A second Ctrl-C ends the event loop here and now.
+    # A second Ctrl-C ends the event loop before `close` is done.
     atexit.register(stage.drop)
     try:
         yield stage
     finally:
-        await stage.clear()
+        await stage.close()
         atexit.unregister(stage.drop)
 
 
@@ -155,6 +170,10 @@ def _make_stage(system: str, out: Path, database: str | None) -> Stage:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
-        raise ConfigurationError(f"no files can be written to {out}: {error.strerror}") from error
+        raise ConfigurationError(f"can't write files to {out}: {error.strerror}") from error
     folder = Path(tempfile.mkdtemp(prefix=f"holdfast-{system}-"))
     return Stage(system, out.resolve(), folder, database)
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,7 +1,6 @@
-"""A process beside a demonstration, which clears up after it if it is killed.
+"""A process that cleans up after a demo that was killed.
 
-It is told every process that the demonstration starts, through a pipe. The pipe ends with the
-demonstration, however that ends.
+The demo reports every process that it starts through a pipe, which closes when the demo ends.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _DONE = "done"
-# Whoever is killed may still be writing.
+# A process that was killed may still be writing.
 _TRIES = 20
 _PAUSE_SECONDS = 0.1
 
@@ -29,42 +28,40 @@ class Guard:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,  # the terminal's Ctrl-C is not meant for it
+            start_new_session=True,  # so that Ctrl-C in the terminal doesn't end it
         )
 
     def watch(self, pid: int) -> None:
-        """Note a process that leads a group of its own."""
-        self._tell(str(pid))
+        """Add a process that leads its own group."""
+        self._send(str(pid))
 
     def close(self) -> None:
-        """All is cleared up."""
-        self._tell(_DONE)
+        """End the guard: everything is cleaned up."""
+        self._send(_DONE)
         self._process.communicate()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         pipe = self._process.stdin
-        # Somebody may have killed the guard; the demonstration does not need it.
+        # The demo continues if the guard was killed.
         with suppress(BrokenPipeError):
             if pipe is not None and not pipe.closed:
                 pipe.write(f"{line}\n")
                 pipe.flush()
 
 
-def _clear_up(pids: list[int], folder: Path) -> None:
-    for pid in pids:
+def main() -> None:
+    lines = sys.stdin.read().split()
+    if _DONE in lines:
+        return
+    for pid in lines:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+            os.killpg(int(pid), signal.SIGKILL)
+    folder = Path(sys.argv[1])
     for _ in range(_TRIES):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
         time.sleep(_PAUSE_SECONDS)
-
-
-def main() -> None:
-    told = [line.strip() for line in sys.stdin]
-    if _DONE not in told:
-        _clear_up([int(pid) for pid in told], Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

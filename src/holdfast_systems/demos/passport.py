@@ -1,4 +1,4 @@
-"""Passport: a bill of materials becomes a signed passport with a QR code, step by step."""
+"""Passport: a bill of materials becomes a signed passport with a QR code."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import json
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
 from uuid import UUID, uuid4
 
-import aiohttp
 import msgspec
 
 from holdfast import Holdfast, Job, JobFailed
 from holdfast.webhooks import Webhooks
-from holdfast_systems.demos.frame import Stage, Step
+from holdfast_systems.demos.frame import WAIT_SECONDS_MAX, Stage, Step, until
 from holdfast_systems.demos.processes import Service
+from holdfast_systems.demos.receiver import read_requests, set_answers
 from holdfast_systems.passport import (
     BPC,
     Order,
@@ -28,10 +27,8 @@ from holdfast_systems.passport import (
 )
 from holdfast_systems.passport.files import PAYLOAD, PICTURE, RECEIPT, read_files, write_files
 
-# No secret: workers of two demonstrations on one database sign for each other.
+# The same in every demo: workers of two demos on one database sign for each other.
 KEYS = {"active": "demo-1", "keys": {"demo-1": b64encode(b"demonstration".ljust(32)).decode()}}
-LOOK_SECONDS = 0.05
-WAIT_SECONDS_MAX = 20.0
 
 BILL_OF_MATERIALS = """\
 part,material,mass_kg,quantity,recycled_percent,origin,hazardous
@@ -65,11 +62,11 @@ NONSENSE = {**RULES, "name": "nonsense", "fields": [{"name": "x", "value": '1 + 
 
 
 class Play:
-    """The parts of the demonstration, and what they have come to."""
+    """The parts of the demo, and what they have produced so far."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        # A tenant of its own: the database may have seen this demonstration before.
+        # A new tenant each time: the database may have seen this demo before.
         self.tenant = f"demo-{uuid4()}"
         self.keys_file = stage.folder / "keys.json"
         self.hf = Holdfast(stage.url)
@@ -93,19 +90,19 @@ async def run(stage: Stage) -> None:
     play = Play(stage)
     with stage.step("start a receiver and a worker") as step:
         await _start(play)
-        step.says(play.receiver.address)
+        step.says(f"the receiver is at {play.receiver.address}")
     async with play.hf:
         with stage.step("read a bill of materials") as step:
             await _read(play, step)
-        with stage.step("refuse rules that mix types") as step:
+        with stage.step("publish rules that mix types") as step:
             await _refuse(play, step)
         with stage.step("compile before the snapshot is sealed") as step:
             failed = await _compile_too_early(play, step)
-        with stage.step("seal it, try again: compile, sign, draw") as step:
+        with stage.step("seal it and retry: compile, sign, draw the QR code") as step:
             await _issue(play, step, failed)
-        with stage.step("announce it to a receiver that is busy at first") as step:
+        with stage.step("notify a receiver that is busy at first") as step:
             await _announce(play, step)
-        with stage.step("verify the files, offline") as step:
+        with stage.step("verify the files offline") as step:
             await _verify(play, step)
         with stage.step("read the QR code") as step:
             await _scan(play, step)
@@ -144,10 +141,10 @@ async def _refuse(play: Play, step: Step) -> None:
     try:
         await play.passport.publish_rules(play.tenant, rules_id)
     except PassportError as error:
-        step.says(error.code)
+        step.says(f"rejected: {error.code}")
         step.expects(error.code == "RULE_TYPE_ERROR", "RULE_TYPE_ERROR")
     else:
-        step.expects(False, "the rules refused")
+        step.expects(False, "rejected rules")
 
 
 async def _compile_too_early(play: Play, step: Step) -> Job:
@@ -158,7 +155,7 @@ async def _compile_too_early(play: Play, step: Step) -> Job:
         step.says(f"{failed.job.state}: {failed.job.error_code}")
         step.expects(failed.job.error_code == "SNAPSHOT_NOT_READY", "SNAPSHOT_NOT_READY")
     else:
-        step.expects(False, "the job failed")
+        step.expects(False, "a failed job")
     return job
 
 
@@ -172,9 +169,10 @@ async def _issue(play: Play, step: Step, failed: Job) -> None:
     play.event_id = UUID(result["event_id"])
     version = await play.passport.version(play.tenant, play.version_id)
     fields = json.loads(version.payload)["fields"]
-    step.says(f"{fields['mass_kg']} kg, {fields['recycled_percent']} % recycled")
+    step.says(f"{fields['mass_kg']} kg, {fields['recycled_percent']}% recycled")
     step.expects(fields["mass_kg"] == "113.4", "113.4 kg")
-    step.expects(version.signature is not None and version.qr_png is not None, "signature and QR")
+    is_signed = version.signature is not None and version.qr_png is not None
+    step.expects(is_signed, "a signature and a QR code")
 
 
 async def _listen(play: Play) -> None:
@@ -183,28 +181,19 @@ async def _listen(play: Play) -> None:
     subscription = await play.webhooks.subscribe(
         url, event_types=["PASSPORT_SIGNED"], tenant=play.tenant, preset="bpc"
     )
-    told = {"secret": subscription.secret, "answers": [503, 200]}
-    async with aiohttp.ClientSession() as client:
-        endpoint = f"{play.receiver.address}/endpoints/passport"
-        async with client.put(endpoint, json=told, raise_for_status=True):
-            pass
+    await set_answers(play.receiver.address, "passport", subscription.secret, [503, 200])
 
 
 async def _announce(play: Play, step: Step) -> None:
-    async def delivered() -> bool:
-        sagas = await play.webhooks.sagas(event_id=play.event_id)
-        return [saga.status for saga in sagas] == ["Delivered"]
-
-    await _until(delivered)
-    async with (
-        aiohttp.ClientSession() as client,
-        client.get(f"{play.receiver.address}/received") as answer,
-    ):
-        requests = (await answer.json())["passport"]
+    await until(
+        lambda: play.webhooks.sagas(event_id=play.event_id),
+        lambda sagas: [saga.status for saga in sagas] == ["Delivered"],
+    )
+    requests = await read_requests(play.receiver.address, "passport")
     answers = [request["answered"] for request in requests]
     step.says(", then ".join(str(status) for status in answers))
     step.expects(answers == [503, 200], "503, then 200")
-    step.expects(all(request["genuine"] for request in requests), "genuine signatures")
+    step.expects(all(request["genuine"] for request in requests), "valid signatures")
     ids = {request["headers"]["x-bpc-delivery-id"] for request in requests}
     step.expects(len(ids) == 1, "one delivery id for both attempts")
 
@@ -217,33 +206,26 @@ async def _verify(play: Play, step: Step) -> None:
     )
     trusted = play.keys().public_keys()
     write_files(out, sealed, trusted[sealed.key_id])
-    play.stage.made(out / PAYLOAD, "the passport, canonical JSON")
-    play.stage.made(out / RECEIPT, "its receipt, signature and a proof")
+    play.stage.made(out / PAYLOAD, "the passport in canonical JSON")
+    play.stage.made(out / RECEIPT, "its receipt and signature, and the proof of one fact")
     play.stage.made(out / PICTURE, "its QR code")
     verification = verify(read_files(out), trusted)
-    step.says("\n".join([f"{', '.join(verification.held)} hold", *verification.unchecked]))
+    valid = f"valid: {', '.join(verification.held)}"
+    step.says("\n".join([valid, *(f"not checked: {part}" for part in verification.unchecked)]))
     step.expects(verification.is_valid, "; ".join(verification.problems))
     forged = msgspec.structs.replace(sealed, payload=sealed.payload.replace(b'"113.4"', b'"113.3"'))
-    step.expects(not verify(forged, trusted).is_valid, "a forged mass is found")
+    step.expects(not verify(forged, trusted).is_valid, "a forged mass is detected")
 
 
 async def _scan(play: Play, step: Step) -> None:
     version = await play.passport.version(play.tenant, play.version_id)
     reader = shutil.which("zbarimg")
     if reader is None:
-        step.says(f"no reader here; it says {version.qr_text[:40] if version.qr_text else ''}...")
+        step.says(f"zbarimg is not installed; the code says {(version.qr_text or '')[:40]}...")
         return
     process = await asyncio.create_subprocess_exec(
         reader, "--raw", "-q", str(play.stage.out / PICTURE), stdout=PIPE, stderr=DEVNULL
     )
     output, _ = await process.communicate()
-    step.says(output.decode()[:50] + "...")
-    step.expects(output.decode().strip() == version.qr_text, "the text of the version")
-
-
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while True:
-            if await holds():
-                return
-            await asyncio.sleep(LOOK_SECONDS)
+    step.says(output.decode()[:40] + "...")
+    step.expects(output.decode().strip() == version.qr_text, "the text stored with the version")

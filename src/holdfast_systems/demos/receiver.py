@@ -1,34 +1,25 @@
-"""A receiver of webhooks: checks signatures with its own hands, and answers as it was told."""
+"""A webhook receiver: checks signatures independently of Holdfast, and answers as instructed."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
-from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel
 
 from holdfast_systems.serve import serve
 
 
-class Told(BaseModel):
-    """How an endpoint answers: one status after the other, the last one for ever."""
+class Endpoint(BaseModel):
+    """Answers with one status after the other, and keeps giving the last one."""
 
     secret: str
     answers: list[int]
-
-
-@dataclass
-class Endpoint:
-    secret: str
-    answers: list[int]
-    requests: list[dict[str, Any]] = field(default_factory=list)
-
-    def answer(self) -> int:
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+    requests: list[dict[str, Any]] = []
 
 
 def make_app() -> FastAPI:
@@ -36,11 +27,11 @@ def make_app() -> FastAPI:
     endpoints: dict[str, Endpoint] = {}
 
     @app.put("/endpoints/{name}")
-    async def tell(name: str, told: Told) -> None:
-        """Make an endpoint, or change one; what it has received stays."""
-        known = endpoints.get(name)
-        received = known.requests if known else []
-        endpoints[name] = Endpoint(told.secret, list(told.answers), received)
+    async def set_endpoint(name: str, endpoint: Endpoint) -> None:
+        """Create an endpoint or change its answers; the requests so far are kept."""
+        if name in endpoints:
+            endpoint.requests = endpoints[name].requests
+        endpoints[name] = endpoint
 
     @app.post("/hooks/{name}")
     async def receive(name: str, request: Request) -> Response:
@@ -50,15 +41,16 @@ def make_app() -> FastAPI:
         body = await request.body()
         headers = dict(request.headers)
         genuine = is_genuine(endpoint.secret, headers, body)
-        status = endpoint.answer() if genuine else 401
+        answers = endpoint.answers
+        status = (answers.pop(0) if len(answers) > 1 else answers[0]) if genuine else 401
         endpoint.requests.append(
             {"headers": headers, "body": body.decode(), "genuine": genuine, "answered": status}
         )
         return Response(f"answered {status}", status, media_type="text/plain")
 
-    @app.get("/received")
-    async def received() -> dict[str, list[dict[str, Any]]]:
-        return {name: endpoint.requests for name, endpoint in endpoints.items()}
+    @app.get("/endpoints/{name}")
+    async def endpoint(name: str) -> Endpoint:
+        return endpoints[name]
 
     return app
 
@@ -74,9 +66,25 @@ def is_genuine(secret: str, headers: dict[str, str], body: bytes) -> bool:
 
 
 def _is_among(expected: str, signatures: list[str]) -> bool:
-    """Compare as bytes, in a time that tells nothing."""
     return any(hmac.compare_digest(expected.encode(), each.encode()) for each in signatures)
 
 
+async def set_answers(receiver: str, name: str, secret: str, answers: list[int]) -> None:
+    """Tell the receiver at this address how an endpoint answers."""
+    async with aiohttp.ClientSession(receiver, raise_for_status=True) as client:
+        endpoint = {"secret": secret, "answers": answers}
+        async with client.put(f"/endpoints/{name}", json=endpoint):
+            pass
+
+
+async def read_requests(receiver: str, name: str) -> list[dict[str, Any]]:
+    """Read the requests that an endpoint received so far."""
+    async with (
+        aiohttp.ClientSession(receiver, raise_for_status=True) as client,
+        client.get(f"/endpoints/{name}") as response,
+    ):
+        return Endpoint.model_validate(await response.json()).requests
+
+
 if __name__ == "__main__":
-    serve(make_app)
+    serve("holdfast_systems.demos.receiver:make_app")

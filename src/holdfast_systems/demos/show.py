@@ -1,11 +1,11 @@
-"""Run demonstrations and show what happened: `holdfast demo`."""
+"""Run demos and show what happened: `holdfast demo`."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
@@ -15,16 +15,30 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from holdfast_systems.demos.environment import forget_settings
 from holdfast_systems.demos.frame import Stage, open_stage
 
-__all__ = ["forget_settings", "make_console", "show"]
-
 PIPE_COLUMNS = 120
+_PREFIXES = ("BPC_", "FAULT_", "GATEWAY_", "HOLDFAST_", "SALESFORCE_", "WORKER_")
+_NAMES = {
+    "APP_SERVER_URL",
+    "DATABASE_URL",
+    "FAIL_ONCE",
+    "JOB_TIMEOUT_SEC",
+    "RESULTS_DIR",
+    "RETRY_MAX_ATTEMPTS",
+    "UPLOADS_DIR",
+}
+
+
+def forget_settings(environment: MutableMapping[str, str]) -> None:
+    """Remove every setting of the engine and the systems: a demo must never touch your database."""
+    for name in [*environment]:
+        if name in _NAMES or name.startswith(_PREFIXES):
+            del environment[name]
 
 
 def make_console() -> Console:
-    """A pipe gets a table of fixed width, and no colors."""
+    """Make a console; a pipe gets a fixed width and no colors."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     console = Console(highlight=False)
@@ -32,7 +46,7 @@ def make_console() -> Console:
 
 
 async def show(systems: Sequence[str], out: Path, database: str | None, console: Console) -> bool:
-    """Run them one after the other; answer whether all is well."""
+    """Run the demos one after the other; return whether all of them succeeded."""
     stages = []
     for system in systems:
         folder = out if len(systems) == 1 else out / system
@@ -54,7 +68,7 @@ async def _run(system: str, out: Path, database: str | None, console: Console) -
                     await run(stage)
                 except Exception as error:
                     stage.failed(error)
-                    logging.getLogger("holdfast").debug("the demonstration failed", exc_info=error)
+                    logging.getLogger("holdfast").debug("the demo failed", exc_info=error)
             if not stage.succeeded:
                 _keep_logs(stage)
     console.print(stage.system, style="bold")
@@ -64,7 +78,7 @@ async def _run(system: str, out: Path, database: str | None, console: Console) -
 
 @contextmanager
 def _logged(path: Path) -> Iterator[None]:
-    """What the engine logs goes to a file; the table is what people look at."""
+    """Send the engine's log to a file, so that it doesn't garble the table."""
     logger = logging.getLogger("holdfast")
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -84,13 +98,11 @@ def _keep_logs(stage: Stage) -> None:
     logs = stage.out / "logs"
     logs.mkdir(exist_ok=True)
     for path in stage.folder.glob("*.log"):
-        stage.made(Path(shutil.copy(path, logs)), "a log, for what went wrong")
+        stage.made(Path(shutil.copy(path, logs)), "log; look here for the cause")
 
 
 def _table(stage: Stage) -> Table:
-    table = Table()
-    table.add_column("step")
-    table.add_column("outcome")
+    table = Table("step", "outcome")
     table.add_column("time", justify="right")
     for step in stage.steps:
         mark = "[red]✗[/]" if step.failures else "[green]✓[/]"
@@ -104,12 +116,10 @@ def _table(stage: Stage) -> Table:
 
 
 def _overview(stages: Sequence[Stage]) -> Table:
-    table = Table()
-    for column in ("system", "steps", "files", "outcome"):
-        table.add_column(column)
+    table = Table("system", "steps", "files", "outcome")
     table.add_column("time", justify="right")
     for stage in stages:
-        outcome = "[green]all is well[/]" if stage.succeeded else "[red]failed[/]"
+        outcome = "[green]succeeded[/]" if stage.succeeded else "[red]failed[/]"
         seconds = sum(step.seconds for step in stage.steps)
         files = f"{len(stage.files)} in {_shown(stage.out)}"
         table.add_row(
@@ -119,6 +129,5 @@ def _overview(stages: Sequence[Stage]) -> Table:
 
 
 def _shown(path: Path) -> str:
-    """The path as one would type it here."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

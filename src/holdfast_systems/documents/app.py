@@ -1,8 +1,5 @@
-"""`holdfast worker holdfast_systems.documents.app:hf`, on the organization of SALESFORCE_URL."""
-
-from __future__ import annotations
+"""`holdfast worker holdfast_systems.documents.app:hf`, on the organization in SALESFORCE_URL."""
 
 from holdfast_systems.documents.system import Documents
 
-documents = Documents()
-hf = documents.hf
+hf = Documents().hf

@@ -1,4 +1,4 @@
-"""Documents as files in Salesforce: one for each request hash, whoever uploads it, how often."""
+"""Documents as files in Salesforce: one per request hash, however often it is uploaded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ _FILE_OF_HASH = "SELECT Id FROM ContentVersion WHERE RequestHash__c = :request_h
 
 
 async def find_file(salesforce: Salesforce, request_hash: str) -> str | None:
+    """Find the id of the file with this hash."""
     return await salesforce.find_id(bind(_FILE_OF_HASH, {"request_hash": request_hash}))
 
 
 async def upload(salesforce: Salesforce, request_hash: str, name: str, content: bytes) -> str:
-    """Upload a file; answer its id, or that of the one that was uploaded before.
+    """Upload a file and return its id, or the id of the file that already has this hash.
 
-    The hash is unique in Salesforce, so of two workers that have the same document to store, one
-    late and one in its place, the second one is refused and finds the first one's file.
+    The hash is unique in Salesforce. If two workers upload the same document, because one of them
+    is late and was replaced, Salesforce refuses the second upload and its worker uses the first.
     """
     fields = {
         "Title": name.removesuffix(".pdf"),
@@ -28,13 +29,11 @@ async def upload(salesforce: Salesforce, request_hash: str, name: str, content: 
     try:
         return await salesforce.insert("ContentVersion", fields)
     except SalesforceRefused as error:
-        if error.code != "DUPLICATE_VALUE":
-            raise
-        existing = await find_file(salesforce, request_hash)
-        if existing is None:
-            raise
-        return existing
+        if error.code == "DUPLICATE_VALUE" and (file := await find_file(salesforce, request_hash)):
+            return file
+        raise
 
 
 async def download(salesforce: Salesforce, file_id: str) -> bytes:
+    """Download the content of a file."""
     return await salesforce.download(f"sobjects/ContentVersion/{file_id}/VersionData")

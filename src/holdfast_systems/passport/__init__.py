@@ -1,4 +1,4 @@
-"""Battery passports: compiled from documents by rules, signed, provable, with a QR code."""
+"""Battery passports: compiled from documents by rules, signed and provable, with a QR code."""
 
 from holdfast_systems.passport.compiler import Order
 from holdfast_systems.passport.errors import PassportError

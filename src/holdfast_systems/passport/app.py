@@ -1,5 +1,4 @@
-"""The pipeline as one application, set up by its environment: `holdfast worker
-holdfast_systems.passport.app:hf`."""
+"""What a worker runs: `holdfast worker holdfast_systems.passport.app:hf`."""
 
 from __future__ import annotations
 
@@ -9,26 +8,26 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.webhooks import Webhooks
-from holdfast_systems.environment import is_set, number
+from holdfast_systems.environment import Variables, is_set, milliseconds, read_variables
 from holdfast_systems.passport.preset import BPC
 from holdfast_systems.passport.system import Passport
 
-LEASE_SECONDS = 60.0
-POLL_INTERVAL_MS = 1000.0
+DEFAULTS = {"lease_seconds": 60.0, "poll_seconds": 1.0}
+_VARIABLES: Variables = {
+    "BPC_JOBS_LEASE_SECONDS": ("lease_seconds", float),
+    "BPC_JOBS_LEASE_RENEW_SECONDS": ("renew_seconds", float),
+    "BPC_JOBS_POLL_INTERVAL_MS": ("poll_seconds", milliseconds),
+}
 
 
 def settings_from(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The engine's settings by the names that this system has for them."""
-    lease_seconds = number(environment, "BPC_JOBS_LEASE_SECONDS", LEASE_SECONDS)
-    return {
-        "lease_seconds": lease_seconds,
-        "renew_seconds": number(environment, "BPC_JOBS_LEASE_RENEW_SECONDS", lease_seconds / 2),
-        "poll_seconds": number(environment, "BPC_JOBS_POLL_INTERVAL_MS", POLL_INTERVAL_MS) / 1000,
-    }
+    """Read the engine's settings under this system's names."""
+    settings = DEFAULTS | read_variables(environment, _VARIABLES)
+    return {"renew_seconds": settings["lease_seconds"] / 2} | settings
 
 
 hf = Holdfast(**settings_from(os.environ))
-# For development: without it only https:// and public addresses are delivered to.
+# For development. Without it, webhooks go to https:// URLs with public addresses only.
 _is_local = is_set(os.environ, "BPC_WEBHOOKS_LOCAL")
 webhooks = Webhooks(hf, presets=[BPC], https_only=not _is_local, allow_private_addresses=_is_local)
 passport = Passport(hf, webhooks)

@@ -1,4 +1,4 @@
-"""Make a passport of facts and rules: the same bytes on any machine, at any time."""
+"""Compile a passport from facts and rules: the same bytes on any machine, at any time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast_systems.passport.verifier import FactProof
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Which passport is wanted, from what. `issued_at` is given, so that a retry says the same."""
+    """What to compile. `issued_at` is part of it, so that a retry gives the same bytes."""
 
     passport_id: UUID
     snapshot_id: UUID
@@ -30,8 +30,7 @@ class Order(msgspec.Struct, frozen=True):
     issued_at: datetime
 
     def version_id(self, tenant: str) -> UUID:
-        made_of = (self.passport_id, self.snapshot_id, self.rules_id, self.build_id)
-        return version_id(tenant, *made_of)
+        return version_id(tenant, self.passport_id, self.snapshot_id, self.rules_id, self.build_id)
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -47,9 +46,20 @@ def compile_version(
     if not used:
         raise ValidationError(f"snapshot {order.snapshot_id} has no facts for these rules")
     check_name("build id", order.build_id)
-    payload = _payload(tenant, order, package, rules.evaluate(used)).data
+    payload = Payload(
+        format="BPC-PASSPORT-1",
+        tenant=tenant,
+        passport_id=order.passport_id,
+        passport_version_id=order.version_id(tenant),
+        issued_at=time_text(order.issued_at),
+        rules=RulesUsed(package.name, package.hash),
+        schema_version=package.schema_version,
+        fields=rules.evaluate(used),
+    ).data
     if len(payload) > PAYLOAD_BYTES_MAX:
-        raise DocumentTooLarge(f"the passport has {len(payload)} bytes; {PAYLOAD_BYTES_MAX} fit")
+        raise DocumentTooLarge(
+            f"the passport has {len(payload)} bytes; the limit is {PAYLOAD_BYTES_MAX}"
+        )
     receipt = Receipt(
         tenant=tenant,
         passport_id=order.passport_id,
@@ -73,19 +83,4 @@ def prove_fact(
         if (fact.fact_type, fact.fact_key) == (fact_type, fact_key):
             path = merkle.inclusion_proof([each.leaf for each in used], index)
             return FactProof(fact, index, tuple(each.hex() for each in path))
-    raise ValidationError(f"no {fact_type} {fact_key!r} was used for this passport")
-
-
-def _payload(
-    tenant: str, order: Order, package: RulePackage, fields: dict[str, str | bool]
-) -> Payload:
-    return Payload(
-        format="BPC-PASSPORT-1",
-        tenant=tenant,
-        passport_id=order.passport_id,
-        passport_version_id=order.version_id(tenant),
-        issued_at=time_text(order.issued_at),
-        rules=RulesUsed(package.name, package.hash),
-        schema_version=package.schema_version,
-        fields=fields,
-    )
+    raise ValidationError(f"this passport does not use a {fact_type} {fact_key!r}")

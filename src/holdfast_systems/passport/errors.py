@@ -1,10 +1,10 @@
-"""What can be wrong with a passport. None of it is mended by trying again.
+"""What can be wrong with a passport. Retrying doesn't fix any of it.
 
 PassportError
-├── ValidationError         VALIDATION_ERROR: a document, an order or a value is not as it must be
+├── ValidationError         VALIDATION_ERROR: a document, an order or a value is invalid
 ├── SnapshotNotReady        SNAPSHOT_NOT_READY: the snapshot is not sealed
 ├── RulesNotPublished       RULE_PKG_NOT_PUBLISHED
-├── RuleTypeError           RULE_TYPE_ERROR: an expression mixes what does not mix
+├── RuleTypeError           RULE_TYPE_ERROR: an expression mixes types
 ├── DocumentTooLarge        PAYLOAD_TOO_LARGE
 ├── SigningKeyMissing       SIGNING_KEY_MISSING
 └── QrEncodeFailed          QR_ENCODE_FAILED

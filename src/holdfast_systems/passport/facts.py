@@ -1,4 +1,4 @@
-"""Facts, and how they are read from a CSV document."""
+"""Facts, and how to read them from a CSV document."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def leaf(self) -> bytes:
-        """What is hashed into the proof."""
+        """The bytes that are hashed into the proof."""
         return canonical(msgspec.to_builtins(self))
 
     @property
@@ -51,10 +51,16 @@ def in_order(facts: Sequence[Fact]) -> list[Fact]:
     return sorted(facts, key=lambda fact: (fact.fact_type, fact.fact_key))
 
 
-def parse_document(content: bytes, schema: Schema) -> list[Fact]:
-    """Read all facts, or refuse the document with the first place that is wrong."""
+def check_size(content: bytes) -> None:
     if len(content) > DOCUMENT_BYTES_MAX:
-        raise DocumentTooLarge(f"{len(content)} bytes are more than {DOCUMENT_BYTES_MAX}")
+        raise DocumentTooLarge(
+            f"the document has {len(content)} bytes; the limit is {DOCUMENT_BYTES_MAX}"
+        )
+
+
+def parse_document(content: bytes, schema: Schema) -> list[Fact]:
+    """Read all facts, or reject the document at its first error."""
+    check_size(content)
     rows = _rows(content)
     columns = _columns(next(rows, (0, []))[1], schema)
     facts: dict[str, Fact] = {}
@@ -63,12 +69,12 @@ def parse_document(content: bytes, schema: Schema) -> list[Fact]:
             raise ValidationError(f"line {line} has {len(cells)} cells, not {len(columns)}")
         fact = _fact(line, dict(zip(columns, cells, strict=True)), schema)
         if fact.fact_key in facts:
-            raise ValidationError(f"line {line}: {fact.fact_key} is there twice")
+            raise ValidationError(f"line {line}: {fact.fact_key} occurs twice")
         facts[fact.fact_key] = fact
         if len(facts) > FACTS_MAX:
-            raise DocumentTooLarge(f"a document may hold {FACTS_MAX} facts, this has more")
+            raise DocumentTooLarge(f"the document has more than {FACTS_MAX} facts")
     if not facts:
-        raise ValidationError("the document holds no facts")
+        raise ValidationError("the document has no facts")
     return in_order(list(facts.values()))
 
 
@@ -94,7 +100,7 @@ def _columns(header: list[str], schema: Schema) -> list[str]:
     if missing := required - set(header):
         raise ValidationError(f"{schema.version} needs a column {min(missing)!r}")
     if len(set(header)) < len(header):
-        raise ValidationError("a column is there twice")
+        raise ValidationError("a column occurs twice")
     return header
 
 
@@ -114,11 +120,11 @@ def _cell(line: int, field: Field, text: str) -> Cell:
         return field.default
     if field.kind is Kind.NUMBER:
         if not _NUMBER.fullmatch(text):
-            raise ValidationError(f"line {line}, {field.name}: {text[:40]!r} is no plain number")
+            raise ValidationError(f"line {line}, {field.name}: {text[:40]!r} is not a plain number")
         return decimal_text(Decimal(text))
     if field.kind is Kind.BOOLEAN:
         if text.lower() not in _BOOLEANS:
-            raise ValidationError(f"line {line}, {field.name}: {text[:40]!r} is no yes or no")
+            raise ValidationError(f"line {line}, {field.name}: {text[:40]!r} is not yes or no")
         return _BOOLEANS[text.lower()]
     return _check_text(line, field.name, text)
 
@@ -126,6 +132,6 @@ def _cell(line: int, field: Field, text: str) -> Cell:
 def _check_text(line: int, column: str, text: str) -> str:
     if not is_line(text, CELL_CHARS_MAX):
         raise ValidationError(
-            f"line {line}, {column}: a text has up to {CELL_CHARS_MAX} characters on one line"
+            f"line {line}, {column}: text must have at most {CELL_CHARS_MAX} characters on one line"
         )
     return text

@@ -1,4 +1,4 @@
-"""A signed passport as files: the payload itself, the picture of its QR code, and all the rest."""
+"""A signed passport as files: the payload, the image of its QR code, and everything else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PICTURE = "qr.png"
 
 
 class ReceiptFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The public key is there to be looked at; a verifier is given the keys that it trusts."""
+    """The public key is informational: a verifier uses the keys that it trusts."""
 
     receipt: dict[str, Any]
     receipt_hash: str
@@ -39,8 +39,11 @@ def write_files(folder: Path, sealed: Sealed, public_key: bytes) -> None:
 
 
 def read_files(folder: Path) -> Sealed:
-    """Read what `write_files` wrote. Every byte that it would have written otherwise is refused:
-    a field that is there twice, say, of which others may read the first."""
+    """Read what `write_files` wrote.
+
+    Reject every byte that it would write differently. Another program may read the first of two
+    fields with the same name, for example.
+    """
     content = read_limited(folder / RECEIPT, FILE_BYTES_MAX)
     try:
         found = msgspec.json.decode(content, type=ReceiptFile)
@@ -62,7 +65,7 @@ def read_files(folder: Path) -> Sealed:
     if found.receipt_hash != sha256(sealed.receipt).hex():
         raise ValidationError(f"{RECEIPT}: receipt_hash is not the hash of the receipt")
     if _receipt_file(sealed, public_key) != content:
-        raise ValidationError(f"{RECEIPT} is not written in its one form")
+        raise ValidationError(f"{RECEIPT} is not as write_files writes it")
     return sealed
 
 

@@ -1,4 +1,4 @@
-"""The keys that sign passports: each has an id, one of them signs, all of them are known.
+"""The signing keys: each has an id, and one of them is active.
 
 A file named by BPC_SIGNING_KEYS_FILE, or the variable BPC_SIGNING_KEYS, holds
 
@@ -37,11 +37,11 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SigningKeys:
-    """Signs with the active key. Nothing that it says shows a secret."""
+    """Signs with the active key. Its errors never contain a secret."""
 
     def __init__(self, active: str, keys: Mapping[str, Ed25519PrivateKey]) -> None:
         if active not in keys:
-            raise SigningKeyMissing("the active key is not among the signing keys")
+            raise SigningKeyMissing("the active signing key is not in the list of keys")
         self.active = active
         self._keys = dict(keys)
 
@@ -49,12 +49,12 @@ class SigningKeys:
         return Signature(self.active, self._keys[self.active].sign(receipt_hash))
 
     def public_keys(self) -> dict[str, bytes]:
-        """What the receivers of passports may trust, by key id."""
+        """Return the public keys by id, for those who verify passports."""
         return {name: key.public_key().public_bytes_raw() for name, key in self._keys.items()}
 
 
 def read_keys(content: str | bytes) -> SigningKeys:
-    """Read the keys; the text of an error tells no part of the content."""
+    """Read the keys. Errors don't repeat any of the content."""
     try:
         found = msgspec.json.decode(content, type=_Content)
         keys = {name: _key(text) for name, text in found.keys.items()}
@@ -62,13 +62,13 @@ def read_keys(content: str | bytes) -> SigningKeys:
         raise SigningKeyMissing("the signing keys can't be read") from None
     if not all(is_line(name) for name in keys):
         raise SigningKeyMissing(
-            f"a signing key's id has 1 to {NAME_CHARS_MAX} characters on a line"
+            f"a signing key's id must have 1 to {NAME_CHARS_MAX} characters on one line"
         )
     return SigningKeys(found.active, keys)
 
 
 def keys_from_environment(environment: Mapping[str, str] | None = None) -> SigningKeys:
-    """Read the keys anew, so that a new one is used without a restart."""
+    """Read the keys. Workers do so for every signature, so a new key needs no restart."""
     environment = os.environ if environment is None else environment
     if path := environment.get(FILE):
         try:
@@ -78,11 +78,11 @@ def keys_from_environment(environment: Mapping[str, str] | None = None) -> Signi
         return read_keys(content)
     if text := environment.get(TEXT):
         return read_keys(text)
-    raise SigningKeyMissing(f"neither {FILE} nor {TEXT} is set")
+    raise SigningKeyMissing(f"there is no signing key: set {FILE} or {TEXT}")
 
 
 def _key(text: str) -> Ed25519PrivateKey:
     seed = b64decode(text, validate=True)
     if len(seed) != _SEED_BYTES:
-        raise ValueError(f"a key has {_SEED_BYTES} bytes")
+        raise ValueError(f"a key must have {_SEED_BYTES} bytes")
     return Ed25519PrivateKey.from_private_bytes(seed)

@@ -1,4 +1,4 @@
-"""A Merkle tree as in RFC 6962, and the proof that one leaf is in it."""
+"""A Merkle tree (RFC 6962), and the proof that a leaf is in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast_systems.passport.canonical import sha256
 
-# Leaves and nodes are hashed differently, so that no node can pass for a leaf.
+# Leaves and nodes have different prefixes, so that a node can't pass for a leaf.
 _LEAF = b"\x00"
 _NODE = b"\x01"
 
@@ -21,9 +21,9 @@ def root(leaves: Sequence[bytes]) -> bytes:
 
 
 def inclusion_proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """The hashes beside the way from the leaf up to the root, from below."""
+    """Return the sibling hashes on the path from the leaf to the root, bottom up."""
     if not 0 <= index < len(leaves):
-        raise IndexError(f"there is no leaf {index} in a tree of {len(leaves)}")
+        raise IndexError(f"no leaf {index} in a tree of {len(leaves)}")
     proof = []
     for level in _levels([leaf_hash(leaf) for leaf in leaves])[:-1]:
         beside = index ^ 1
@@ -34,7 +34,7 @@ def inclusion_proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def root_from_proof(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes | None:
-    """The root of the tree that this proof belongs to; None if it has not the right length."""
+    """Compute the root from a proof; None if the proof has the wrong length."""
     if not 0 <= index < size:
         return None
     found = leaf_hash(leaf)
@@ -56,7 +56,7 @@ def _node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def _levels(hashes: list[bytes]) -> list[list[bytes]]:
-    """All levels from the leaves to the root; a node that has no neighbor rises as it is."""
+    """Return all levels, leaves first. A node without a sibling moves up unchanged."""
     levels = [hashes]
     while len(levels[-1]) > 1:
         below = levels[-1]

@@ -1,4 +1,4 @@
-"""Names and other texts of one line: what every database stores and every log shows."""
+"""Names and other one-line texts that every database can store and every log can show."""
 
 from __future__ import annotations
 

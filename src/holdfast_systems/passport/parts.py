@@ -1,8 +1,9 @@
-"""What all steps of the pipeline share."""
+"""What the steps of the pipeline share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
@@ -23,6 +24,7 @@ from holdfast_systems.passport.records import FactRow, Rules, Snapshot, Version
 from holdfast_systems.passport.rules.package import RulePackage, read_package
 
 Row = TypeVar("Row")
+Details = Mapping[str, object]
 
 RETRY = Retry.exponential(max_attempts=5, base=2, factor=2, cap=1024, jitter=0)
 
@@ -37,7 +39,7 @@ class Parts:
     qr_border: int
 
     def options(self, name: str, priority: int) -> dict[str, Any]:
-        """What `@hf.job` is given for each of the five."""
+        """Return the options of `@hf.job` for one of the five jobs."""
         return {
             "name": name,
             "priority": priority,
@@ -46,16 +48,21 @@ class Parts:
             "permanent": PERMANENT_CODES,
         }
 
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Statements]:
+        async with self.hf.transaction(read_only=True) as connection:
+            yield self.tables.on(connection)
+
     async def audit(
         self,
         statements: Statements,
         tenant: str,
         event_type: str,
         about: tuple[str, UUID],
-        payload: Mapping[str, object],
+        details: Details,
         job_id: UUID | None = None,
     ) -> None:
-        """Append to the audit log, in the transaction that makes it true."""
+        """Append to the audit log, in the same transaction as the change."""
         await statements.execute(
             "append_audit_event",
             id=self.hf.new_id(),
@@ -64,12 +71,17 @@ class Parts:
             aggregate_type=about[0],
             aggregate_id=about[1],
             job_id=job_id,
-            payload=msgspec.json.encode(payload).decode(),
+            payload=msgspec.json.encode(details).decode(),
         )
 
+    async def audit_version(
+        self, statements: Statements, ctx: Context, event_type: str, id: UUID, details: Details
+    ) -> None:
+        about = ("PassportVersion", id)
+        await self.audit(statements, tenant_of(ctx), event_type, about, details, ctx.job_id)
+
     async def find_version(self, tenant: str, version_id: UUID) -> Version:
-        async with self.hf.transaction(read_only=True) as connection:
-            statements = self.tables.on(connection)
+        async with self.reading() as statements:
             return await find(statements, "find_version", Version, tenant, version_id)
 
     async def find_signed(self, tenant: str, version_id: UUID) -> Version:
@@ -78,34 +90,34 @@ class Parts:
             raise ValidationError(f"passport version {version_id} is not signed")
         return version
 
+    async def read_inputs(
+        self, tenant: str, snapshot_id: UUID, rules_id: UUID
+    ) -> tuple[RulePackage, list[Fact]]:
+        """Read what a passport is made of, once it can no longer change."""
+        async with self.reading() as statements:
+            snapshot = await find(statements, "find_snapshot", Snapshot, tenant, snapshot_id)
+            if not snapshot.is_sealed:
+                raise SnapshotNotReady(f"snapshot {snapshot_id} is not sealed")
+            rules = await statements.one("find_rules", Rules, tenant=tenant, id=rules_id)
+            if rules is None or not rules.is_published:
+                raise RulesNotPublished(f"rules {rules_id} are not published")
+            rows = await statements.all(
+                "facts_of_snapshot", FactRow, tenant=tenant, snapshot_id=snapshot_id
+            )
+        return read_package(rules.source.encode()), [row.fact() for row in rows]
+
 
 async def find(
     statements: Statements, statement: str, row_type: type[Row], tenant: str, id: UUID
 ) -> Row:
-    """Answer the tenant's own row; what belongs to another is not there."""
+    """Return the tenant's row; a row of another tenant counts as missing."""
     row = await statements.one(statement, row_type, tenant=tenant, id=id)
     if row is None:
-        raise ValidationError(f"there is no {row_type.__name__.lower()} {id}")
+        raise ValidationError(f"no such {row_type.__name__.lower()}: {id}")
     return row
 
 
 def tenant_of(ctx: Context) -> str:
     if ctx.tenant is None:
-        raise ValidationError(f"job {ctx.job_id} belongs to no tenant")
+        raise ValidationError(f"job {ctx.job_id} has no tenant")
     return ctx.tenant
-
-
-async def read_inputs(
-    statements: Statements, tenant: str, snapshot_id: UUID, rules_id: UUID
-) -> tuple[RulePackage, list[Fact]]:
-    """What a passport is made of, once it can't change any more."""
-    snapshot = await find(statements, "find_snapshot", Snapshot, tenant, snapshot_id)
-    if not snapshot.is_sealed:
-        raise SnapshotNotReady(f"snapshot {snapshot_id} is not sealed")
-    rules = await statements.one("find_rules", Rules, tenant=tenant, id=rules_id)
-    if rules is None or not rules.is_published:
-        raise RulesNotPublished(f"rules {rules_id} are not published")
-    rows = await statements.all(
-        "facts_of_snapshot", FactRow, tenant=tenant, snapshot_id=snapshot_id
-    )
-    return read_package(rules.source.encode()), [row.fact() for row in rows]

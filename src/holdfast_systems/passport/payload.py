@@ -1,4 +1,4 @@
-"""The payload of a passport: what it says, in one form."""
+"""The payload of a passport: what it says."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def read_payload(data: bytes) -> Payload:
     except ValueError as error:
         raise ValidationError(f"not a valid passport: {error}") from None
     if payload.data != data or issued_at != payload.issued_at:
-        raise ValidationError("the passport is not written in its one form")
+        raise ValidationError("the passport is not written in its only valid form")
     return payload

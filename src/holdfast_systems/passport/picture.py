@@ -1,7 +1,7 @@
-"""Read the picture of a QR code: a PNG in the form in which `qr.draw` writes it, and no other.
+"""Read the image of a QR code: a PNG exactly as `qr.draw` writes it.
 
-Whatever a reader could be led astray by (colors, transparency, other chunks, bytes behind the end)
-is refused, and every checksum must be right.
+Anything that could mislead a reader (colors, transparency, other chunks, bytes after the end) is
+rejected, and every checksum must be right.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.limits import QR_SIDE_PIXELS_MAX
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# One bit for a pixel, shades of gray, and nothing special.
+# Bit depth 1, grayscale, and the default methods.
 _FORM = (1, 0, 0, 0, 0)
 _TABLE = bytes.maketrans(b"01", b"\x00\xff")
 _AS_IT_IS, _FROM_ABOVE = 0, 2
 
 
 class ReaderMissing(Exception):
-    """No picture can be read here."""
+    """No QR code reader is installed."""
 
 
 def read_codes(png: bytes) -> list[bytes]:
-    """What the QR codes of the picture say."""
+    """Return what the QR codes in the image say."""
     try:
         import zxingcpp
     except ImportError:
-        raise ReaderMissing("zxing-cpp is not installed: pip install 'holdfast[qr]'") from None
+        raise ReaderMissing("zxing-cpp is not installed; run: pip install 'holdfast[qr]'") from None
     rows = _read_rows(png)
     picture = memoryview(b"".join(rows)).cast("B", shape=[len(rows), len(rows[0])])
     formats = zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode)
@@ -39,17 +39,16 @@ def read_codes(png: bytes) -> list[bytes]:
 
 
 def _read_rows(png: bytes) -> list[bytes]:
-    """The rows of the picture, one byte for a pixel."""
+    """Return the rows of the image, one byte per pixel."""
     chunks = [*_chunks(png)]
     kinds = [kind for kind, _ in chunks]
-    if kinds not in ([b"IHDR", b"IDAT", b"IEND"], [b"IHDR", b"pHYs", b"IDAT", b"IEND"]):
-        raise ValidationError("the picture does not have the chunks of a QR code image")
-    if len(chunks[0][1]) != 13 or chunks[-1][1]:
-        raise ValidationError("the picture does not have the chunks of a QR code image")
+    is_known = kinds in ([b"IHDR", b"IDAT", b"IEND"], [b"IHDR", b"pHYs", b"IDAT", b"IEND"])
+    if not is_known or len(chunks[0][1]) != 13 or chunks[-1][1]:
+        raise ValidationError("the image does not have the chunks of a QR code image")
     width, height, *form = struct.unpack(">IIBBBBB", chunks[0][1])
     if tuple(form) != _FORM or not 0 < width == height <= QR_SIDE_PIXELS_MAX:
         raise ValidationError(
-            f"the picture is not a black and white square of up to {QR_SIDE_PIXELS_MAX} pixels"
+            f"the image is not a black and white square of at most {QR_SIDE_PIXELS_MAX} pixels"
         )
     stride = (width + 7) // 8 + 1
     return [*_unfiltered(_inflated(chunks[-2][1], stride * height), stride, width)]
@@ -57,14 +56,14 @@ def _read_rows(png: bytes) -> list[bytes]:
 
 def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
     if not png.startswith(_SIGNATURE):
-        raise ValidationError("the picture is not a PNG")
+        raise ValidationError("the image is not a PNG")
     place = len(_SIGNATURE)
     while place < len(png):
         length = int.from_bytes(png[place : place + 4])
         end = place + 8 + length
         kind, data, check = png[place + 4 : place + 8], png[place + 8 : end], png[end : end + 4]
         if check != struct.pack(">I", zlib.crc32(kind + data)):
-            raise ValidationError("the picture is damaged")
+            raise ValidationError("the image is damaged")
         yield kind, data
         place = end + 4
 
@@ -74,9 +73,9 @@ def _inflated(data: bytes, length: int) -> bytes:
     try:
         pixels = stream.decompress(data, length + 1)
     except zlib.error:
-        raise ValidationError("the picture is damaged") from None
+        raise ValidationError("the image is damaged") from None
     if len(pixels) != length or not stream.eof or stream.unused_data:
-        raise ValidationError("the picture has more or fewer pixels than it says")
+        raise ValidationError("the image has more or fewer pixels than it says")
     return pixels
 
 
@@ -85,7 +84,7 @@ def _unfiltered(pixels: bytes, stride: int, width: int) -> Iterator[bytes]:
     for place in range(0, len(pixels), stride):
         how, row = pixels[place], pixels[place + 1 : place + stride]
         if how not in (_AS_IT_IS, _FROM_ABOVE):
-            raise ValidationError("the picture is not encoded like a QR code image")
+            raise ValidationError("the image is not encoded like a QR code image")
         if how == _FROM_ABOVE:
             row = bytes((each + other) % 256 for each, other in zip(row, above, strict=True))
         above = row

@@ -1,4 +1,4 @@
-"""The requests that announce passports: `webhooks.subscribe(..., preset="bpc")`."""
+"""The preset for subscribers of passport events: `webhooks.subscribe(..., preset="bpc")`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text in a passport's QR code, and its picture."""
+"""The text of a passport's QR code, and its image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast_systems.passport.errors import QrEncodeFailed, ValidationError
 from holdfast_systems.passport.receipt import Receipt
 
 SCALE = 10
-# Readers need the quiet zone: without it a code on a dark page is not found.
+# Readers need the quiet zone: without it, they don't find a code on a dark page.
 BORDER = 4
 DOTS_PER_INCH = 300
 
@@ -23,7 +23,7 @@ _TEXT = re.compile(rf"BPC1\|pv=([0-9a-f-]{{36}})\|ph=({_HASH})\|pr=({_HASH})\|rh
 
 
 class Label(msgspec.Struct, frozen=True):
-    """What the code says: the version and the hashes of its payload, its facts, its receipt."""
+    """What the code says: the version, and the hashes of its payload, facts and receipt."""
 
     passport_version_id: UUID
     payload_hash: bytes
@@ -49,23 +49,23 @@ def label_of(receipt: Receipt) -> Label:
 def read_label(text: str) -> Label:
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise ValidationError("this is no text of a passport's QR code")
+        raise ValidationError("not the text of a passport's QR code")
     payload, root, receipt = (b32decode(each + "====") for each in match.groups()[1:])
     try:
         label = Label(UUID(match[1]), payload, root, receipt)
     except ValueError:
-        raise ValidationError("the QR code names no passport version") from None
+        raise ValidationError("the QR code does not name a passport version") from None
     if label.text != text:
-        raise ValidationError("the QR code's text is not written in its one form")
+        raise ValidationError("the QR code's text is not written in its only valid form")
     return label
 
 
 def draw(text: str, *, scale: int = SCALE, border: int = BORDER) -> bytes:
-    """A PNG of level M, black on white."""
+    """Draw a code of level M as a PNG, black on white."""
     picture = io.BytesIO()
     try:
         code = segno.make_qr(text, error="m", boost_error=False)
         code.save(picture, kind="png", scale=scale, border=border, dpi=DOTS_PER_INCH)
     except ValueError as error:
-        raise QrEncodeFailed(f"no QR code could be drawn: {error}") from None
+        raise QrEncodeFailed(f"can't draw the QR code: {error}") from None
     return picture.getvalue()

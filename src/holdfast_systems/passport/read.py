@@ -1,4 +1,4 @@
-"""Files that come from outside: read whole, up to a limit."""
+"""Read files from outside, up to a size limit."""
 
 from __future__ import annotations
 

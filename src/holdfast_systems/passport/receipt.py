@@ -1,4 +1,4 @@
-"""The receipt: one small document that binds a passport to all that it came from."""
+"""The receipt: a small document that binds a passport to everything it was made from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from holdfast_systems.passport.canonical import canonical, id_of, read_canonical, sha256
 from holdfast_systems.passport.errors import ValidationError
 
-_HASH = r"^[0-9a-f]{64}\Z"  # unlike $, this takes no line end behind it
+_HASH = r"^[0-9a-f]{64}\Z"  # unlike $, \Z does not match before a newline
 Hash = Annotated[str, msgspec.Meta(pattern=_HASH)]
 
 
@@ -22,13 +22,13 @@ def is_hash(text: str) -> bool:
 def version_id(
     tenant: str, passport_id: UUID, snapshot_id: UUID, rules_id: UUID, build_id: str
 ) -> UUID:
-    """The one version that is made of this; the time of issue is no part of it."""
+    """Derive the id of a version. The time of issue is not part of it."""
     ids = (str(passport_id), str(snapshot_id), str(rules_id))
     return id_of("passport version", tenant, *ids, build_id)
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hashes are hexadecimal. `facts` is the size of the tree, without which no proof holds."""
+    """Hashes are hexadecimal. `facts` is the size of the tree, which proofs depend on."""
 
     format: Literal["BPC-RECEIPT-1"] = "BPC-RECEIPT-1"
     tenant: str
@@ -48,7 +48,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def hash(self) -> bytes:
-        """What is signed."""
+        """The hash that is signed."""
         return sha256(self.data)
 
 
@@ -56,7 +56,7 @@ def read_receipt(data: bytes) -> Receipt:
     try:
         receipt = msgspec.convert(read_canonical(data), Receipt)
     except msgspec.ValidationError as error:
-        raise ValidationError(f"this is no receipt: {error}") from None
+        raise ValidationError(f"not a valid receipt: {error}") from None
     if receipt.data != data:
-        raise ValidationError("the receipt is not written in its one form")
+        raise ValidationError("the receipt is not written in its only valid form")
     return receipt

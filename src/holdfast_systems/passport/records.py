@@ -1,4 +1,4 @@
-"""What the passport's tables hold."""
+"""The rows of the passport tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Facts, until it is sealed; `ordered` is what to make of them then, as JSON."""
+    """A set of facts. `ordered` is the order, as JSON, to compile when it is sealed."""
 
     id: UUID
     status: str
@@ -56,7 +56,7 @@ class FactRow(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """A passport version. Signature and QR code come after it was compiled."""
+    """A passport version. The signature and the QR code are added after it is compiled."""
 
     id: UUID
     tenant: str

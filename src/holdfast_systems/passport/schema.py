@@ -1,4 +1,4 @@
-"""The kinds of documents that are understood, and the facts that they give."""
+"""The schemas of documents, and the facts that they give."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Kind(StrEnum):
     BOOLEAN = "boolean"
 
 
-Cell = str | bool  # numbers are texts, as in the JSON
+Cell = str | bool  # numbers are strings, as in the JSON
 
 
 class Field(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
-    default: Cell | None = None  # None: the document must say it
+    default: Cell | None = None  # None: required
 
 
 class Schema(msgspec.Struct, frozen=True):
@@ -55,5 +55,5 @@ SCHEMAS = {schema.version: schema for schema in (BILL_OF_MATERIALS,)}
 
 def find_schema(version: str) -> Schema:
     if version not in SCHEMAS:
-        raise ValidationError(f"there is no schema {version!r}; there are: {', '.join(SCHEMAS)}")
+        raise ValidationError(f"no schema {version!r}; use one of: {', '.join(SCHEMAS)}")
     return SCHEMAS[version]

@@ -1,4 +1,4 @@
-"""The end of a snapshot: from then on nothing in it changes."""
+"""Seal a snapshot: from then on, nothing in it changes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ async def seal(
     snapshot: Snapshot,
     compile_passport: JobFunction[[Order]],
 ) -> Job | None:
-    """Seal a locked snapshot, and have the passport compiled that was ordered with it."""
+    """Seal a locked snapshot, and compile the passport that was ordered from it."""
     if snapshot.is_sealed:
         return None
     statements = parts.tables.on(connection)
-    if waiting := await _unparsed(statements, tenant, snapshot):
-        raise SnapshotNotReady(f"{waiting} documents of {snapshot.id} are not parsed yet")
+    if waiting := await count_unparsed(statements, tenant, snapshot):
+        raise SnapshotNotReady(f"{waiting} documents in snapshot {snapshot.id} are not parsed yet")
     await statements.execute("seal_snapshot", tenant=tenant, id=snapshot.id)
     await parts.audit(statements, tenant, "SNAPSHOT_SEALED", ("Snapshot", snapshot.id), {})
     if snapshot.ordered is None:
@@ -39,21 +39,6 @@ async def seal(
     return await compile_passport.options(tenant=tenant, connection=connection).enqueue(order)
 
 
-async def seal_if_ordered(
-    parts: Parts,
-    connection: Any,
-    tenant: str,
-    snapshot: Snapshot,
-    compile_passport: JobFunction[[Order]],
-) -> Job | None:
-    """Seal it if a passport waits for it, and this was its last document."""
-    if snapshot.ordered is None:
-        return None
-    if await _unparsed(parts.tables.on(connection), tenant, snapshot):
-        return None
-    return await seal(parts, connection, tenant, snapshot, compile_passport)
-
-
-async def _unparsed(statements: Statements, tenant: str, snapshot: Snapshot) -> int:
+async def count_unparsed(statements: Statements, tenant: str, snapshot: Snapshot) -> int:
     count: int = await statements.value("count_unparsed", tenant=tenant, snapshot_id=snapshot.id)
     return count

@@ -14,7 +14,8 @@ from holdfast import Holdfast, Job, Statements
 from holdfast.webhooks import Webhooks
 from holdfast_systems.passport.canonical import id_of, sha256
 from holdfast_systems.passport.compiler import Order, prove_fact
-from holdfast_systems.passport.errors import DocumentTooLarge, ValidationError
+from holdfast_systems.passport.errors import ValidationError
+from holdfast_systems.passport.facts import check_size
 from holdfast_systems.passport.handlers import (
     compile_passport,
     deliver_webhook,
@@ -24,9 +25,8 @@ from holdfast_systems.passport.handlers import (
 )
 from holdfast_systems.passport.handlers.parse_facts import ParseFacts
 from holdfast_systems.passport.keys import SigningKeys, keys_from_environment
-from holdfast_systems.passport.limits import DOCUMENT_BYTES_MAX
 from holdfast_systems.passport.names import check_name
-from holdfast_systems.passport.parts import Parts, read_inputs
+from holdfast_systems.passport.parts import Parts, find
 from holdfast_systems.passport.qr import BORDER
 from holdfast_systems.passport.records import AuditEvent, Document, Rules, Snapshot, Time, Version
 from holdfast_systems.passport.rules.package import compile_rules, read_package
@@ -41,7 +41,7 @@ class Added(NamedTuple):
 
 
 class Passport:
-    """Declare the tables and the five jobs on `hf`; whatever worker runs `hf` does them."""
+    """Declare the tables and the five jobs on `hf`; its workers run them."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Passport:
         self._parse = parse_facts.define(parts, self._compile)
 
     async def open_snapshot(self, tenant: str, *, id: UUID | None = None) -> UUID:
-        """Begin a collection of facts; the same id twice is one snapshot."""
+        """Open a snapshot, which collects facts. The same id twice is one snapshot."""
         check_name("tenant", tenant)
         snapshot_id = id or self._hf.new_id()
         async with self._hf.transaction() as connection:
@@ -83,10 +83,10 @@ class Passport:
         schema_version: str = BILL_OF_MATERIALS.version,
         then: Order | None = None,
     ) -> Added:
-        """Store a document's version and have its facts parsed into the snapshot.
+        """Store a document's version, and enqueue the parsing of its facts into the snapshot.
 
-        With `then`, the snapshot is sealed when all its documents are parsed, and the passport is
-        compiled.
+        With `then`, the snapshot is sealed as soon as all its documents are parsed, and the
+        passport is compiled.
         """
         document = _new_document(tenant, name, schema_version, content)
         async with self._hf.transaction() as connection:
@@ -116,11 +116,11 @@ class Passport:
             snapshot_id=snapshot_id,
             document_version_id=document.id,
         )
-        about, told = ("DocumentVersion", document.id), {"new": bool(is_new)}
-        await self._parts.audit(statements, tenant, "DOCUMENT_ADDED", about, told)
+        about, details = ("DocumentVersion", document.id), {"new": bool(is_new)}
+        await self._parts.audit(statements, tenant, "DOCUMENT_ADDED", about, details)
 
     async def seal_snapshot(self, tenant: str, snapshot_id: UUID) -> None:
-        """End the collection; from now on nothing in it changes."""
+        """Seal a snapshot: from now on, nothing in it changes."""
         async with self._hf.transaction() as connection:
             snapshot = await lock_snapshot(self._tables.on(connection), tenant, snapshot_id)
             await seal(self._parts, connection, tenant, snapshot, self._compile)
@@ -142,12 +142,10 @@ class Passport:
         return rules_id
 
     async def publish_rules(self, tenant: str, rules_id: UUID) -> None:
-        """Let passports be compiled with these rules; RuleTypeError if they make no sense."""
+        """Publish rules for use in passports; raise RuleTypeError if their types don't match."""
         async with self._hf.transaction() as connection:
             statements = self._tables.on(connection)
-            rules = await statements.one("find_rules", Rules, tenant=tenant, id=rules_id)
-            if rules is None:
-                raise ValidationError(f"there are no rules {rules_id}")
+            rules = await find(statements, "find_rules", Rules, tenant, rules_id)
             compile_rules(read_package(rules.source.encode()))
             if await statements.execute("publish_rules", tenant=tenant, id=rules_id):
                 about = ("Rules", rules_id)
@@ -162,21 +160,25 @@ class Passport:
         build_id: str,
         issued_at: datetime | None = None,
     ) -> Order:
-        """Say which passport is wanted; it is issued now, by the database's clock, unless given."""
-        return Order(passport_id, snapshot_id, rules_id, build_id, issued_at or await self._now())
+        """Describe a passport to compile. It is issued now, by the database's clock, by default."""
+        if issued_at is None:
+            async with self._parts.reading() as statements:
+                (time,) = await statements.all("current_time", Time)
+            issued_at = time.now
+        return Order(passport_id, snapshot_id, rules_id, build_id, issued_at)
 
     async def compile(self, tenant: str, order: Order) -> Job:
-        """Have a passport compiled, signed, drawn and announced."""
+        """Enqueue a passport: it is compiled, signed, given a QR code and published."""
         return await self._compile.options(tenant=tenant).enqueue(order)
 
     async def version(self, tenant: str, version_id: UUID) -> Version:
         return await self._parts.find_version(tenant, version_id)
 
     async def sealed(self, tenant: str, version_id: UUID) -> Sealed:
-        """A signed passport as it is handed on."""
-        version = await self.version(tenant, version_id)
-        if version.signature is None or version.key_id is None:
-            raise ValidationError(f"passport version {version_id} is not signed")
+        """Return a signed passport as others receive it."""
+        version = await self._parts.find_signed(tenant, version_id)
+        assert version.signature is not None
+        assert version.key_id is not None
         return Sealed(
             payload=version.payload.encode(),
             receipt=version.receipt.encode(),
@@ -193,31 +195,25 @@ class Passport:
         fact_key: str,
         fact_type: str = BILL_OF_MATERIALS.fact_type,
     ) -> FactProof:
-        """The proof that a passport was made with this fact; it shows no other fact."""
+        """Prove that a passport was made with this fact, without showing any other fact."""
         version = await self.version(tenant, version_id)
-        async with self._hf.transaction(read_only=True) as connection:
-            package, facts = await read_inputs(
-                self._tables.on(connection), tenant, version.snapshot_id, version.rules_id
-            )
+        package, facts = await self._parts.read_inputs(
+            tenant, version.snapshot_id, version.rules_id
+        )
         return await asyncio.to_thread(prove_fact, package, facts, fact_type, fact_key)
 
     async def audit(self, tenant: str, aggregate_id: UUID) -> list[AuditEvent]:
-        """What happened to a document, a snapshot, rules or a passport version, oldest first."""
-        async with self._hf.transaction(read_only=True) as connection:
-            return await self._tables.on(connection).all(
+        """List what happened to a document, snapshot, rules or passport version, oldest first."""
+        async with self._parts.reading() as statements:
+            return await statements.all(
                 "audit_of_aggregate", AuditEvent, tenant=tenant, aggregate_id=aggregate_id
             )
-
-    async def _now(self) -> datetime:
-        async with self._hf.transaction(read_only=True) as connection:
-            (time,) = await self._tables.on(connection).all("current_time", Time)
-        return time.now
 
 
 async def _note_order(
     statements: Statements, tenant: str, snapshot: Snapshot, order: Order
 ) -> None:
-    """Keep the first order. It is sent again by who got no answer, then with another time."""
+    """Keep the first order: a caller that got no response sends it again with another time."""
     if order.snapshot_id != snapshot.id:
         raise ValidationError(f"the order is for snapshot {order.snapshot_id}, not {snapshot.id}")
     check_name("build id", order.build_id)
@@ -229,15 +225,14 @@ async def _note_order(
         return
     first = msgspec.json.decode(snapshot.ordered, type=Order)
     if first.version_id(tenant) != order.version_id(tenant):
-        raise ValidationError(f"another passport is ordered of snapshot {snapshot.id} already")
+        raise ValidationError(f"another passport is already ordered from snapshot {snapshot.id}")
 
 
 def _new_document(tenant: str, name: str, schema_version: str, content: bytes) -> Document:
     find_schema(schema_version)
-    check_name("name of a document", name)
+    check_name("document name", name)
     if not content:
         raise ValidationError("the document is empty")
-    if len(content) > DOCUMENT_BYTES_MAX:
-        raise DocumentTooLarge(f"{len(content)} bytes are more than {DOCUMENT_BYTES_MAX}")
+    check_size(content)
     document_id = id_of("document", tenant, name, schema_version, sha256(content).hex())
     return Document(document_id, name, schema_version, content)

@@ -25,7 +25,9 @@ from holdfast.stores.postgres.claim import (
     SCAN_SHARE,
     SLOW_CLAIM_SECONDS,
     SLOW_CLAIMS_BEFORE_REMEMBERING,
+    Claimer,
 )
+from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.protocol import Claim
 from tests.support.processes import wait_until
@@ -224,36 +226,46 @@ async def test_a_look_in_front_that_takes_long_holds_up_no_claim(
     assert [each.id for each in await claim(watched, 1)] == [earlier.id]
 
 
-class Late(Caps):
-    """Whose claims are answered late."""
+class LateCaps(Caps):
+    """Makes claims, and delivers them when the test says so."""
 
-    def __init__(self, store: PostgresStore) -> None:
-        super().__init__(store._connections, SEAM)
-        self.taken, self.go = asyncio.Event(), asyncio.Event()
+    def __init__(self, connections: Connections) -> None:
+        super().__init__(connections, SEAM)
+        self.made, self.deliver = asyncio.Event(), asyncio.Event()
+        self.deliver.set()
 
     async def claim(self, name: str, claim: Claim, **values: object) -> Sequence[Any]:
         rows = await super().claim(name, claim, **values)
-        self.taken.set()
-        await self.go.wait()
+        self.made.set()
+        await self.deliver.wait()
         return rows
 
 
+class LateClaims(Watched):
+    def __init__(self, url: str) -> None:
+        super().__init__(url, SEAM)
+        self.late = LateCaps(self._connections)
+        self._claimer = Claimer(self._fetch, self.late, SEAM)
+
+
 async def test_a_claim_that_is_under_way_does_not_pass_over_what_was_found_in_front(
-    watched: Watched, other: PostgresStore
+    other: PostgresStore, postgres_url: str
 ) -> None:
-    go = asyncio.Event()
+    watched, go = LateClaims(postgres_url), asyncio.Event()
     rest = await watched.remember(left=2, go=go)
     earlier = job(run_at=LONG_AGO)
     await other.enqueue([earlier])
-    watched._claimer._caps = late = Late(watched)
+    watched.late.made.clear()
+    watched.late.deliver.clear()
     under_way = asyncio.create_task(claim(watched, 1))
-    await late.taken.wait()
+    await watched.late.made.wait()
     (scan,) = watched._claimer._scans
     go.set()
     await scan
-    late.go.set()
+    watched.late.deliver.set()
     assert [each.id for each in await under_way] == [rest[0]]
     assert [each.id for each in await claim(watched, 1)] == [earlier.id]
+    await watched.close()
 
 
 async def test_a_look_in_front_that_failed_keeps_no_claim_from_going_on(

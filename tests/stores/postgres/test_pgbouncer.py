@@ -207,7 +207,7 @@ async def test_prepared_statements_that_were_asked_for_fail_with_what_to_do(stor
 
     await sessions(store_url, 3)  # so many serve in turn from now on
     try:
-        with pytest.raises(ConfigurationError, match="Leave statement_cache_size out of the URL"):
+        with pytest.raises(ConfigurationError, match="Remove statement_cache_size from the URL"):
             await use()
     finally:
         await store.close()

@@ -432,7 +432,7 @@ def claim_values(queue: str, limit: int = 100) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("name", ["claim_told", "claim_told_with_caps"])
+@pytest.mark.parametrize("name", ["claim_named", "claim_named_with_caps"])
 async def test_a_claim_that_is_told_of_a_job_reads_that_one_only(
     database: Explainer, name: str
 ) -> None:
@@ -649,6 +649,7 @@ async def test_a_claim_of_a_suspect_reads_suspects_only(database: Explainer) -> 
         "claim_suspect",
         worker="worker",
         lease_seconds=30,
+        alone=True,
         names=["resize"],
         queues=None,
         except_queues=[],
@@ -696,6 +697,7 @@ async def test_what_names_one_job_reads_one_row(database: Explainer, name: str) 
         job_id=job_id,
         worker="worker",
         lease_seconds=30,
+        alone=False,
         progress="{}",
         fence=1,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,23 +19,43 @@ from holdfast.runtime.seam import Seam
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.protocol import Claim
+from tests.support.fast_forward import fast_forward, fast_forwarding
 from tests.support.pooling import needs_a_session
-from tests.support.processes import turn, wait_until
+from tests.support.processes import WAIT_SECONDS, turn, wait_until
 from tests.support.proxy import Proxy
 
 pytestmark = [needs_a_session, pytest.mark.both_postgres]
-NEVER = "SELECT pg_sleep(3600)"
+USE_SECONDS_MAX = 60.0
+NEVER = "SELECT pg_advisory_lock(1)"  # the test has this lock
 
 
-def pool(url: str, use_seconds_max: float) -> Pool:
-    return Pool(partial(asyncpg.connect, url), 2, use_seconds_max)
+def pool(url: str) -> Pool:
+    return Pool(partial(asyncpg.connect, url), 2, USE_SECONDS_MAX)
 
 
+@asynccontextmanager
+async def stuck(url: str, connection: Any) -> AsyncIterator[asyncio.Task[Any]]:
+    """A statement on this connection that never ends, once the server has begun to run it."""
+    process = connection.get_server_pid()
+    blocking = await asyncpg.connect(url)
+    await blocking.execute(NEVER)
+    statement = asyncio.create_task(connection.execute(NEVER))
+    waits = partial(
+        blocking.fetchval, "SELECT 1 FROM pg_locks WHERE pid = $1 AND NOT granted", process
+    )
+    await wait_until(waits, "waiting for the lock")
+    yield statement
+    await blocking.close()
+
+
+@fast_forwarding
 async def test_a_use_that_takes_too_long_ends_and_its_connection_with_it(postgres_url: str) -> None:
-    connections = pool(postgres_url, use_seconds_max=2.0)
+    connections = pool(postgres_url)
     connection = await connections.acquire()
-    with pytest.raises(asyncpg.PostgresConnectionError):
-        await connection.execute(NEVER)
+    async with stuck(postgres_url, connection) as statement:
+        await fast_forward(USE_SECONDS_MAX)
+        with pytest.raises(asyncpg.PostgresConnectionError):
+            await asyncio.wait_for(statement, WAIT_SECONDS)
     connections.release(connection)
     again = await connections.acquire()
     assert await again.fetchval("SELECT 1") == 1
@@ -41,43 +63,49 @@ async def test_a_use_that_takes_too_long_ends_and_its_connection_with_it(postgre
     await connections.close()
 
 
+@fast_forwarding
 async def test_every_use_has_its_own_time(postgres_url: str) -> None:
-    connections = pool(postgres_url, use_seconds_max=2.5)
+    connections = pool(postgres_url)
     for _ in range(3):
         connection = await connections.acquire()
-        await connection.execute("SELECT pg_sleep(0.9)")
+        await fast_forward(0.4 * USE_SECONDS_MAX)
+        assert await connection.fetchval("SELECT 1") == 1
         connections.release(connection)
     await connections.close()
 
 
+@fast_forwarding
 async def test_a_use_of_many_steps_has_its_time_for_each(postgres_url: str) -> None:
-    connections = pool(postgres_url, use_seconds_max=2.0)
+    connections = pool(postgres_url)
     connection = await connections.acquire()
     for _ in range(3):
-        await connection.execute("SELECT pg_sleep(0.9)")
+        await fast_forward(0.4 * USE_SECONDS_MAX)
+        assert await connection.fetchval("SELECT 1") == 1
         connections.prolong(connection)
-    with pytest.raises(asyncpg.PostgresConnectionError):
-        await connection.execute(NEVER)
+    async with stuck(postgres_url, connection) as statement:
+        await fast_forward(USE_SECONDS_MAX)
+        with pytest.raises(asyncpg.PostgresConnectionError):
+            await asyncio.wait_for(statement, WAIT_SECONDS)
     connections.release(connection)
     await connections.close()
 
 
-async def test_a_connection_that_rests_is_kept(postgres_url: str) -> None:
-    connections = pool(postgres_url, use_seconds_max=0.1)
-    endless = await connections.acquire(endless=True)
-    resting = await connections.acquire()
-    connections.release(resting)
-    await endless.execute("SELECT pg_sleep(0.3)")
-    assert await connections.acquire() is resting
-    connections.release(resting)
-    connections.release(endless)
+@fast_forwarding
+async def test_an_idle_connection_is_kept(postgres_url: str) -> None:
+    connections = pool(postgres_url)
+    connection = await connections.acquire()
+    connections.release(connection)
+    await fast_forward(USE_SECONDS_MAX)
+    assert await connections.acquire() is connection
+    assert await connection.fetchval("SELECT 1") == 1
+    connections.release(connection)
     await connections.close()
 
 
 async def test_what_is_done_aside_leaves_others_the_connection_that_they_know(
     postgres_url: str,
 ) -> None:
-    connections = pool(postgres_url, use_seconds_max=60.0)
+    connections = pool(postgres_url)
     usual, other = await connections.acquire(), await connections.acquire()
     connections.release(other)
     connections.release(usual)
@@ -92,12 +120,13 @@ async def test_what_is_done_aside_leaves_others_the_connection_that_they_know(
     await connections.close()
 
 
-async def test_what_is_said_to_be_endless_is_not_cut_off(postgres_url: str) -> None:
-    connections = pool(postgres_url, use_seconds_max=0.05)
+@fast_forwarding
+async def test_a_use_without_a_time_limit_is_not_cut_off(postgres_url: str) -> None:
+    connections = pool(postgres_url)
     endless = await connections.acquire(endless=True)
     other = await connections.acquire()
-    with pytest.raises(asyncpg.PostgresConnectionError):
-        await other.execute(NEVER)
+    await fast_forward(USE_SECONDS_MAX)
+    assert other.is_closed()
     assert await endless.fetchval("SELECT 1") == 1
     connections.release(other)
     connections.release(endless)
@@ -107,7 +136,7 @@ async def test_what_is_said_to_be_endless_is_not_cut_off(postgres_url: str) -> N
 async def test_a_begin_that_was_cut_off_swallows_nothing_that_is_done_later(
     postgres_url: str,
 ) -> None:
-    connections = pool(postgres_url, use_seconds_max=60.0)
+    connections = pool(postgres_url)
     cut_off = await connections.acquire()
     beginning = asyncio.create_task(cut_off.execute("BEGIN"))
     await turn()
@@ -125,15 +154,17 @@ async def test_a_begin_that_was_cut_off_swallows_nothing_that_is_done_later(
 
 
 async def test_a_statement_that_was_cut_off_ends_on_the_server(postgres_url: str) -> None:
-    connections = pool(postgres_url, use_seconds_max=60.0)
+    connections = pool(postgres_url)
     cut_off = await connections.acquire()
     process = cut_off.get_server_pid()
-    with pytest.raises(TimeoutError):
-        await cut_off.execute(NEVER, timeout=0.1)
-    connections.release(cut_off, cut_off=True)
-    other = await connections.acquire()
-    await wait_until(partial(is_gone, other, process), "the server's process ended")
-    connections.release(other)
+    async with stuck(postgres_url, cut_off) as statement:
+        statement.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await statement
+        connections.release(cut_off, cut_off=True)
+        other = await connections.acquire()
+        await wait_until(partial(is_gone, other, process), "the server's process ended")
+        connections.release(other)
     await connections.close()
 
 

@@ -165,7 +165,7 @@ async def test_a_log_that_a_reader_keeps_from_being_carried_over(store_url: str)
         await execute(store_url, "CREATE TABLE ballast AS SELECT zeroblob(70 * 1024 * 1024)")
         finding = await look(Holdfast(store_url), Check.JOURNAL)
         assert finding.severity is Severity.WARNING
-        assert re.match(r"the write-ahead log has \d+ MB: a long-running read", finding.sentence)
+        assert re.match(r"the write-ahead log is \d+ MB: a long-running read", finding.sentence)
         reader.execute("COMMIT")
     await in_shell(finding.command)
     assert (await look(Holdfast(store_url), Check.JOURNAL)).severity is Severity.OK

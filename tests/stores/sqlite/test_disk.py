@@ -121,6 +121,6 @@ async def test_a_file_that_lost_its_schema_is_no_passing_failure(tmp_path: Path,
     await enqueue(store)
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(loss)
-    with pytest.raises(SchemaMismatch, match=r"jobs\.db has no fitting schema"):
+    with pytest.raises(SchemaMismatch, match=r"jobs\.db doesn't fit this code"):
         await claim(store)
     await store.close()

@@ -142,7 +142,9 @@ async def test_a_file_is_not_opened_with_the_log_of_another(
     backup.replace(path)
     with pytest.raises(StoreUnavailable, match="replaced"):
         await store.enqueue([new_job()])
-    with pytest.raises(StoreUnavailable, match="the log of the old file is still beside it"):
+    with pytest.raises(
+        StoreUnavailable, match="the old file's log, which would corrupt the new one"
+    ):
         await store.enqueue([new_job()])
     for end in ("-wal", "-shm"):
         os.unlink(f"{path}{end}")

@@ -21,7 +21,7 @@ from holdfast.domain.errors import (
     StoreUnavailable,
 )
 from holdfast.domain.job import Filter
-from holdfast.runtime.seam import Lane, Seam
+from holdfast.runtime.seam import BatchThread, Seam
 from holdfast.stores import migrations
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualTime
@@ -68,14 +68,14 @@ def path(tmp_path: Path) -> str:
 
 
 class Turns(Seam):
-    """A machine whose lanes work when the test says so; it also notes every statement."""
+    """A machine whose threads work when the test says so; it also notes every statement."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.lanes: list[Turns._Lane] = []
+        self.started: list[Turns._Thread] = []
         self.statements: list[str] = []
 
-    class _Lane:
+    class _Thread:
         def __init__(self, work: Callable[[list[Any]], None]) -> None:
             self._work = work
             self._items: list[Any] = []
@@ -91,9 +91,9 @@ class Turns(Seam):
             if items:
                 self._work(items)
 
-    def lane(self, name: str, work: Callable[[list[Any]], None]) -> Lane[Any]:
-        self.lanes.append(self._Lane(work))
-        return self.lanes[-1]
+    def thread(self, name: str, work: Callable[[list[Any]], None]) -> BatchThread[Any]:
+        self.started.append(self._Thread(work))
+        return self.started[-1]
 
     def connect_sqlite(self, path: str) -> sqlite3.Connection:
         connection = super().connect_sqlite(path)
@@ -101,12 +101,12 @@ class Turns(Seam):
         return connection
 
     async def finish(self, *tasks: asyncio.Task[Any]) -> list[Any]:
-        """Let the tasks put their calls, then give every lane turns until all are answered."""
+        """Let the tasks put their calls, then give every thread turns until all are answered."""
         while not all(task.done() for task in tasks):
             for _ in range(10):
                 await _next_step()
-            for lane in self.lanes:
-                lane.take_turn()
+            for thread in self.started:
+                thread.take_turn()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -18,13 +18,13 @@ from holdfast.runtime.seam import Seam
 from holdfast.stores import migrations
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.statements import Statement, load, read_sql
-from holdfast.testing.conformance.breakers import breaker_seen, hold_all
+from holdfast.testing.conformance.breakers import breaker_status, park_all
 from holdfast.testing.conformance.harness import (
     claim,
     enqueue,
     new_id,
     new_job,
-    queue_seen,
+    queue_status,
     recorded,
     success,
 )
@@ -206,7 +206,7 @@ async def test_jobs_of_version_5_go_on_and_can_be_held_from_now_on(
     assert [(await recorded(store, job_id)).breaker for job_id in (waiting, running, ended)] == [
         None
     ] * 3
-    found = await queue_seen(store, "queue")
+    found = await queue_status(store, "queue")
     assert (found.ready, found.running, found.parked, found.paused) == (1, 1, 0, False)
     await store.cap("queue", 1)
     assert await claim(store) == []
@@ -240,7 +240,7 @@ async def test_a_worker_of_version_5_leaves_held_jobs_alone(
     (due,) = version_5.execute(old_5["due_jobs"].sql, lane).fetchone()
     assert lanes == [("default", 0)]
     assert due != "[]"
-    assert await hold_all(store) == 1
+    assert await park_all(store) == 1
     assert version_5.execute(old_5["due_lanes"].sql, lane).fetchall() == []
     assert version_5.execute(old_5["due_jobs"].sql, lane).fetchone() == ("[]",)
     await store.close()
@@ -254,7 +254,7 @@ async def test_what_a_worker_of_version_5_does_to_a_held_job_is_understood(
     retried, canceled = [await enqueue(store, breaker="gateway") for _ in range(2)]
     created_at = (await recorded(store, canceled)).created_at
     await store.open_breaker("gateway", None, None)
-    assert await hold_all(store) == 2
+    assert await park_all(store) == 2
 
     (number,) = version_5.execute("SELECT rowid FROM jobs WHERE id = ?", [str(canceled)]).fetchone()
     move = f'[[{number}, "canceled", {2**52}, 0, "CANCELED", "by hand", 0, 0, 0, 0, 0, null]]'
@@ -264,10 +264,10 @@ async def test_what_a_worker_of_version_5_does_to_a_held_job_is_understood(
     assert (found.state, found.run_at) == (State.CANCELED, created_at)
 
     assert version_5.execute(old_5["retry"].sql, {"id": str(retried), "now": 1}).rowcount == 1
-    assert (await breaker_seen(store)).parked == 0
-    assert await hold_all(store) == 1
+    assert (await breaker_status(store)).parked == 0
+    assert await park_all(store) == 1
     await store.close_breaker("gateway")
-    assert await hold_all(store) == 1
+    assert await park_all(store) == 1
     assert [job.id for job in await claim(store)] == [retried]
     await store.close()
 
@@ -280,15 +280,15 @@ async def test_a_held_job_that_a_worker_of_version_1_ended_in_place_moves_with_i
     job_id = await enqueue(store, breaker="gateway", run_at=datetime(2020, 1, 1, tzinfo=UTC))
     before = await recorded(store, job_id)
     await store.open_breaker("gateway", None, None)
-    assert await hold_all(store) == 1
+    assert await park_all(store) == 1
     now = int(before.created_at.timestamp() * 1_000_000)
     connection.execute(
         "UPDATE jobs SET state = 'canceled', fence = 1, finished_at = ? WHERE id = ?",
         [now, str(job_id)],
     )
     await store.close_breaker("gateway")
-    assert await hold_all(store) == 0
-    assert not (await breaker_seen(store)).unparking
+    assert await park_all(store) == 0
+    assert not (await breaker_status(store)).unparking
     await tidy_up(store)
     found = await recorded(store, job_id)
     assert (found.state, found.run_at) == (State.CANCELED, before.run_at)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast_systems.compute.answers import take_apart
+from holdfast_systems.compute.answers import read_answer
 from holdfast_systems.compute.contract import ContractBroken, Document
 from holdfast_systems.compute.limits import ARTIFACTS_MAX
 
@@ -21,7 +21,7 @@ SVG = {"kind": "svg", "media_type": "image/svg+xml", "data": "<svg/>"}
 
 
 def test_an_artifact_that_traveled_in_the_answer_becomes_a_link() -> None:
-    answer = take_apart({"results": [{"score": 1.5}], "artifacts": [SVG], "more": 1}, ANYTHING)
+    answer = read_answer({"results": [{"score": 1.5}], "artifacts": [SVG], "more": 1}, ANYTHING)
     (artifact,) = answer.artifacts
     assert (artifact.kind, artifact.content) == ("svg", b"<svg/>")
     assert artifact.url == f"/jobs/artifact/{artifact.id}"
@@ -39,7 +39,7 @@ def test_an_artifact_elsewhere_keeps_its_address_and_its_end() -> None:
         "url": "https://host/house.glb?signature=1",
         "expires_at": "2030-01-02T03:04:05Z",
     }
-    (artifact,) = take_apart({"artifacts": [sent]}, ANYTHING).artifacts
+    (artifact,) = read_answer({"artifacts": [sent]}, ANYTHING).artifacts
     assert (artifact.url, artifact.content) == (sent["url"], None)
     assert artifact.expires_at == datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -60,7 +60,7 @@ def test_an_artifact_elsewhere_keeps_its_address_and_its_end() -> None:
 def test_the_score_is_that_of_the_first_result(
     outputs: dict[str, Any], score: Decimal | None
 ) -> None:
-    assert take_apart(outputs, ANYTHING).score == score
+    assert read_answer(outputs, ANYTHING).score == score
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_score_is_that_of_the_first_result(
 )
 def test_an_answer_that_can_not_be_kept_breaks_the_contract(outputs: Any) -> None:
     with pytest.raises(ContractBroken):
-        take_apart(outputs, ANYTHING)
+        read_answer(outputs, ANYTHING)
 
 
 def test_the_answer_is_checked_as_it_came_and_as_it_is_kept() -> None:
@@ -98,4 +98,4 @@ def test_the_answer_is_checked_as_it_came_and_as_it_is_kept() -> None:
         of_artifact({"url": {"pattern": "^https:"}}),
     ):
         with pytest.raises(ContractBroken):
-            take_apart({"artifacts": [SVG]}, contract)
+            read_answer({"artifacts": [SVG]}, contract)

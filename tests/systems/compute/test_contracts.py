@@ -22,8 +22,8 @@ from holdfast_systems.compute.contract import (
     load_contracts,
 )
 from holdfast_systems.compute.defaults import BadSchema, fill
-from holdfast_systems.compute.fingerprint import inputs_hash
 from holdfast_systems.compute.limits import INPUTS_DEPTH_MAX
+from holdfast_systems.compute.service import hash_inputs
 from holdfast_systems.compute.settings import ComputeSettings, read_settings
 
 pytestmark = pytest.mark.heavy
@@ -330,6 +330,27 @@ def test_a_contract_that_can_not_be_right_stops_the_start(tmp_path: Path) -> Non
         load_contracts(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (b'{"$schema": "%b", "properties": {"a": {"$ref": "#"}}}', "#: a reference must lead to"),
+        (b'{"$schema": "%b", "items": {"$ref": "#/items"}}', "#/items: a reference must lead to"),
+        (b'{"$schema": "%b", "anyOf": [{"$ref": "#/$defs/a"}]}', "not a valid schema"),
+        (b'{"$schema": "%b", "title": "\xff"}', "can't decode"),
+        (b'{"$schema": "%b", "not": ' + b'{"not":' * 100_000, "recursion"),
+    ],
+)
+def test_no_contract_stops_the_start_without_its_name(
+    tmp_path: Path, schema: bytes, reason: str
+) -> None:
+    folder = tmp_path / "house" / "1.0.0"
+    folder.mkdir(parents=True)
+    for name in ("inputs", "outputs"):
+        (folder / f"{name}.schema.json").write_bytes(schema % DRAFT.encode())
+    with pytest.raises(ConfigurationError, match=rf"inputs\.schema\.json.*{reason}"):
+        load_contracts(tmp_path)
+
+
 inputs = st.dictionaries(st.text("ab", max_size=2), st.integers(0, 9), max_size=2)
 named = st.tuples(
     st.sampled_from(TENANTS), st.sampled_from(["doc", "doc1"]), st.text("12.", max_size=4), inputs
@@ -340,19 +361,19 @@ named = st.tuples(
 def test_the_hash_is_the_same_only_for_the_same_question(
     one: tuple[Any, ...], other: tuple[Any, ...]
 ) -> None:
-    assert (inputs_hash(*one) == inputs_hash(*other)) == (one == other)
+    assert (hash_inputs(*one) == hash_inputs(*other)) == (one == other)
 
 
 def test_no_value_of_the_hash_runs_into_the_next() -> None:
-    assert inputs_hash(None, "doc", "1.2.3", {}) != inputs_hash(None, "doc1", ".2.3", {})
+    assert hash_inputs(None, "doc", "1.2.3", {}) != hash_inputs(None, "doc1", ".2.3", {})
 
 
 def test_the_hash_does_not_depend_on_how_the_inputs_are_written() -> None:
     spellings: list[Any] = [{"a": 1, "b": [0.0]}, {"b": [-0.0], "a": 1.0}]
-    assert len({inputs_hash(None, "doc", "1.2.3", each) for each in spellings}) == 1
+    assert len({hash_inputs(None, "doc", "1.2.3", each) for each in spellings}) == 1
     # Written out as in RFC 8785, and hashed by another tool.
     assert (
-        inputs_hash(None, "doc", "1.2.3", {"a": 1})
+        hash_inputs(None, "doc", "1.2.3", {"a": 1})
         == "a4017320421cb3e8470412c297cc07bd017972917f45d1ef4a61183635954992"
     )
 
@@ -373,6 +394,9 @@ def test_a_name_that_could_lead_elsewhere_is_refused(definition: str, version: s
         "http://host/{def}/{def}/{ver}",
         "http://{def}/{ver}",
         "ftp://host/{def}/{ver}",
+        "http://ho..st/{def}/{ver}",
+        "http://host:99999/{def}/{ver}",
+        "http://[::1/{def}/{ver}",
         "http://user:secret@host/{def}/{ver}",
         "http://host/{def}/{ver}/{other}",
         "http://host/{def}/{ver} ",

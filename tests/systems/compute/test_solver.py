@@ -106,6 +106,12 @@ async def test_no_answer_and_no_server_are_tried_again() -> None:
     assert (type(error), error.code) == (Transient, "APP_UNREACHABLE")
 
 
+@pytest.mark.parametrize("host", ["a..b", ".", "a" * 64, "[::1", "a:99999", "a:x", "a\\b"])
+async def test_an_address_that_nobody_can_ask_is_tried_again(host: str) -> None:
+    error = await failure(f"http://{host}/solve")
+    assert (type(error), error.code) == (Transient, "APP_UNREACHABLE")
+
+
 async def test_no_answer_is_more_than_a_failure_of_its_job() -> None:
     async with odd_server() as odd:
         for odd.answer in (*BROKEN.values(), *UNREADABLE.values()):

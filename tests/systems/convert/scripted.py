@@ -20,8 +20,8 @@ XML = "<document>{number}</document>"
 
 
 def script(*answers: dict[str, Any]) -> bytes:
-    """Answers have a status, headers, a content_type and a body; `hangs`, or `breaks` the
-    connection."""
+    """Answers have a status, headers, a content_type and a body with `padding` spaces after it;
+    `hangs`, or `breaks` the connection."""
     return json.dumps(answers or [{}]).encode()
 
 
@@ -89,7 +89,7 @@ class ScriptedGateway:
         return web.Response(
             status=chosen.get("status", 200),
             headers=chosen.get("headers"),
-            text=chosen.get("body", XML.format(number=number)),
+            text=chosen.get("body", XML.format(number=number)) + " " * chosen.get("padding", 0),
             content_type=chosen.get("content_type", "application/xml"),
         )
 

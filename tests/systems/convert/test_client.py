@@ -7,6 +7,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
+from holdfast import Transient
 from holdfast_systems.convert.client import Answer, GatewayClient
 from tests.support.odd_answers import BROKEN, UNREADABLE, OddServer, answer, odd_server
 
@@ -24,6 +25,14 @@ async def test_no_answer_is_more_than_a_failure() -> None:
             failure = (await asked(odd)).failure
             assert failure is not None
             assert failure.code in ("GW_5XX", "GW_4XX")
+
+
+@pytest.mark.parametrize("host", ["a..b", ".", "a" * 64, "[::1", "a:99999", "a:x", "a\\b"])
+async def test_a_url_that_nobody_can_ask_is_a_failure_too(host: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        client = GatewayClient(session, f"http://{host}", 20.0)
+        failure = (await client.process(b"%PDF", "text", uuid4())).failure
+    assert (type(failure), failure and failure.code) == (Transient, "GW_5XX")
 
 
 @pytest.mark.parametrize("kind", ["text/html", "text/plain", "application/xhtml+xml", "é"])

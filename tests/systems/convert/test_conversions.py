@@ -14,7 +14,7 @@ import pytest
 from holdfast import State
 from holdfast_systems.convert.failures import ConversionRefused
 from holdfast_systems.convert.files import Files
-from holdfast_systems.convert.limits import PDF_BYTES_MAX
+from holdfast_systems.convert.limits import PDF_BYTES_MAX, XML_BYTES_MAX
 from tests.promises.stage import both_stores
 from tests.support.processes import wait_until
 from tests.support.running import execute, working
@@ -150,6 +150,17 @@ async def test_a_gateway_that_is_at_work_but_refuses_holds_no_conversion(bench: 
 
 
 @one_store
+async def test_a_document_whose_xml_is_too_large_ends_and_holds_no_other(bench: Bench) -> None:
+    job_id = await bench.submit({"body": "<a/>", "padding": XML_BYTES_MAX})
+    await bench.hf.run_due()
+    failed = await bench.conversion(job_id)
+    assert (failed.status, failed.error_code, failed.attempts) == ("failed", "GW_5XX", 1)
+    assert failed.error_message == "the gateway's XML is larger than 64 MiB"
+    assert await bench.hf.breakers.list() == []
+    assert bench.results == {}
+
+
+@one_store
 async def test_a_gateway_that_nobody_serves_is_gw_5xx(bench: Bench) -> None:
     job_id = await bench.submit()
     convert = bench.other(gateway_url="http://127.0.0.1:1")
@@ -228,7 +239,7 @@ async def test_a_result_that_cannot_be_written_is_an_io_error(
 
 @one_store
 async def test_an_unknown_mapping_is_refused_when_it_is_handed_in(bench: Bench) -> None:
-    with pytest.raises(ConversionRefused, match=r"no mapping 'x/../y'; there are: text, layout"):
+    with pytest.raises(ConversionRefused, match=r"no mapping 'x/../y'; use one of: text, layout"):
         await bench.submit(mapping="x/../y")
     assert (await bench.hf.jobs.list()).jobs == []
     assert not bench.settings.uploads_dir.exists()

@@ -64,7 +64,7 @@ def test_a_full_disk_is_permanent(number: int) -> None:
     assert isinstance(error, Permanent)
     assert (error.code, str(error)) == (
         "IO_ERROR",
-        "a file could not be read or written: it is full",
+        "can't read or write a file: it is full",
     )
 
 
@@ -121,6 +121,8 @@ def test_the_environment_gives_the_settings_and_the_defaults_stand_for_the_rest(
         {"GATEWAY_URL": "gateway:8080"},
         {"GATEWAY_URL": "http://[::1"},
         {"GATEWAY_URL": "http://g:99999"},
+        {"GATEWAY_URL": "http://gate..way"},
+        {"GATEWAY_URL": f"http://{'g' * 64}"},
         {"GATEWAY_URL": "http://g/?key=secret"},
         {"GATEWAY_URL": "http://g", "WORKER_CONCURRENCY": "many"},
         {"GATEWAY_URL": "http://g", "GATEWAY_TIMEOUT_MS": "0"},

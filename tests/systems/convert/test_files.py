@@ -62,7 +62,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
 def test_an_upload_is_read_as_it_was_written(files: Files) -> None:
     files.write_upload(JOB, b"%PDF-1.7")
     assert names(files.uploads) == [f"{JOB}.pdf"]
-    assert files.read_upload(JOB) == b"%PDF-1.7"
+    assert files.upload_path(JOB).read_bytes() == b"%PDF-1.7"
 
 
 def test_entities_that_grow_are_refused() -> None:

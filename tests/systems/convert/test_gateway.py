@@ -21,8 +21,7 @@ import pytest
 
 from holdfast_systems.convert.gateway.accept import accepts_xml
 from holdfast_systems.convert.gateway.app import make_app
-from holdfast_systems.convert.gateway.converter import Converter
-from holdfast_systems.convert.gateway.refusals import Refused
+from holdfast_systems.convert.gateway.converter import Converter, Refused
 from holdfast_systems.convert.limits import (
     CONVERSION_MEMORY_BYTES_MAX,
     FORM_BYTES_MAX,
@@ -105,12 +104,26 @@ async def test_invoice_has_number_date_and_totals(
 
 async def test_400_for_what_is_no_pdf(client: aiohttp.ClientSession, invoice_pdf: bytes) -> None:
     for content in (b"", b"no PDF", invoice_pdf[:200]):
-        assert await refused(client, form(content)) == (400, "the file is no PDF that can be read")
+        assert await refused(client, form(content)) == (400, "the file is not a readable PDF")
     without_file = aiohttp.FormData({"mapping": "text"}, default_to_multipart=True)
-    assert await refused(client, without_file) == (400, "there is no file")
+    assert await refused(client, without_file) == (400, "the field file is missing")
     headers = {"Content-Type": "Multipart/Form-Data; boundary=b"}
     async with client.post("/process", data=b"--b--\r\n", headers=headers) as response:
-        assert (response.status, await response.text()) == (400, "there is no file")
+        assert (response.status, await response.text()) == (400, "the field file is missing")
+
+
+@pytest.mark.parametrize("charset", ["undefined", "punycode", "idna", "none", "hex", "'"])
+async def test_400_for_a_form_in_a_charset_that_nobody_can_read(
+    client: aiohttp.ClientSession, charset: str
+) -> None:
+    headers = {"Content-Type": f"multipart/form-data; boundary=b; charset={charset}"}
+    field = b'--b\r\nContent-Disposition: form-data; name="mapping"\r\n\r\ntext\r\n--b--\r\n'
+    async with client.post("/process", data=field, headers=headers) as response:
+        assert response.status == 400
+        assert await response.text() in (
+            "the field file is missing",
+            "the form can't be read: check the charset in Content-Type",
+        )
 
 
 async def test_406_for_a_client_that_takes_no_xml(
@@ -170,10 +183,10 @@ async def test_422_for_what_can_never_be_converted(
 ) -> None:
     for mapping in ("", "other", None):
         status, text = await refused(client, form(invoice_pdf, mapping))
-        assert (status, text.startswith("there is no such mapping")) == (422, True)
+        assert (status, text.startswith("no such mapping")) == (422, True)
     assert await refused(client, form(make_pdf("A letter."), "invoice")) == (
         422,
-        "the PDF has no invoice number with a total",
+        "the PDF has no invoice number and total",
     )
     writer = pypdf.PdfWriter(clone_from=io.BytesIO(invoice_pdf))
     writer.encrypt("secret")
@@ -192,7 +205,7 @@ async def test_a_code_that_is_no_character_costs_that_character_alone(
 
 
 async def test_whatever_the_converter_raises_is_422_with_the_reason(invoice_pdf: bytes) -> None:
-    with pytest.raises(Refused, match="the PDF can't be converted: KeyError: 'none'") as caught:
+    with pytest.raises(Refused, match="can't convert the PDF: KeyError: 'none'") as caught:
         await Converter().convert(invoice_pdf, "none")
     assert caught.value.status == 422
 

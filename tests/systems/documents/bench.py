@@ -1,4 +1,4 @@
-"""One organization as the tests see it: the customer's side, the store's side, the switches."""
+"""One organization for tests: the customer's side, the store's side, the switches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Bench:
         self._stack = stack
 
     async def store(self) -> SalesforceStore:
-        """Open one more instance of the store, as another process has it."""
+        """Open one more instance of the store, as another process would."""
         store = SalesforceStore(self.url, Seam(), max_attempts=ATTEMPTS_MAX)
         self._stack.push_async_callback(store.close)
         await store.open()
@@ -57,12 +57,12 @@ class Bench:
         await self.switch("POST", "faults", fault)
 
     async def held(self, calls: int) -> None:
-        """Wait until so many calls are held up."""
+        """Wait until this many calls are on hold."""
 
         async def waiting() -> bool:
             return bool((await self.switch("GET", "faults"))["waiting"] == calls)
 
-        await wait_until(waiting, f"{calls} calls held up")
+        await wait_until(waiting, f"{calls} calls on hold")
 
     async def create(self, **fields: object) -> UUID:
         """Create a record as the customer does, in Salesforce."""

@@ -1,4 +1,4 @@
-"""An organization that is empty for each test, and the store on it."""
+"""An organization, emptied before each test, and the store on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A local Salesforce as a process, and the outside client that checks it."""
+"""A local Salesforce in its own process, and the third-party client that checks it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCUMENT = "Generated_Document__c"
 
 @contextmanager
 def local_salesforce() -> Iterator[str]:
-    """Serve an organization of its own; gives its address."""
+    """Serve a new organization and yield its address."""
     command = [
         sys.executable,
         "-m",
@@ -38,8 +38,7 @@ def local_salesforce() -> Iterator[str]:
 
 
 class Loopback(HTTPAdapter):
-    """Carries what a client sends to https://*.salesforce.com to the local one, as a proxy that
-    ends TLS does."""
+    """Sends requests for https://*.salesforce.com to the local one, like a proxy that ends TLS."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -71,7 +70,7 @@ def log_in(session: requests.Session, user: str) -> Salesforce:
 
 
 def records_of(salesforce: Salesforce, name: str = DOCUMENT) -> SFType:
-    """One object's records, as the client gives them for `salesforce.<name>`."""
+    """Return the client's `salesforce.<name>`, typed."""
     records = getattr(salesforce, name)
     assert isinstance(records, SFType)
     return records

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import signal
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
@@ -178,14 +177,16 @@ async def test_an_end_whose_answer_was_lost_is_no_lost_lease(bench: Bench) -> No
 async def test_a_crash_between_upload_and_status_makes_no_second_file(
     bench: Bench, documents: Documents, tmp_path: Path
 ) -> None:
+    await bench.fault(method="POST", path="sobjects/ContentVersion", hold=True, after=True)
     job_id = await create(bench)
-    command = ["-m", "holdfast.cli.main", "worker", "tests.systems.documents.crashing:hf"]
+    command = ["-m", "holdfast.cli.main", "worker", "holdfast_systems.documents.app:hf"]
     environment = {"SALESFORCE_URL": bench.url, "HOLDFAST_LEASE_SECONDS": "1"}
     worker = Process("worker", command, tmp_path, environment)
     try:
-        assert await worker.ended() == -signal.SIGKILL
+        await bench.held(1)
     finally:
         worker.kill()
+    await bench.switch("DELETE", "faults")
     assert (await bench.record(job_id))["Status__c"] == "PROCESSING"
     (file,) = await bench.files()
     store = await bench.store()

@@ -1,4 +1,4 @@
-"""The demonstration: a batch of which one worker is killed on the way."""
+"""The demo: a batch during which one worker is killed."""
 
 from __future__ import annotations
 

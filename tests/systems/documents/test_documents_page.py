@@ -1,4 +1,4 @@
-"""The page of the documents system tells its limits as they are."""
+"""The page of the documents system has the limits of the code."""
 
 from __future__ import annotations
 

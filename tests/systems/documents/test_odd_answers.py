@@ -1,5 +1,5 @@
-"""Whatever Salesforce answers, or something in its place: it is the failure of that one call, and
-one record that can't be used keeps nobody from the others."""
+"""An odd answer, from Salesforce or something in its place, fails only that one call, and an
+unusable record doesn't block the others."""
 
 from __future__ import annotations
 
@@ -38,6 +38,19 @@ pytestmark = pytest.mark.heavy
 LOGIN = "/services/oauth2/token"
 GOOD_ID = "a00Hf0000000001AAA"
 ENDLESS = "an endless body"
+ODD_INSTANCES = [
+    "http://",
+    "http://.",
+    "http://a..b",
+    f"http://{'a' * 64}",
+    f"http://{'é' * 64}",
+    "http://[::1",
+    "http://a:99999",
+    "http://u:p@127.0.0.1:1",
+    "http://@127.0.0.1:1",
+    "http://127.0.0.1:1?",
+    "http://127.0.0.1:1#",
+]
 
 
 def json_answer(value: object, status: str = "200 OK") -> bytes:
@@ -50,7 +63,7 @@ def page(*rows: object, **more: object) -> bytes:
 
 @asynccontextmanager
 async def organization() -> AsyncIterator[tuple[OddServer, str]]:
-    """A server that lets everybody in, and its address."""
+    """A server that accepts every login, and its URL."""
     async with odd_server() as odd:
         granted = {"access_token": "00D!token", "instance_url": odd.url}
         odd.answers[LOGIN] = json_answer(granted)
@@ -91,6 +104,7 @@ async def test_an_endless_answer_is_not_read_to_its_end() -> None:
     [
         *({"access_token": token, "instance_url": "http://a"} for token in ("", "a\r\nb", "é", 7)),
         *({"access_token": "a", "instance_url": url} for url in ("", "https://a", "ftp://a", 7)),
+        *({"access_token": "a", "instance_url": url} for url in ODD_INSTANCES),
     ],
 )
 async def test_a_login_that_gives_nothing_usable_is_unavailable(login: dict[str, object]) -> None:
@@ -98,6 +112,19 @@ async def test_a_login_that_gives_nothing_usable_is_unavailable(login: dict[str,
         odd.answers[LOGIN] = json_answer(login)
         with pytest.raises(StoreUnavailable, match="does not speak Salesforce's API"):
             await Salesforce(url).open()
+
+
+@pytest.mark.parametrize("instance", ODD_INSTANCES)
+async def test_an_odd_login_in_place_of_an_ended_session_fails_only_its_call(instance: str) -> None:
+    async with organization() as (odd, url), Salesforce(url) as client:
+        granted = odd.answers[LOGIN]
+        odd.answers[LOGIN] = json_answer({"access_token": "a", "instance_url": instance})
+        odd.answer = answer(b"", status="401 Unauthorized")
+        for call in every_call(client):
+            with pytest.raises(StoreUnavailable):
+                await call
+        odd.answers[LOGIN], odd.answer = granted, page()
+        assert await client.count("SELECT COUNT() FROM A") == 0
 
 
 @pytest.mark.parametrize("body", [b'{"error": "\xff"}', DEEP, b'{"error": 5}', b"[]"])
@@ -175,7 +202,7 @@ def row(**fields: object) -> dict[str, object]:
 
 @asynccontextmanager
 async def store_on(odd: OddServer, url: str, *rows: object) -> AsyncIterator[SalesforceStore]:
-    """A store on an organization with these records that lets one of them be claimed."""
+    """A store on an organization with these records, one of which can be claimed."""
     odd.answers["GET"] = page(*rows)
     odd.answers["PATCH"] = json_answer([{"success": True, "id": GOOD_ID}])
     store = SalesforceStore(url, Seam(), max_attempts=4)
@@ -236,7 +263,7 @@ async def test_a_refused_question_is_unavailable_and_no_workers_end(status: str)
 
 
 async def test_a_fraction_in_a_number_is_no_hindrance(bench: Bench) -> None:
-    """Salesforce's API keeps 1.5 in a field without decimal places."""
+    """Salesforce's API stores 1.5 in a field without decimal places."""
     numbers = {"LockVersion__c": 1.005, "Attempts__c": 0.5, "Priority__c": 1.5, "Fence__c": 7.5}
     job_id = await bench.create(**numbers)
     store = await bench.store()

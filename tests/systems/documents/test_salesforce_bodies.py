@@ -1,4 +1,4 @@
-"""Whatever a caller sends: it is answered or refused, in the API's own words."""
+"""Whatever a caller sends, it is answered or refused as the API does."""
 
 from __future__ import annotations
 

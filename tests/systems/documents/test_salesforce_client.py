@@ -1,4 +1,4 @@
-"""The local Salesforce, as simple-salesforce sees it: a client that nobody here wrote."""
+"""The local Salesforce, checked with simple-salesforce, a third-party client."""
 
 from __future__ import annotations
 
@@ -273,6 +273,18 @@ def test_what_is_no_text_is_refused(address: str) -> None:
     for method, path in (("POST", "services/oauth2/token"), ("PUT", "_local/usage")):
         answer = requests.request(method, f"{address}/{path}", data=b"\xff", timeout=10)
         assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("seconds", [10**12, -(10**12), 10**30, 10**300])
+def test_records_never_age_past_what_a_time_can_be(
+    address: str, salesforce: Salesforce, seconds: int
+) -> None:
+    created = records_of(salesforce).create({"Template__c": "invoice"})
+    before = records_of(salesforce).get(created["id"])
+    url = f"{address}/_local/records/age"
+    answer = requests.post(url, json=seconds, timeout=10)
+    assert (answer.status_code, answer.json()) == (400, {"detail": "no time is this far away"})
+    assert records_of(salesforce).get(created["id"]) == before
 
 
 def test_a_fault_lasts_as_long_as_it_was_told(address: str, salesforce: Salesforce) -> None:

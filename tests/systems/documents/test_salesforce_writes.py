@@ -1,4 +1,4 @@
-"""How the local Salesforce decides between writers, and what it undoes."""
+"""How the local Salesforce decides between writers, and what it rolls back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def token(http: aiohttp.ClientSession, user: str) -> str:
 
 
 class User:
-    """One user's calls; each is answered with its status and body."""
+    """One user's calls; each returns the status and the body of its answer."""
 
     def __init__(self, http: aiohttp.ClientSession, access_token: str) -> None:
         self._http = http
@@ -216,15 +216,6 @@ async def test_a_batch_in_a_composite_call_is_undone_with_it(
 async def count(user: User) -> int:
     _, body = await user.call("GET", f"query?q=SELECT+COUNT()+FROM+{DOCUMENT}")
     return int(body["totalSize"])
-
-
-async def test_many_records_are_read_by_their_ids(integration: User) -> None:
-    made = [await integration.insert(Priority__c=number) for number in range(3)]
-    wanted = {"ids": [made[2], "a00Hf0999999999", made[0]], "fields": ["priority__c"]}
-
-    _, found = await integration.call("POST", f"composite/sobjects/{DOCUMENT}", wanted)
-
-    assert [record and record["Priority__c"] for record in found] == [2.0, None, 0.0]
 
 
 async def test_more_than_200_records_are_too_many(integration: User) -> None:

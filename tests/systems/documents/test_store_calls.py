@@ -1,4 +1,4 @@
-"""New records, what is read of them, and what happens when Salesforce can't or won't answer."""
+"""New records, reading them, and what happens when Salesforce can't or won't answer."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_hf_speaks_of_a_record_by_its_id(bench: Bench) -> None:
             await generate_document.enqueue("letter", {"x" * 140_000: 1})
 
 
-async def test_pages_go_on_where_the_last_one_ended(bench: Bench) -> None:
+async def test_a_page_starts_where_the_last_one_ended(bench: Bench) -> None:
     store = await bench.store()
     ids = [await bench.create() for _ in range(5)]
     await bench.create(CorrelationId__c="it's")
@@ -143,7 +143,9 @@ async def test_pages_go_on_where_the_last_one_ended(bench: Bench) -> None:
     assert found.id == listed[0]
     assert (await store.page(Filter(tenant="t"), 4)).jobs == []
     assert (await store.page(Filter(error_code="BROKEN"), 4)).jobs == []
-    assert (await store.page(Filter(until=found.created_at), 4)).jobs == []
+    oldest = second.jobs[-1].created_at
+    assert (await store.page(Filter(until=oldest), 4)).jobs == []
+    assert len((await store.page(Filter(since=oldest), 6)).jobs) == 6
     assert (await store.page(Filter(states=(State.SUCCEEDED,)), 4)).jobs == []
     assert len((await store.page(Filter(states=(State.QUEUED,)), 4)).jobs) == 4
 
@@ -230,10 +232,11 @@ async def test_a_rule_of_the_customers_own_is_no_race(bench: Bench) -> None:
 async def test_what_a_store_lacks_is_told_in_one_sentence(bench: Bench) -> None:
     async with Holdfast(bench.url) as hf:
         for asked, told in (
-            (hf.transaction().__aenter__(), "give out transactions"),
+            (hf.transaction().__aenter__(), "offer transactions"),
             (hf.queues.pause("documents"), "pause or cap queues"),
             (hf.queues.cap("documents", 1), "pause or cap queues"),
             (hf.breakers.open("storage"), "keep breakers"),
+            (hf.breakers.list(), "keep breakers"),
             (hf.workers.list(), "list its workers"),
         ):
             with pytest.raises(NotInThisStore) as caught:

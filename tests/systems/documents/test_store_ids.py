@@ -1,4 +1,4 @@
-"""Every record is a job: ids go from one to the other and back."""
+"""Every record is a job: ids convert both ways."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def test_a_number_that_is_too_large_for_a_record_is_none() -> None:
 
 @pytest.mark.parametrize("text", ["", "a" * 14, "a" * 16, "a" * 14 + "'", "a" * 15 + "aa!"])
 def test_what_is_no_record_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no Salesforce record id"):
+    with pytest.raises(ValueError, match="is not a Salesforce record id"):
         job_id_of(text)

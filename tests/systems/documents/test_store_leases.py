@@ -1,4 +1,4 @@
-"""A record has at most one holder, and only its holder changes it."""
+"""A record has at most one lease, and only its worker changes it."""
 
 from __future__ import annotations
 

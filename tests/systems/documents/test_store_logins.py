@@ -1,4 +1,4 @@
-"""Logging in: what is at the address, whom it lets in, and what it says when it does not."""
+"""Logging in: what answers at the address, which logins it accepts, and why it rejects one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOO_MANY_LOGINS: Reply = (
 async def answering(
     logins: Sequence[Reply], queries: Sequence[Reply] = ()
 ) -> AsyncIterator[SalesforceStore]:
-    """A store at an address that gives these answers, one after the other."""
+    """A store at an address that returns these answers, one after the other."""
     left = {"POST": list(logins), "GET": list(queries)}
 
     async def answer(request: web.Request) -> web.Response:
@@ -132,6 +132,13 @@ async def test_an_organization_without_the_fields_is_refused() -> None:
 def test_an_address_without_a_client_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="client_id:client_secret"):
         Holdfast(url)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".", "a" * 64, "[::1", "a:99999", "a:x", "a b@a..b"])
+def test_an_address_whose_host_nobody_can_reach_is_refused_without_its_secret(host: str) -> None:
+    with pytest.raises(ConfigurationError, match="host or port") as told:
+        Holdfast(f"salesforce://id:hidden-secret@{host}")
+    assert "hidden-secret" not in str(told.value)
 
 
 async def test_an_examination_tells_whether_the_organization_answers(bench: Bench) -> None:

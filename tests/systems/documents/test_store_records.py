@@ -1,4 +1,4 @@
-"""What a record says of a job, and what it has no room for."""
+"""What a record says about a job, and what it has no room for."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_a_written_time_is_never_early(wait: timedelta) -> None:
 
 def test_a_higher_priority_in_salesforce_is_a_lower_number_in_the_engine() -> None:
     assert new_fields(new_job(priority=-7), NOW)["Priority__c"] == 7
-    assert Record(id="a" * 15, priority_told=7.0).priority == -7
-    assert Record(id="a" * 15, priority_told=10.0**8).priority == -32768
+    assert Record(id="a" * 15, raw_priority=7.0).priority == -7
+    assert Record(id="a" * 15, raw_priority=10.0**8).priority == -32768
     assert Record(id="a" * 15).priority == 0
 
 
 def test_attempts_below_zero_are_none() -> None:
-    record = Record(id="a00000000000001", attempts_told=-5.0)
+    record = Record(id="a00000000000001", raw_attempts=-5.0)
     assert record.claimed(1, "c", 4).attempt == 1
 
 
@@ -82,7 +82,7 @@ def test_data_that_do_not_fit_are_refused() -> None:
 
 
 class SteppedSeam(Seam):
-    """A machine whose clock goes on by hand."""
+    """A machine whose clock is moved by hand."""
 
     seconds = 1000.0
 
@@ -103,14 +103,14 @@ def test_the_clock_is_never_ahead_of_salesforces(steps: list[tuple[float, float]
         seam.seconds += passed
         there = NOW + timedelta(seconds=seam.seconds)
         clock.read(format_datetime(there - timedelta(seconds=old), usegmt=True))
-        # The header tells whole seconds, and is up to a second old.
+        # The header has whole seconds, and is up to a second old.
         assert timedelta(seconds=-0.001) <= there - clock.now() < timedelta(seconds=2.001)
 
 
 def test_the_highest_reading_is_the_nearest() -> None:
     seam = SteppedSeam()
     clock = ServerClock(seam)
-    for fraction in (0.9, 1.0, 1.7):  # of which the header tells 0, 1 and 1
+    for fraction in (0.9, 1.0, 1.7):  # the header says 0, 1 and 1
         seam.seconds = 1000.0 + fraction
         clock.read(format_datetime(NOW + timedelta(seconds=fraction), usegmt=True))
     assert clock.now() == NOW + timedelta(seconds=1.7)

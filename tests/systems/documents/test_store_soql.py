@@ -1,4 +1,4 @@
-"""Values get into a query as literals, and as nothing else."""
+"""Values get into a query as literals only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUERY = "SELECT Id FROM Generated_Document__c WHERE Name = :value"
 
 
 def read_back(value: object, query: str = QUERY) -> Comparison:
-    """What the local Salesforce reads: its parser is not the store's."""
+    """Return what the local Salesforce reads; its parser shares no code with the client."""
     where = parse(bind(query, {"value": value})).where
     assert isinstance(where, Comparison)
     return where

@@ -1,4 +1,4 @@
-"""What the command tells of a queue in Salesforce, and what it says that it can't tell."""
+"""What the commands report about a queue in Salesforce, and what they say they can't."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.heavy
 
 
 async def told(bench: Bench, *words: str) -> str:
-    """Both streams of a command that ends well."""
+    """Return both output streams of a command that succeeds."""
     done = await asyncio.to_thread(run_command, *words, folder=Path.cwd(), url=bench.url)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
@@ -44,9 +44,15 @@ async def test_every_view_tells_what_it_can_and_names_the_rest(bench: Bench) -> 
     top = json.loads(await told(bench, "top", "--json"))
     assert [each["ready"] for each in top["queues"]] == [1]
     assert [(each["state"], each["jobs"]) for each in top["ended"]] == [("succeeded", 1)]
-    assert top["untold"] == f"{untold} how long jobs took or which workers are there"
-    assert untold in await told(bench, "top", "--once")
+    assert top["untold"] == f"{untold} how long jobs took or which workers are running"
+    assert top["workers"] is None
+    once = await told(bench, "top", "--once")
+    assert top["untold"] in " ".join(once.split())
+    assert max(map(len, once.splitlines())) <= 80
+    assert " 1 running  - workers" in once
+    assert any(line.startswith("documents ") for line in once.splitlines())
     assert "can't list its workers" in await told(bench, "workers")
+    assert await told(bench, "breakers") == "this store (SalesforceStore) can't keep breakers\n"
 
 
 async def test_why_tells_what_the_record_says(bench: Bench) -> None:
@@ -61,7 +67,8 @@ async def test_why_tells_what_the_record_says(bench: Bench) -> None:
     assert "leased by somebody until" in sentences[0]
     assert "it has been due since" in sentences[1]
     assert "it is not due until 2100-01-01" in sentences[2]
-    assert all("can't tell what else it waits for" in each for each in sentences)
+    caveat = "can't tell what else it waits for"
+    assert [caveat in each for each in sentences] == [False, True, True]
     assert "it ended as canceled: CANCELED" in await told(bench, "jobs", "why", str(canceled))
 
 

@@ -200,7 +200,7 @@ async def test_a_tenant_sees_nothing_of_another(line: Line) -> None:
         line.passport.open_snapshot(stranger, id=order.snapshot_id),
         line.passport.add_document(stranger, order.snapshot_id, "a.csv", DOCUMENT),
     ):
-        with pytest.raises(PassportError, match=r"there (is|are) no"):
+        with pytest.raises(PassportError, match="no such"):
             await attempt
     assert await line.passport.audit(stranger, version_id) == []
     stolen = await line.ended(await line.passport.compile(stranger, order))

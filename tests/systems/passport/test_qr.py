@@ -103,7 +103,7 @@ def test_bits_that_no_hash_has_are_not_ignored() -> None:
     """52 letters hold 260 bits, of which a hash takes 256."""
     last = LABEL.text[-1]
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-    with pytest.raises(ValidationError, match="one form"):
+    with pytest.raises(ValidationError, match="only valid form"):
         read_label(LABEL.text[:-1] + letters[letters.index(last) + 1])
 
 

@@ -116,7 +116,7 @@ def test_what_does_not_mix_is_a_type_error_before_any_fact_is_seen(expression: s
 def test_a_check_is_a_yes_or_no() -> None:
     with pytest.raises(RuleTypeError, match="check 0"):
         compile_rules(package("1", checks=("a",)))
-    with pytest.raises(ValidationError, match="check 0: this does not hold"):
+    with pytest.raises(ValidationError, match="check 0: the check is false"):
         compile_rules(package("1", checks=("a > 1",))).evaluate(sample_facts())
 
 

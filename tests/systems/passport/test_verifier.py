@@ -240,7 +240,7 @@ def test_parts_that_are_not_there_are_told_as_unchecked() -> None:
     found = verify(bare, TRUSTED)
     assert (found.held, found.problems) == (PARTS[:3], ())
     assert found.unchecked == tuple(
-        f"{part}: there is none" for part in ("facts", "QR text", "QR picture")
+        f"{part}: not included" for part in ("facts", "QR text", "QR picture")
     )
 
 
@@ -251,7 +251,7 @@ def test_a_picture_that_no_reader_is_here_for_is_told_as_unchecked(
     found = verify(replace(PASSPORT, qr_png=b"no picture at all"), TRUSTED)
     assert found.held == PARTS[:-1]
     assert found.unchecked == (
-        "QR picture: zxing-cpp is not installed: pip install 'holdfast[qr]'",
+        "QR picture: zxing-cpp is not installed; run: pip install 'holdfast[qr]'",
     )
 
 

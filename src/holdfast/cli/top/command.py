@@ -1,4 +1,4 @@
-"""`holdfast top`: the command, and the loop behind its screen."""
+"""`holdfast top`: watch queues, workers and failures, live or once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import click
 import msgspec
 
 from holdfast.app import Holdfast
-from holdfast.cli.session import Command, run
-from holdfast.cli.target import find_existing, target_options
-from holdfast.domain.overview import Meter, Overview, Rate
+from holdfast.cli.session import Command
+from holdfast.cli.target import on_database
+from holdfast.domain.overview import Meter, Overview
 
 INTERVAL_SECONDS_MIN = 0.2
 ONCE_SECONDS = 1.0
-COLUMNS = 80  # where there is no terminal
-SPARE_LINES = 8
+COLUMNS = 80  # without a terminal
 
 
 @click.command(cls=Command)
@@ -24,19 +23,18 @@ SPARE_LINES = 8
     "--interval",
     "interval_seconds",
     type=click.FloatRange(min=INTERVAL_SECONDS_MIN),
+    metavar="SECONDS",
     default=2.0,
     show_default=True,
-    help="Seconds between reads of the database.",
+    help="How often to read the database.",
 )
 @click.option("--once", is_flag=True, help="Print one screen and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and exit.")
-@target_options
-def top(
-    app: str | None, database: str | None, interval_seconds: float, once: bool, as_json: bool
-) -> None:
-    """Watch queues, workers, throughput, latency and failures, live.
+@on_database
+async def top(app: Holdfast, interval_seconds: float, once: bool, as_json: bool) -> None:
+    """Watch queues, workers and failures, live.
 
-    Changes nothing unless you pause a queue. Keys: q quits, tab switches views, ? lists the rest.
+    Changes nothing unless you pause a queue. Press q to quit, tab to switch views, ? for all keys.
     Without an interactive terminal, it prints one screen and exits.
 
     \b
@@ -45,16 +43,15 @@ def top(
       holdfast top --interval 0.5
       holdfast top --json | jq '.queues[] | select(.oldest_ready_seconds > 60)'
     """
-    found = find_existing(app, database)
     if as_json:
-        run(_print_json(found))
-    elif once or not _can_be_drawn_on():
-        run(_print_once(found))
+        await _print_json(app)
+    elif once or not _has_screen():
+        await _print_once(app)
     else:
-        run(_watch(found, interval_seconds))
+        await _watch(app, interval_seconds)
 
 
-def _can_be_drawn_on() -> bool:
+def _has_screen() -> bool:
     from holdfast.cli import display
 
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -66,17 +63,17 @@ async def _print_json(app: Holdfast) -> None:
     whole = msgspec.to_builtins(seen, enc_hook=str)
     whole["ended"] = [each._asdict() for each in seen.ended]
     whole["ended_last_minute"] = [each._asdict() for each in seen.ended_last_minute]
-    whole["rate"] = _told(meter.rate())
-    whole["rate_by_queue"] = {each.name: _told(meter.rate(each.name)) for each in seen.queues}
+
+    def rate(queue: str | None = None) -> dict[str, float] | None:
+        found = meter.rate(queue)
+        return found and found._asdict()
+
+    whole |= {"rate": rate(), "rate_by_queue": {each.name: rate(each.name) for each in seen.queues}}
     click.echo(msgspec.json.encode(whole))
 
 
-def _told(rate: Rate | None) -> dict[str, float] | None:
-    return None if rate is None else rate._asdict()
-
-
 async def _look(app: Holdfast) -> tuple[Overview, Meter]:
-    """Rates need two readings."""
+    """Read twice, because a rate needs two readings."""
     meter = Meter()
     async with app:
         first = await app.overview()
@@ -94,10 +91,9 @@ async def _print_once(app: Holdfast) -> None:
 
     out = display.console()
     seen, meter = await _look(app)
-    lines = len(seen.queues) + SPARE_LINES
     columns = out.width if out.is_terminal else COLUMNS
     place = Place(app.url_shown, None)
-    out.print(draw(View(), seen, meter, place, Size(columns, lines), live=False))
+    out.print(draw(View(), seen, meter, place, Size(columns, out.height), live=False))
 
 
 async def _watch(app: Holdfast, interval_seconds: float) -> None:

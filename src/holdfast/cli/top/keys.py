@@ -1,4 +1,4 @@
-"""Keys of a terminal, as they are pressed."""
+"""Read single keys from the terminal."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SEQUENCES = {
     "\x7f": "backspace",
     "\x08": "backspace",
 }
-# A sequence of some function key, or one character.
+# The sequence of a function key, or one character.
 _KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|.", re.DOTALL)
 
 
 @contextmanager
 def pressed_at_once() -> Iterator[None]:
-    """Let keys come one by one and unseen, until the block ends in whatever way."""
+    """Deliver each key at once, without echo, until the block ends."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal, termios.TCSADRAIN)
@@ -44,7 +44,7 @@ def pressed_at_once() -> Iterator[None]:
 
 
 def read_keys() -> list[str] | None:
-    """The keys that wait to be read; None if the terminal has gone."""
+    """Read the pending keys; return None if the terminal is gone."""
     try:
         data = os.read(sys.stdin.fileno(), 1024)
     except OSError:
@@ -55,6 +55,6 @@ def read_keys() -> list[str] | None:
 
 
 def names(text: str) -> list[str]:
-    """Name the keys of what a terminal sent; keys without a name are themselves."""
+    """Name the keys in what the terminal sent; a key without a name stands for itself."""
     keys = (_SEQUENCES.get(key, key) for key in _KEY.findall(text))
     return [key for key in keys if (len(key) > 1 and key[0] != "\x1b") or key.isprintable()]

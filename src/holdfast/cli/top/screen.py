@@ -1,7 +1,8 @@
-"""The screen: what was read and what is looked at, as lines for a terminal of some size."""
+"""Draw the screen: an overview and a view of it, as lines for a terminal of this size."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import compress
@@ -11,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.display import served
+from holdfast.cli.display import as_text, worker_row
 from holdfast.cli.top.view import TABS, Tab, View
 from holdfast.domain.diagnosis.vitals import LATELY_SECONDS
 from holdfast.domain.job import Job
@@ -48,8 +49,8 @@ OLDEST  longest wait of a ready job"""
 
 
 class Column(NamedTuple):
-    """One with a `share` is cut to its share of the room that the others leave. One that is
-    `spared` is left out of a narrow terminal, for there would be no room for names."""
+    """A column. With a `share`, it gets that share of the width that the others leave, and is
+    truncated to it. A narrow terminal leaves out those that are `spared`."""
 
     header: str
     is_number: bool = True
@@ -87,7 +88,7 @@ COLUMNS = {
 
 
 class Place(NamedTuple):
-    """Where the numbers come from, how often if not just once, and what is wrong with that."""
+    """Where the numbers come from, how often they are read, and what went wrong."""
 
     address: str
     interval_seconds: float | None
@@ -102,8 +103,7 @@ class Size(NamedTuple):
 def draw(
     view: View, seen: Overview | None, meter: Meter, place: Place, size: Size, *, live: bool = True
 ) -> Group:
-    """All lines of the screen, never more than it has; without what is of use only when keys are
-    read, if it is not live."""
+    """Draw all lines, at most as many as the terminal has. Tabs and keys appear only if live."""
     parts: list[RenderableType] = [_header(view, seen, place, size)]
     if seen is None:
         return Group(*parts, _trouble(place, size) if place.trouble else Text("loading ...", "dim"))
@@ -113,8 +113,11 @@ def draw(
         parts.append(_breakers(seen, size))
         room -= 1
     if seen.untold:
-        parts.append(Text(seen.untold[: size.columns], "dim"))
-        room -= 1
+        untold = textwrap.wrap(seen.untold, size.columns)
+        parts += (Text(line, "dim") for line in untold)
+        room -= len(untold)
+    if not live:
+        room = len(seen.queues) + 1
     body = _body(view, seen, meter, Size(size.columns, max(2, room)))
     if not live:
         return Group(*parts, Text(""), *body)
@@ -130,7 +133,10 @@ def _body(view: View, seen: Overview, meter: Meter, size: Size) -> list[Renderab
         return _filled([_cut(Text.from_ansi(line), size) for line in shown], size.lines)
     rows = view.rows(seen, meter)
     if not rows:
-        empty = "no matches" if view.filter else f"no {view.tab.value.lower()}"
+        noun = view.tab.value.lower()
+        empty = "no matches" if view.filter else f"no {noun}"
+        if view.tab is Tab.WORKERS and seen.workers is None:
+            empty = f"{noun} unknown"
         return _filled([Text(empty, "dim")], size.lines)
     first = max(0, view.row - (size.lines - 2))
     shown_rows = rows[first : first + size.lines - 1]
@@ -161,7 +167,7 @@ def _totals(seen: Overview, meter: Meter, size: Size) -> Text:
     rate = meter.rate()
     ready = sum(each.ready for each in seen.queues)
     running = sum(each.running for each in seen.queues)
-    live = sum(not each.lost for each in seen.workers)
+    live = None if seen.workers is None else sum(not each.lost for each in seen.workers)
     left = Text.assemble(
         (per_second(rate and rate.done), "bold green"),
         "/s done  ",
@@ -173,7 +179,7 @@ def _totals(seen: Overview, meter: Meter, size: Size) -> Text:
         " ready  ",
         (short(running), "bold"),
         " running  ",
-        (short(live), "bold" if live else "bold red"),
+        ("-" if live is None else short(live), "bold red" if live == 0 else "bold"),
         " worker" if live == 1 else " workers",
     )
     room = size.columns - left.cell_len - 2
@@ -183,7 +189,7 @@ def _totals(seen: Overview, meter: Meter, size: Size) -> Text:
 
 
 def _failed_lately(seen: Overview) -> str:
-    """What rates don't tell right after it has happened."""
+    """Count recent failures, which a rate doesn't show right after they happened."""
     since = seen.now - timedelta(seconds=LATELY_SECONDS)
     jobs = sum(each.finished_at is not None and each.finished_at >= since for each in seen.failures)
     more = "+" if jobs == OVERVIEW_FAILURES_MAX else ""
@@ -191,15 +197,15 @@ def _failed_lately(seen: Overview) -> str:
 
 
 def _breakers(seen: Overview, size: Size) -> Text:
-    told = []
+    described = []
     for each in seen.breakers:
         what = "unparking" if each.unparking else "open"
         if each.opened_by is not None:
             what = f"opened by {each.opened_by}"
         elif each.next_probe_at is not None:
             what = f"open, next probe {relative(each.next_probe_at, seen.now)}"
-        told.append(f"{each.key} ({what}, {short(each.parked)} parked)")
-    return _cut(Text(one_line("breakers: " + "; ".join(told)), "yellow"), size)
+        described.append(f"{each.key} ({what}, {short(each.parked)} parked)")
+    return _cut(Text(one_line("breakers: " + "; ".join(described)), "yellow"), size)
 
 
 def _tabs(view: View, size: Size) -> Text:
@@ -236,12 +242,7 @@ def _footer(view: View, size: Size) -> Text:
 
 
 def _table(
-    view: View,
-    rows: Sequence[object],
-    seen: Overview,
-    meter: Meter,
-    size: Size,
-    chosen: int,
+    view: View, rows: Sequence[object], seen: Overview, meter: Meter, size: Size, selected: int
 ) -> Table:
     table = Table(
         box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", width=size.columns
@@ -258,8 +259,8 @@ def _table(
         )
     for number, row in enumerate(rows):
         cells = compress(_cells(row, seen, meter), kept)
-        if number == chosen:
-            # Without their colors, which would not be told apart.
+        if number == selected:
+            # Without colors, which are hard to read in reverse.
             table.add_row(*(Text(cell.plain) for cell in cells), style="reverse")
         else:
             table.add_row(*cells)
@@ -271,7 +272,8 @@ def _cells(row: object, seen: Overview, meter: Meter) -> list[Text]:
         case QueueStatus():
             return _queue(row, seen, meter)
         case WorkerStatus():
-            return _worker(row)
+            cells = worker_row(row)
+            return [as_text(cells[column.header]) for column in COLUMNS[Tab.WORKERS]]
         case Job():
             return _failure(row, seen.now)
     raise TypeError(row)
@@ -281,7 +283,7 @@ def _queue(queue: QueueStatus, seen: Overview, meter: Meter) -> list[Text]:
     rate = meter.rate(queue.name)
     latency = seen.latency_by_queue.get(queue.name)
     cap = "" if queue.running_max is None else f"/{short(queue.running_max)}"
-    name = Text(one_line(queue.name))
+    name = as_text(queue.name)
     if queue.paused:
         name.append(" paused", "bold yellow")
     return [
@@ -292,23 +294,9 @@ def _queue(queue: QueueStatus, seen: Overview, meter: Meter) -> list[Text]:
         Text(f"{short(queue.running)}{cap}", "" if queue.running else "dim"),
         Text(per_second(rate and rate.done), "green" if rate and rate.done else "dim"),
         Text(per_second(rate and rate.failed), "red" if rate and rate.failed else "dim"),
-        Text(_age(queue.oldest_ready_seconds)),
+        Text("" if queue.oldest_ready_seconds is None else took(queue.oldest_ready_seconds)),
         Text(took(latency.wait.p95) if latency else ""),
         Text(took(latency.run.p95) if latency else ""),
-    ]
-
-
-def _worker(worker: WorkerStatus) -> list[Text]:
-    now = worker.seen_at + timedelta(seconds=worker.unseen_seconds)
-    sight = relative(worker.seen_at, now)
-    return [
-        Text(one_line(worker.id)),
-        Text(str(worker.pid)),
-        Text(one_line(worker.version)),
-        Text(one_line(served(worker))),
-        Text(f"{worker.running}/{worker.concurrency}"),
-        Text(distance((now - worker.started_at).total_seconds())),
-        Text(f"lost, {sight}", "red") if worker.lost else Text(sight),
     ]
 
 
@@ -316,15 +304,15 @@ def _failure(job: Job, now: datetime) -> list[Text]:
     error = (job.error_text or "").strip().partition("\n")[0]
     return [
         Text(relative(job.finished_at or job.created_at, now)),
-        Text(one_line(job.name)),
-        Text(one_line(job.queue)),
+        as_text(job.name),
+        as_text(job.queue),
         Text(one_line(job.error_code or ""), "red"),
-        Text(one_line(error)),
+        as_text(error),
     ]
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """The values as bars, the largest as high as the line."""
+    """Draw the values as bars; the largest fills the line."""
     most = max(values, default=0.0)
     if not most or len(values) < 2:
         return ""
@@ -333,7 +321,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def short(number: int) -> str:
-    """A number in at most six characters."""
+    """Write a number in at most six characters."""
     if number < 100_000:
         return f"{number:,}"
     unit, size = ("M", 1e6) if number >= 999_500 else ("k", 1e3)
@@ -341,7 +329,7 @@ def short(number: int) -> str:
 
 
 def per_second(rate: float | None) -> str:
-    """A rate in at most seven characters; `-` if it is not known yet."""
+    """Write a rate in at most seven characters, or `-` if it is not known yet."""
     if rate is None:
         return "-"
     if 0 < rate < 0.05:
@@ -352,21 +340,17 @@ def per_second(rate: float | None) -> str:
 
 
 def took(seconds: float) -> str:
-    """A duration in at most six characters."""
+    """Write a duration in at most six characters."""
     seconds = max(0.0, seconds)
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else "<1 ms"
     return f"{seconds:.1f} s" if seconds < 9.95 else distance(seconds)
 
 
-def _age(seconds: float | None) -> str:
-    return "" if seconds is None else took(seconds)
-
-
 def _ends(left: Text, right: Text, size: Size) -> Text:
-    """Both at the ends of one line; the right one is never cut."""
-    room = size.columns - right.cell_len - 1
-    left.truncate(max(0, room), overflow="ellipsis", pad=True)
+    """Put both at the ends of one line; only the left one is truncated."""
+    width = size.columns - right.cell_len - 1
+    left.truncate(max(0, width), overflow="ellipsis", pad=True)
     return _cut(Text.assemble(left, " ", right), size)
 
 

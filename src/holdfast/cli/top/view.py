@@ -1,14 +1,13 @@
-"""What is looked at, and what each key does to that: without input or output."""
+"""The state of the screen, and how each key changes it. Pure: no input, no output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
 
 from holdfast.domain.job import Job
-from holdfast.domain.overview import Meter, Overview
+from holdfast.domain.overview import Meter, Overview, Rate
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.workers import WorkerStatus
 
@@ -20,53 +19,31 @@ class Tab(Enum):
 
 
 class Wish(Enum):
-    """What a key asks of whoever runs the screen."""
+    """What a key asks the watch to do."""
 
     QUIT = "quit"
     SHOW_JOB = "show job"
-    ASK = "ask whether to pause or resume the chosen queue"
-    CHANGE = "do what was asked"
+    ASK = "ask whether to pause or resume the selected queue"
+    CHANGE = "pause or resume it"
 
 
 TABS = tuple(Tab)
 PAGE_ROWS = 10
+MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -PAGE_ROWS, "page down": PAGE_ROWS}
 
-
-def _by_name(queue: QueueStatus, meter: Meter) -> Any:
-    return queue.name
-
-
-def _by_ready(queue: QueueStatus, meter: Meter) -> Any:
-    return -queue.ready, queue.name
-
-
-def _by_age(queue: QueueStatus, meter: Meter) -> Any:
-    return -(queue.oldest_ready_seconds or 0.0), queue.name
-
-
-def _by_rate(queue: QueueStatus, meter: Meter) -> Any:
-    rate = meter.rate(queue.name)
-    return -(rate.done if rate else 0.0), queue.name
-
-
-def _by_failures(queue: QueueStatus, meter: Meter) -> Any:
-    rate = meter.rate(queue.name)
-    return -(rate.failed if rate else 0.0), queue.name
-
-
-ORDERS: dict[str, Callable[[QueueStatus, Meter], Any]] = {
-    "name": _by_name,
-    "ready": _by_ready,
-    "oldest": _by_age,
-    "done/s": _by_rate,
-    "failed/s": _by_failures,
+ORDERS: dict[str, Callable[[QueueStatus, Rate], float]] = {
+    "name": lambda queue, rate: 0.0,
+    "ready": lambda queue, rate: queue.ready,
+    "oldest": lambda queue, rate: queue.oldest_ready_seconds or 0.0,
+    "done/s": lambda queue, rate: rate.done,
+    "failed/s": lambda queue, rate: rate.failed,
 }
 
 
 @dataclass(frozen=True)
 class View:
-    """The state of the screen. `typing` is True while a filter is typed; `question` waits for a y;
-    `detail` holds the lines about one job, which are scrolled by `row`."""
+    """The state of the screen. `typing` is True while the user types a filter; `question` waits for
+    a y; `detail` holds the lines about one job, and `row` scrolls them."""
 
     tab: Tab = Tab.QUEUES
     row: int = 0
@@ -77,14 +54,17 @@ class View:
     help: bool = False
     question: str | None = None
     detail: Sequence[str] | None = None
-    rows_before: int = field(default=0, repr=False)  # the row to go back to from a detail
+    rows_before: int = field(default=0, repr=False)  # to return to from a detail
 
     def queues(self, seen: Overview, meter: Meter) -> list[QueueStatus]:
-        found = [each for each in seen.queues if self._matches(each.name)]
-        return sorted(found, key=lambda each: ORDERS[self.order](each, meter))
+        def key(queue: QueueStatus) -> tuple[float, str]:
+            rate = meter.rate(queue.name) or Rate(0.0, 0.0)
+            return -ORDERS[self.order](queue, rate), queue.name
+
+        return sorted((each for each in seen.queues if self._matches(each.name)), key=key)
 
     def workers(self, seen: Overview) -> list[WorkerStatus]:
-        found = [each for each in seen.workers if self._matches(each.id)]
+        found = [each for each in seen.workers or () if self._matches(each.id)]
         return sorted(found, key=lambda each: (each.lost, each.host, each.pid))
 
     def failures(self, seen: Overview) -> list[Job]:
@@ -118,14 +98,8 @@ class View:
                 return self, Wish.QUIT
             case "escape" | "backspace" if self.detail is not None:
                 return replace(self, detail=None, row=self.rows_before), None
-            case "up" | "k":
-                return self.moved(-1), None
-            case "down" | "j":
-                return self.moved(1), None
-            case "page up":
-                return self.moved(-PAGE_ROWS), None
-            case "page down":
-                return self.moved(PAGE_ROWS), None
+            case _ if key in MOVES:
+                return replace(self, row=max(0, self.row + MOVES[key])), None
             case "home" | "g":
                 return replace(self, row=0), None
             case "space":
@@ -154,11 +128,8 @@ class View:
                 return self, Wish.SHOW_JOB
         return self, None
 
-    def moved(self, rows: int) -> View:
-        return replace(self, row=max(0, self.row + rows))
-
     def bounded(self, rows: int) -> View:
-        """The same view, on a row that exists."""
+        """Keep the row within the rows that exist."""
         return replace(self, row=max(0, min(self.row, rows - 1)))
 
     def asking(self, question: str) -> View:
@@ -178,6 +149,5 @@ class View:
                 return replace(self, typing=False, filter="")
             case "backspace":
                 return replace(self, filter=self.filter[:-1], row=0)
-            case "space":
-                return replace(self, filter=self.filter + " ", row=0)
-        return replace(self, filter=self.filter + key, row=0) if len(key) == 1 else self
+        typed = " " if key == "space" else key
+        return replace(self, filter=self.filter + typed, row=0) if len(typed) == 1 else self

@@ -1,4 +1,4 @@
-"""The loop behind the screen: it reads the database at intervals, and keys as they are pressed."""
+"""Keep the screen live: read the database at intervals, and keys as they are pressed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Watch:
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
 
     async def run(self) -> None:
-        """Show the screen until it is quit, by a key or by a signal."""
+        """Show the screen until a key or a signal ends it."""
         loop = asyncio.get_running_loop()
         with pressed_at_once(), self._live:
             reading = asyncio.create_task(self._read())
@@ -53,7 +53,7 @@ class Watch:
                 ended = asyncio.create_task(self._ended.wait())
                 await asyncio.wait({reading, ended}, return_when=asyncio.FIRST_COMPLETED)
                 if reading.done():
-                    reading.result()  # which is an error that nobody foresaw
+                    reading.result()  # raises: it ends only with an unexpected error
             finally:
                 loop.remove_reader(sys.stdin.fileno())
                 for task in (reading, ended, self._doing):
@@ -122,7 +122,7 @@ class Watch:
         self._draw()
 
     async def _lines(self, job_id: UUID) -> list[str]:
-        """What `jobs show` tells of it, colored as this terminal can show it."""
+        """Render the job as `jobs show` does, in this terminal's colors."""
         job = await self._app.get(job_id)
         attempts = await self._app.jobs.attempts(job_id)
         requeued_as = await self._app.jobs.requeued_as(job_id)

@@ -1,1 +1,1 @@
-"""How a database and what works on it are: what is read, and what it means. No input, no output."""
+"""What doctor reads of a database and its workers, and what it concludes. No I/O."""

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
-from holdfast.domain.diagnosis.findings import Check, Finding, Severity, fine
+import msgspec
+
+from holdfast.domain.diagnosis.findings import (
+    Check,
+    Finding,
+    Severity,
+    critical,
+    finding,
+    fine,
+    info,
+    warning,
+)
 from holdfast.domain.diagnosis.vitals import Clock, Connections, Pooler, Vitals, WakeupTrial
 from holdfast.domain.diagnosis.words import lasting
 from holdfast.domain.errors import StoreUnavailable
@@ -14,15 +25,13 @@ ANSWER_SECONDS_MAX: Final = 1.0
 CLOCK_SECONDS_MAX: Final = 1.0
 CONNECTIONS_WARNING: Final = 0.8
 CONNECTIONS_CRITICAL: Final = 0.95
-_DURABLE = {
-    "fsync": "a machine crash can destroy the whole database",
-    "full_page_writes": "a machine crash can destroy pages of the database",
-    "synchronous_commit": "a server crash loses the last acknowledged writes",
-    "sqlite_synchronous": "a power failure loses the last acknowledged writes",
+_WEAKENED: Final = {
+    "fsync": (Severity.CRITICAL, "a machine crash can destroy the whole database"),
+    "full_page_writes": (Severity.CRITICAL, "a machine crash can destroy pages of the database"),
+    "synchronous_commit": (Severity.WARNING, "a server crash loses the last acknowledged writes"),
+    "sqlite_synchronous": (Severity.INFO, "a power failure loses the last acknowledged writes"),
 }
-
-
-_WHO_IS_CONNECTED = (
+_WHO_IS_CONNECTED: Final = (
     "SELECT usename, application_name, count(*) FROM pg_stat_activity GROUP BY 1, 2;"
 )
 
@@ -47,21 +56,20 @@ def judge_database(vitals: Vitals) -> Iterator[Finding]:
 
 
 def _reachable(vitals: Vitals) -> Finding:
-    facts = {"product": vitals.product, "answer_seconds": vitals.answer_seconds}
+    facts: dict[str, Any] = {"product": vitals.product, "answer_seconds": vitals.answer_seconds}
     sentence = f"{vitals.product} answers in {lasting(vitals.answer_seconds)}"
     if vitals.answer_seconds <= ANSWER_SECONDS_MAX:
         return fine(Check.REACHABLE, sentence, **facts)
-    return Finding(
-        code=Check.REACHABLE,
-        severity=Severity.WARNING,
-        sentence=f"{sentence}, which is slow: every claim and every settle takes that long",
+    return warning(
+        Check.REACHABLE,
+        f"{sentence}, which is slow: every claim and every settle takes that long",
         advice="check the load on the database server and the network to it",
-        facts=facts,
+        **facts,
     )
 
 
 def _schema(version: int, known: int) -> Finding:
-    facts = {"version": version, "known": known}
+    facts: dict[str, Any] = {"version": version, "known": known}
     if version == known:
         return fine(Check.SCHEMA, f"schema version {version} matches this code", **facts)
     severity = Severity.CRITICAL
@@ -76,28 +84,19 @@ def _schema(version: int, known: int) -> Finding:
         if version == known + 1:
             severity = Severity.INFO
             sentence += " and also runs on the next one"
-    return Finding(
-        code=Check.SCHEMA,
-        severity=severity,
-        sentence=sentence,
-        advice=advice,
-        command=command,
-        facts=facts,
-    )
+    return finding(severity, Check.SCHEMA, sentence, advice, command, **facts)
 
 
 def _encoding(encoding: str) -> Finding:
-    facts = {"encoding": encoding}
     if encoding == "UTF8":
-        return fine(Check.ENCODING, "the database can store any text", **facts)
-    return Finding(
-        code=Check.ENCODING,
-        severity=Severity.CRITICAL,
-        sentence=f"the database's encoding is {encoding}, which can't store all text: workers and"
+        return fine(Check.ENCODING, "the database can store any text", encoding=encoding)
+    return critical(
+        Check.ENCODING,
+        f"the database's encoding is {encoding}, which can't store all text: workers and"
         " clients refuse to use it",
         advice="create a UTF-8 database and point workers and clients at it",
         command="CREATE DATABASE jobs ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;",
-        facts=facts,
+        encoding=encoding,
     )
 
 
@@ -105,84 +104,80 @@ def _writable(vitals: Vitals) -> Finding:
     if vitals.writable:
         return fine(Check.WRITABLE, "the database is writable")
     because = vitals.read_only_because
-    return Finding(
-        code=Check.WRITABLE,
-        severity=Severity.CRITICAL,
-        sentence=f"the database is not writable: {because}",
-        advice="point workers and clients at the primary"
-        " (?target_session_attrs=primary), or grant their user write access"
+    return critical(
+        Check.WRITABLE,
+        f"the database is not writable: {because}",
+        advice="point workers and clients at the primary (?target_session_attrs=primary), or"
+        " grant their user write access"
         if vitals.file is None
         else "give the user of workers and clients write access to the file and its directory",
-        facts={"because": because},
+        because=because,
     )
 
 
 def _durability(vitals: Vitals) -> Iterator[Finding]:
     if vitals.settings is None:
         return
-    weak = [name for name in _DURABLE if vitals.settings.get(name) in ("off", "NORMAL")]
+    weak = [name for name in _WEAKENED if vitals.settings.get(name) in ("off", "NORMAL")]
     if not weak:
         yield fine(Check.DURABILITY, "acknowledged writes survive a crash", **vitals.settings)
     for name in weak:
         value = vitals.settings[name]
-        severity = {"fsync": Severity.CRITICAL, "full_page_writes": Severity.CRITICAL}
-        command = f"ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();"
-        chosen_here = name == "sqlite_synchronous"
-        yield Finding(
-            code=Check.DURABILITY,
-            severity=Severity.INFO if chosen_here else severity.get(name, Severity.WARNING),
-            sentence=f"{name} is {value}: {_DURABLE[name]}",
-            advice="remove the setting to get FULL" if chosen_here else "turn it on",
-            command=None if chosen_here else command,
-            facts={"setting": name, "value": value},
+        severity, consequence = _WEAKENED[name]
+        advice, command = "turn it on", f"ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();"
+        is_ours = name == "sqlite_synchronous"
+        yield finding(
+            severity,
+            Check.DURABILITY,
+            f"{name} is {value}: {consequence}",
+            advice="remove the setting to get FULL" if is_ours else advice,
+            command=None if is_ours else command,
+            setting=name,
+            value=value,
         )
 
 
 def _clock(clock: Clock) -> Finding:
-    facts = {"ahead_seconds": clock.ahead_seconds, "error_seconds": clock.error_seconds}
+    facts = msgspec.structs.asdict(clock)
     off_seconds = abs(clock.ahead_seconds)
     if off_seconds - clock.error_seconds <= CLOCK_SECONDS_MAX:
         return fine(Check.CLOCK, "this machine's clock agrees with the database's", **facts)
     way = "behind" if clock.ahead_seconds > 0 else "ahead of"
-    return Finding(
-        code=Check.CLOCK,
-        severity=Severity.WARNING,
-        sentence=f"this machine's clock is {lasting(off_seconds)} {way} the database's. Leases"
-        " and due times follow the database and are right; a run_at computed here, times in"
-        " logs and the order of lists are not",
+    return warning(
+        Check.CLOCK,
+        f"this machine's clock is {lasting(off_seconds)} {way} the database's. Leases and due"
+        " times use the database's clock and are right; a run_at computed here, times in logs and"
+        " the order of lists are not",
         advice="run a time service (NTP) on this machine and on the database server",
         command="timedatectl status",
-        facts=facts,
+        **facts,
     )
 
 
 def _connections(connections: Connections) -> Finding:
-    used, usable = connections.used, connections.usable
-    facts = {"used": used, "usable": usable}
-    sentence = f"{used:,} of {usable:,} server connections are in use"
-    share = used / max(usable, 1)
+    facts = msgspec.structs.asdict(connections)
+    sentence = f"{connections.used:,} of {connections.usable:,} server connections are in use"
+    share = connections.used / max(connections.usable, 1)
     if share < CONNECTIONS_WARNING:
         return fine(Check.CONNECTIONS, sentence, **facts)
-    critical = share >= CONNECTIONS_CRITICAL
-    return Finding(
-        code=Check.CONNECTIONS,
-        severity=Severity.CRITICAL if critical else Severity.WARNING,
-        sentence=f"{sentence}; clients without one can't enqueue, and workers wait",
+    return finding(
+        Severity.CRITICAL if share >= CONNECTIONS_CRITICAL else Severity.WARNING,
+        Check.CONNECTIONS,
+        f"{sentence}; when none is left, clients can't enqueue and workers wait",
         advice="raise max_connections, lower pool_size, or use PgBouncer; to see who has them",
         command=_WHO_IS_CONNECTED,
-        facts=facts,
+        **facts,
     )
 
 
 def no_connection_left(error: StoreUnavailable) -> Finding:
-    return Finding(
-        code=Check.CONNECTIONS,
-        severity=Severity.CRITICAL,
-        sentence=str(error),
-        advice="to see who has them, connect as a superuser: some connections are reserved for"
-        " superusers",
+    return critical(
+        Check.CONNECTIONS,
+        str(error),
+        advice="connect as a superuser (some connections are reserved for superusers) to see who"
+        " has them",
         command=_WHO_IS_CONNECTED,
-        facts={"error": type(error).__name__},
+        error=type(error).__name__,
     )
 
 
@@ -193,28 +188,28 @@ def _pooler(pooler: Pooler) -> Finding:
         case Pooler.SESSION:
             sentence = "there is a connection pooler, apparently in session mode"
             return fine(Check.POOLER, sentence, mode=pooler)
-    return Finding(
-        code=Check.POOLER,
-        severity=Severity.INFO,
-        sentence="there is a connection pooler in transaction mode: everything works, but"
-        " without prepared statements and wakeups",
+    return info(
+        Check.POOLER,
+        "there is a connection pooler in transaction mode: everything works, but without prepared"
+        " statements and wakeups",
         advice="give busy workers a direct address",
-        facts={"mode": pooler},
+        mode=pooler,
     )
 
 
 def _wakeups(trial: WakeupTrial, pooler: Pooler | None) -> Finding:
-    facts = {"seconds": trial.seconds}
     if trial.seconds is not None:
-        return fine(Check.WAKEUPS, f"a wakeup arrived in {lasting(trial.seconds)}", **facts)
+        sentence = f"a wakeup arrived in {lasting(trial.seconds)}"
+        return fine(Check.WAKEUPS, sentence, seconds=trial.seconds)
     expected = pooler is Pooler.TRANSACTION
-    return Finding(
-        code=Check.WAKEUPS,
-        severity=Severity.INFO if expected else Severity.WARNING,
-        sentence=f"wakeups don't arrive ({trial.because}): new jobs are found only by polling,"
-        " up to poll_seconds later",
+    return finding(
+        Severity.INFO if expected else Severity.WARNING,
+        Check.WAKEUPS,
+        f"wakeups don't arrive ({trial.because}): new jobs are found only by polling, up to"
+        " poll_seconds later",
         advice="give workers a direct address, or lower poll_seconds"
         if expected
         else "look for listen_unavailable or wakeups_unavailable in a worker's log",
-        facts={**facts, "because": trial.because},
+        seconds=None,
+        because=trial.because,
     )

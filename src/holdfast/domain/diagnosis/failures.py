@@ -1,26 +1,26 @@
-"""Do jobs fail by the dozen?"""
+"""Are many jobs failing?"""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from holdfast.domain.diagnosis.findings import Check, Finding, Severity, fine
+from holdfast.domain.diagnosis.findings import Check, Finding, fine, warning
 from holdfast.domain.diagnosis.vitals import EndedLately, Failure
-from holdfast.domain.diagnosis.words import for_shell
 from holdfast.domain.fingerprint import fingerprint, shape
 from holdfast.domain.limits import ENDED_LOOK_MAX
 from holdfast.domain.states import DEAD_STATES
 
-MANY: Final = 100  # failures that are told however much else has succeeded
-SOME: Final = 10  # failures that are told if they are a large share of what has ended
+MANY: Final = 100  # failures that are reported however many jobs succeeded
+SOME: Final = 10  # failures that are reported if they are a large share of the ended jobs
 SHARE: Final = 0.1
 FINDINGS_MAX: Final = 10
 
 
 class _Queue(NamedTuple):
-    """`ended` is None if more jobs have ended than were counted."""
+    """`ended` is None if more jobs ended than were counted."""
 
     name: str
     failed: int
@@ -35,10 +35,10 @@ def judge_failures(seen: EndedLately) -> Iterator[Finding]:
     for queue in failing[:FINDINGS_MAX]:
         yield _finding(queue)
     if len(failing) > FINDINGS_MAX:
-        yield Finding(
-            code=Check.FAILURES,
-            severity=Severity.WARNING,
-            sentence=f"{len(failing) - FINDINGS_MAX:,} more queues had many failures",
+        yield warning(
+            Check.FAILURES,
+            f"{len(failing) - FINDINGS_MAX:,} more queues had many failures",
+            advice="to see all errors",
             command="holdfast dead groups --app MODULE:NAME --since 1h",
         )
 
@@ -55,7 +55,7 @@ def _failing(seen: EndedLately) -> Iterator[_Queue]:
     for failure in seen.failures:
         failures.setdefault(failure.queue, []).append(failure)
     for queue in sorted(failures):
-        # Where more jobs have ended than were counted, the newest stand for all of them.
+        # If more jobs ended than were counted, the newest are a sample of them.
         large_share = failed[queue] >= max(SOME, SHARE * ended[queue])
         most = max(failed[queue], len(failures[queue]))
         if most >= MANY or large_share:
@@ -68,24 +68,21 @@ def _finding(queue: _Queue) -> Finding:
     example = by_group[group]
     of, ended = ("", "") if queue.ended is None else (f" of {queue.ended:,}", "that ended ")
     most = f"{alike:,} of them" if others else "all of them"
-    return Finding(
-        code=Check.FAILURES,
-        severity=Severity.WARNING,
-        sentence=f"{queue.failed:,}{of} jobs of queue {queue.name} {ended}in the last hour failed"
-        f" or died, {most} {example.name} with {_error(example)}",
-        advice="fix the cause, then requeue them with holdfast dead requeue --all; to see all"
-        " errors",
-        command="holdfast dead groups --app MODULE:NAME --since 1h --queue"
-        f" {for_shell(queue.name)}",
-        facts={
-            "queue": queue.name,
-            "failed": queue.failed,
-            "ended": queue.ended,
-            "name": example.name,
-            "error_code": example.error_code,
-            "fingerprint": group,
-            "alike": alike,
-        },
+    where = f"--queue {shlex.quote(queue.name)}"
+    return warning(
+        Check.FAILURES,
+        f"{queue.failed:,}{of} jobs of queue {queue.name} {ended}in the last hour failed or died,"
+        f" {most} {example.name} with {_error(example)}",
+        advice="fix the cause, then requeue them with holdfast dead requeue --app MODULE:NAME --all"
+        f" {where} --fingerprint {group}; to see all errors",
+        command=f"holdfast dead groups --app MODULE:NAME --since 1h {where}",
+        queue=queue.name,
+        failed=queue.failed,
+        ended=queue.ended,
+        name=example.name,
+        error_code=example.error_code,
+        fingerprint=group,
+        alike=alike,
     )
 
 

@@ -1,17 +1,17 @@
-"""What an examination finds: a code, how bad it is, one sentence, what to do, and the facts."""
+"""The findings of an examination: each says what is the matter and what to do next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import msgspec
 
 
 class Severity(StrEnum):
-    """`info` is worth to know and needs nothing; `critical` means that jobs stand still, or may be
-    lost."""
+    """`info` needs no action; `critical` means that jobs are stuck or may be lost."""
 
     OK = "ok"
     INFO = "info"
@@ -22,14 +22,9 @@ class Severity(StrEnum):
     def rank(self) -> int:
         return list(Severity).index(self)
 
-    @property
-    def exit_code(self) -> int:
-        return max(0, self.rank - 1)
-
 
 class Check(StrEnum):
-    """All that is looked at, in the order of the report. `docs/reference/doctor.md` explains
-    each."""
+    """The checks, in the order of the report. `docs/reference/doctor.md` explains each one."""
 
     REACHABLE = "reachable"
     SCHEMA = "schema"
@@ -63,8 +58,10 @@ class Check(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """`advice` says what to do, and `command` is what to paste, where there is such a thing; in it
-    MODULE:NAME stands for the Holdfast object."""
+    """The result of one check: `advice` says what to do, and `command` is what to paste.
+
+    In a command, MODULE:NAME stands for the Holdfast object.
+    """
 
     code: Check
     severity: Severity
@@ -75,7 +72,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings, the worst first, and within the same severity in the order of the checks."""
+    """All findings, worst first."""
 
     database: str
     findings: Sequence[Finding]
@@ -86,12 +83,28 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 if all is fine, 1 with warnings, 2 if something is critical."""
-        return self.severity.exit_code
+        """0 if all is well, 1 with warnings, 2 if something is critical."""
+        return max(0, self.severity.rank - 1)
 
 
-def fine(code: Check, sentence: str, **facts: Any) -> Finding:
-    return Finding(code=code, severity=Severity.OK, sentence=sentence, facts=facts)
+def finding(
+    severity: Severity,
+    code: Check,
+    sentence: str,
+    /,
+    advice: str | None = None,
+    command: str | None = None,
+    **facts: Any,
+) -> Finding:
+    return Finding(
+        code=code, severity=severity, sentence=sentence, advice=advice, command=command, facts=facts
+    )
+
+
+fine = partial(finding, Severity.OK)
+info = partial(finding, Severity.INFO)
+warning = partial(finding, Severity.WARNING)
+critical = partial(finding, Severity.CRITICAL)
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:

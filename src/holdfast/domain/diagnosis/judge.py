@@ -1,4 +1,4 @@
-"""From what was read to what is to be done."""
+"""Turn what was read into findings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from holdfast.domain.diagnosis.database import judge_database, no_connection_left
 from holdfast.domain.diagnosis.failures import judge_failures
 from holdfast.domain.diagnosis.file import judge_file
-from holdfast.domain.diagnosis.findings import Check, Finding, Severity, fine
+from holdfast.domain.diagnosis.findings import Check, Finding, critical, fine, info, warning
 from holdfast.domain.diagnosis.storage import judge_storage
 from holdfast.domain.diagnosis.vitals import Patience, Vitals
 from holdfast.domain.diagnosis.words import counted, listed
@@ -26,12 +26,12 @@ def judge(vitals: Vitals, patience: Patience) -> Iterator[Finding]:
     if vitals.file is not None:
         yield from judge_file(vitals.file)
     for part, because in vitals.unread.items():
-        yield Finding(
-            code=Check.UNREAD,
-            severity=Severity.WARNING,
-            sentence=f"could not check {part}: {because}",
+        yield warning(
+            Check.UNREAD,
+            f"could not check {part}: {because}",
             advice="grant this user read access, or try again when the database is less busy",
-            facts={"part": part, "because": because},
+            part=part,
+            because=because,
         )
 
 
@@ -40,20 +40,19 @@ def unreachable(error: HoldfastError) -> Finding:
     if isinstance(error, StoreUnavailable) and error.connections_used_up:
         return no_connection_left(error)
     schema = isinstance(error, SchemaMismatch)
-    return Finding(
-        code=Check.SCHEMA if schema else Check.REACHABLE,
-        severity=Severity.CRITICAL,
-        sentence=str(error),
+    return critical(
+        Check.SCHEMA if schema else Check.REACHABLE,
+        str(error),
         advice="compare the schema with what this code needs"
         if schema
         else "check that it is running, that the address is right, and that this machine can"
         " reach it",
-        facts={"error": type(error).__name__},
+        error=type(error).__name__,
     )
 
 
 def judge_depths(queues: Sequence[QueueStatus], store: str) -> list[Finding]:
-    """Of a database that answers, and of whose health its store can tell nothing else."""
+    """For a database that answers, if its store can't report anything else about its health."""
     depths = [
         f"{each.name}: {each.ready:,} ready, {each.scheduled:,} scheduled, {each.running:,} running"
         for each in queues
@@ -61,26 +60,24 @@ def judge_depths(queues: Sequence[QueueStatus], store: str) -> list[Finding]:
     return [
         fine(Check.REACHABLE, "the database answers and has what this code needs"),
         fine(Check.QUEUES, "; ".join(depths) or "no jobs are waiting or running"),
-        Finding(
-            code=Check.UNREAD,
-            severity=Severity.INFO,
-            sentence=f"this store ({store}) can't report the health of its database and workers",
-            facts={"store": store},
+        info(
+            Check.UNREAD,
+            f"this store ({store}) can't report the health of its database and workers",
+            store=store,
         ),
     ]
 
 
 def judge_timeouts(names: Sequence[str], without: Sequence[str]) -> Finding:
-    """Of the jobs that are defined here: which of them may run for ever."""
+    """Name the jobs defined here that may run forever."""
     if not without:
         return fine(Check.TIMEOUTS, f"{counted(len(names), 'job')} with a timeout")
     one = len(without) == 1
     jobs = "1 job has" if one else f"{len(without):,} jobs have"
-    return Finding(
-        code=Check.TIMEOUTS,
-        severity=Severity.INFO,
-        sentence=f"{jobs} no timeout, and may run forever if what"
-        f" {'it waits' if one else 'they wait'} for never answers: {listed(list(without))}",
+    return info(
+        Check.TIMEOUTS,
+        f"{jobs} no timeout, and may run forever if what {'it waits' if one else 'they wait'} for"
+        f" never answers: {listed(list(without))}",
         advice="give each one a limit: @hf.job(timeout_seconds=60)",
-        facts={"names": list(without)},
+        names=list(without),
     )

@@ -1,7 +1,6 @@
-"""What a store reads of its database for an examination.
+"""What a store reads from its database for an examination.
 
-A part that a store does not have is None. One that it could not read is None, too, and `unread`
-says why.
+A part that the store doesn't have is None. So is one that it could not read: `unread` says why.
 """
 
 from __future__ import annotations
@@ -21,23 +20,22 @@ LATELY_SECONDS: Final = 3600.0
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a transaction may be open, and how long a lease may have run out, without being
-    told of."""
+    """How long a transaction may be open, and a lease expired, before they are reported."""
 
     transaction_seconds: float
     stuck_seconds: float
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
-    """The database's clock against this machine's, as exactly as the network lets it be known."""
+    """How far the database's clock is ahead of this machine's."""
 
     ahead_seconds: float
     error_seconds: float
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """What keeps vacuum from removing dead rows: a session, a prepared transaction, or a slot of
-    replication, which has no age of its own but holds `xids` transactions."""
+    """What keeps vacuum from removing dead rows: a session, a prepared transaction, or a
+    replication slot, which has no age but holds back `xids` transactions."""
 
     kind: str
     id: str
@@ -51,7 +49,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holders(msgspec.Struct, frozen=True, kw_only=True):
-    """`hidden` sessions of other users hold something of which this one may not know more."""
+    """`hidden` counts the sessions of other users that this user may not inspect."""
 
     holders: Sequence[Holder]
     hidden: int
@@ -66,14 +64,14 @@ class JobsTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An index that the migrations make; `create` is how to make it again."""
+    """An index of the migrations; `create` is the statement that creates it."""
 
     name: str
     create: str
     there: bool
     valid: bool = True
     size_bytes: int = 0
-    entries: float | None = None  # None if nobody has counted them yet
+    entries: float | None = None  # None if they were never counted
 
 
 class Pooler(StrEnum):
@@ -83,7 +81,7 @@ class Pooler(StrEnum):
 
 
 class WakeupTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """A wake-up that was sent to ourselves: how long it took, or why it did not come."""
+    """A wakeup that we sent to ourselves: how long it took, or why it did not arrive."""
 
     seconds: float | None
     because: str | None = None
@@ -95,8 +93,7 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """Due jobs of one queue and name. Only the first of each lane are counted, so there may be
-    more."""
+    """Due jobs of one queue and name. Only the first of each lane are counted."""
 
     queue: str
     name: str
@@ -105,7 +102,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stuck(msgspec.Struct, frozen=True, kw_only=True):
-    """Leases that ran out long ago and that nobody took back; at most so many are counted."""
+    """Leases that expired long ago and that nobody reclaimed; at most STUCK_COUNTED_MAX."""
 
     jobs: int
     oldest_seconds: float
@@ -140,7 +137,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a queue ended, and in which state; lately, or before."""
+    """How many jobs of a queue ended in a state, within LATELY_SECONDS or before."""
 
     queue: str
     state: State
@@ -149,7 +146,7 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that failed or died lately; its error text may be cut."""
+    """A job that failed or died lately; its error text may be truncated."""
 
     queue: str
     name: str
@@ -158,16 +155,15 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndedLately(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest jobs that have ended, at most ENDED_LOOK_MAX of them, and the newest failures, at
-    most FAILURES_LOOK_MAX. What ended within LATELY_SECONDS did so lately."""
+    """The newest ENDED_LOOK_MAX ended jobs, counted, and the newest FAILURES_LOOK_MAX failures."""
 
     ends: Sequence[Ends]
     failures: Sequence[Failure]
 
 
 class LeftHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What upkeep should have done: days without a partition, past ones that are still there, ended
-    jobs that stand among the live ones or outlived their time."""
+    """What upkeep left undone: days without a partition, past days that were not dropped, ended
+    jobs that are still among the live ones or were kept for too long."""
 
     missing_days: Sequence[date] = ()
     past_days: Sequence[date] = ()
@@ -177,8 +173,8 @@ class LeftHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What can't be read of a file that can't be opened is None. `damage` are the first words of
-    SQLite's check, if there was time for it to end."""
+    """`damage` holds the first messages of SQLite's check, if it finished in time. A part that
+    can't be read is None."""
 
     path: str
     size_bytes: int
@@ -212,7 +208,3 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     history: LeftHistory | None = None
     file: FileStatus | None = None
     unread: Mapping[str, str] = {}
-
-    @property
-    def schema_fits(self) -> bool:
-        return self.schema_version in (self.schema_known, self.schema_known + 1)

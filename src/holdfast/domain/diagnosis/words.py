@@ -1,9 +1,8 @@
-"""Amounts and statements, as an examination tells them."""
+"""How findings word amounts, names and statements."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Final
 
 from holdfast.domain.times import distance
@@ -11,9 +10,9 @@ from holdfast.domain.times import distance
 QUERY_CHARS_MAX: Final = 200
 HIDDEN: Final = "?"
 
-# A text may be cut off inside of a literal: then all that follows belongs to it. Comments can be
-# nested, so one ends where the last one ends, whatever stands between.
-_NOT_TO_TELL = re.compile(
+# A truncated text may end inside a literal: then the rest belongs to it. Comments can be nested, so
+# a comment extends to the last end of one.
+_MAY_BE_SECRET = re.compile(
     r"""
     (?P<comment> --[^\n]* | /\*(?:.*\*/|.*) )
     | (?P<literal>
@@ -29,30 +28,21 @@ _NOT_TO_TELL = re.compile(
 
 
 def without_values(sql: str) -> str:
-    """A statement on one line as it may be shown: literals and comments may hold secrets."""
-    told = _NOT_TO_TELL.sub(_replaced, sql)
-    flat = " ".join(told.split())
+    """Put a statement on one line, without literals and comments: they may hold secrets."""
+    flat = " ".join(_MAY_BE_SECRET.sub(_replaced, sql).split())
     return flat if len(flat) <= QUERY_CHARS_MAX else flat[: QUERY_CHARS_MAX - 1] + "…"
 
 
 def _replaced(match: re.Match[str]) -> str:
-    if match["comment"]:
-        return " "
-    return match["name"] or HIDDEN
+    return " " if match["comment"] else match["name"] or HIDDEN
 
 
-def for_shell(word: str) -> str:
-    return shlex.quote(word)
+def quote_literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
-def for_sql(text: str) -> str:
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'"
-
-
-def name_for_sql(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
+def quote_identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def counted(number: int, noun: str) -> str:
@@ -60,7 +50,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def at_least(number: int, most: int, noun: str) -> str:
-    """A count that ends at `most`, because it is not worth more work."""
+    """A count that stops at `most`."""
     return counted(number, noun) if number < most else f"{most:,} {noun}s or more"
 
 
@@ -81,5 +71,5 @@ def size(count: float) -> str:
 def listed(names: list[str], most: int = 5) -> str:
     """The first names, and how many more there are."""
     rest = len(names) - most
-    told = ", ".join(names[:most])
-    return f"{told} and {rest:,} more" if rest > 0 else told
+    first = ", ".join(names[:most])
+    return f"{first} and {rest:,} more" if rest > 0 else first

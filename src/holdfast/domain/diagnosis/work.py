@@ -1,21 +1,23 @@
-"""Are there workers, and is all that waits taken by one of them?"""
+"""Are there workers, and does one of them take every waiting job?"""
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
-from holdfast.domain.diagnosis.findings import Check, Finding, Severity, fine
+from holdfast.domain.diagnosis.findings import Check, Finding, critical, fine, info, warning
 from holdfast.domain.diagnosis.vitals import Capped, Due, Stuck, Workload
-from holdfast.domain.diagnosis.words import at_least, counted, for_shell, lasting, listed
+from holdfast.domain.diagnosis.words import at_least, counted, lasting, listed
 from holdfast.domain.limits import DUE_COUNTED_MAX, PARKED_COUNTED_MAX, STUCK_COUNTED_MAX
+from holdfast.domain.queues import is_pattern
 from holdfast.domain.texts import pasted
 from holdfast.domain.times import exact, relative
 from holdfast.domain.workers import WorkerStatus
 
 FINDINGS_MAX: Final = 10  # of one kind
-FULL_SECONDS_MAX: Final = 300.0  # for which due jobs may wait for a slot without a warning
+FULL_SECONDS_MAX: Final = 300.0  # that due jobs may wait for a slot without a warning
 START = "holdfast worker MODULE:NAME"
 
 
@@ -24,47 +26,49 @@ def judge_work(load: Workload) -> Iterator[Finding]:
     yield _workers(load, live)
     if live:
         yield _versions(live)
-        yield from _names(load, live)
+        known = "workers know the names of all due jobs that were checked"
+        yield from _some(Check.NAMES, _names(load, live), known, "name")
+        free = "no due job is waiting for a free slot"
+        yield from _some(Check.SLOTS, _slots(load, live), free, "queue")
     yield _leases(load.stuck, live)
-    yield from _queues(load, live)
-    yield from _slots(load, live)
-    yield from _paused(load)
-    yield from _caps(load)
-    yield from _breakers(load)
+    served = "every queue with due jobs has a worker"
+    yield from _some(Check.QUEUES, _queues(load, live), served, "queue")
+    yield from _some(Check.PAUSED, _paused(load), "no queue is paused", "queue")
+    yield from _some(Check.CAPS, _caps(load), "no cap keeps due jobs waiting", "queue")
+    yield from _some(Check.BREAKERS, _breakers(load), "no breaker is open", "breaker")
+
+
+def _some(code: Check, findings: Iterable[Finding], none: str, noun: str) -> Iterator[Finding]:
+    """The first findings of a check, or that there are none."""
+    found = list(findings)
+    yield from found[:FINDINGS_MAX] or [fine(code, none)]
+    if (others := len(found) - FINDINGS_MAX) > 0:
+        yield warning(code, f"there are {counted(others, noun)} more like this")
 
 
 def _workers(load: Workload, live: Sequence[WorkerStatus]) -> Finding:
     lost = [each for each in load.workers if each.lost]
-    facts = {
+    facts: dict[str, Any] = {
         "live": {each.id: each.unseen_seconds for each in live},
         "lost": {each.id: each.unseen_seconds for each in lost},
     }
     if lost:
         names = [f"{each.id} ({relative(each.seen_at, load.now)})" for each in lost]
-        return Finding(
-            code=Check.WORKERS,
-            severity=Severity.WARNING,
-            sentence=f"{counted(len(lost), 'worker')} disappeared without shutting down, last seen:"
+        return warning(
+            Check.WORKERS,
+            f"{counted(len(lost), 'worker')} disappeared without shutting down, last seen:"
             f" {listed(names)}; {counted(len(live), 'worker')} live. Other workers reclaim their"
             " jobs, which counts as a crash",
-            advice="find out what killed it: memory, the machine, kill -9",
+            advice="find out what killed it: out of memory, a machine failure, kill -9",
             command="holdfast workers --app MODULE:NAME",
-            facts=facts,
+            **facts,
         )
     if not live:
-        return Finding(
-            code=Check.WORKERS,
-            severity=Severity.INFO,
-            sentence="there are no live workers",
-            advice="start one",
-            command=START,
-            facts=facts,
-        )
-    latest = min(each.unseen_seconds for each in live)
-    oldest = max(each.unseen_seconds for each in live)
-    seen = lasting(max(oldest, 0.0))
+        return info(Check.WORKERS, "there are no live workers", "start one", START, **facts)
+    unseen = [max(each.unseen_seconds, 0.0) for each in live]
+    seen = lasting(max(unseen))
     if len(live) > 1:
-        seen = f"{lasting(max(latest, 0.0))} to {seen}"
+        seen = f"{lasting(min(unseen))} to {seen}"
     return fine(Check.WORKERS, f"{counted(len(live), 'worker')} live, seen {seen} ago", **facts)
 
 
@@ -75,14 +79,13 @@ def _versions(live: Sequence[WorkerStatus]) -> Finding:
     versions = sorted(by_version)
     if len(versions) == 1:
         return fine(Check.VERSIONS, f"all workers run version {versions[0]}", versions=versions)
-    told = ", ".join(f"{version} ({len(by_version[version]):,})" for version in versions)
-    return Finding(
-        code=Check.VERSIONS,
-        severity=Severity.WARNING,
-        sentence=f"workers run different versions: {told}",
+    counts = ", ".join(f"{version} ({len(by_version[version]):,})" for version in versions)
+    return warning(
+        Check.VERSIONS,
+        f"workers run different versions: {counts}",
         advice="if no deploy is in progress, restart the old ones",
         command="holdfast workers --app MODULE:NAME",
-        facts={"versions": dict(by_version)},
+        versions=dict(by_version),
     )
 
 
@@ -90,97 +93,79 @@ def _leases(stuck: Stuck, live: Sequence[WorkerStatus]) -> Finding:
     if not stuck.jobs:
         return fine(Check.LEASES, "no expired lease is waiting to be reclaimed")
     workers = list(stuck.workers)
-    sentence = (
-        f"{at_least(stuck.jobs, STUCK_COUNTED_MAX, 'lease')} expired and nobody reclaimed the job,"
-        f" for up to {lasting(stuck.oldest_seconds)}; leased by {listed(workers)}"
-    )
-    return Finding(
-        code=Check.LEASES,
-        severity=Severity.CRITICAL,
-        sentence=sentence,
+    return critical(
+        Check.LEASES,
+        f"{at_least(stuck.jobs, STUCK_COUNTED_MAX, 'lease')} expired up to"
+        f" {lasting(stuck.oldest_seconds)} ago, and nobody reclaimed the job; leased by"
+        f" {listed(workers)}",
         advice="look for sweep_failed in the workers' logs"
         if live
         else "start a worker: it reclaims them within seconds",
         command=None if live else START,
-        facts={"jobs": stuck.jobs, "oldest_seconds": stuck.oldest_seconds, "workers": workers},
+        jobs=stuck.jobs,
+        oldest_seconds=stuck.oldest_seconds,
+        workers=workers,
     )
 
 
 def _queues(load: Workload, live: Sequence[WorkerStatus]) -> Iterator[Finding]:
-    # What a person has closed waits for that person, not for a worker.
+    # A queue that a person closed waits for that person, not for a worker.
     closed = {each.queue for each in load.paused}
     closed |= {each.queue for each in load.capped if not each.running_max}
-    unserved = {
-        queue: due
-        for queue, due in _by_queue(load.due).items()
-        if queue not in closed and not _serving(live, queue)
-    }
-    if not unserved:
-        yield fine(Check.QUEUES, "every queue with due jobs has a worker")
-    for queue, due in list(unserved.items())[:FINDINGS_MAX]:
+    for queue, due in _by_queue(load.due).items():
+        if queue in closed or _serving(live, queue):
+            continue
         jobs, oldest = _total(due)
-        yield Finding(
-            code=Check.QUEUES,
-            severity=Severity.CRITICAL,
-            sentence=f"no live worker serves queue {queue}, where {_waiting(due)}",
+        yield critical(
+            Check.QUEUES,
+            f"no live worker serves queue {queue}, where {_waiting(due)}",
             advice="start a worker for it",
             command=_start_for(queue),
-            facts={"queue": queue, "jobs": jobs, "oldest_seconds": oldest},
+            queue=queue,
+            jobs=jobs,
+            oldest_seconds=oldest,
         )
-    yield from _and_others(Check.QUEUES, "queue", len(unserved))
 
 
 def _names(load: Workload, live: Sequence[WorkerStatus]) -> Iterator[Finding]:
-    unknown = []
     for each in load.due:
         serving = _serving(live, each.queue)
-        if serving and not any(each.name in worker.names for worker in serving):
-            unknown.append(each)
-    if not unknown:
-        yield fine(Check.NAMES, "workers know the names of all due jobs that were checked")
-    for each in unknown[:FINDINGS_MAX]:
-        yield Finding(
-            code=Check.NAMES,
-            severity=Severity.CRITICAL,
-            sentence=f"no live worker of queue {each.queue} knows the job name {each.name}, which"
-            f" {at_least(each.jobs, DUE_COUNTED_MAX, 'job')} there"
-            f" ha{'s' if each.jobs == 1 else 've'}, the oldest for {lasting(each.oldest_seconds)}",
+        if not serving or any(each.name in worker.names for worker in serving):
+            continue
+        yield critical(
+            Check.NAMES,
+            f"no live worker of queue {each.queue} knows the job name {each.name}, and"
+            f" {_waiting([each])}",
             advice="start a worker whose code defines it, or add it as an alias of the new"
             f" name: @hf.job(aliases=[{each.name!r}])",
-            facts={"queue": each.queue, "name": each.name, "jobs": each.jobs},
+            queue=each.queue,
+            name=each.name,
+            jobs=each.jobs,
         )
-    yield from _and_others(Check.NAMES, "name", len(unknown))
 
 
 def _slots(load: Workload, live: Sequence[WorkerStatus]) -> Iterator[Finding]:
     stopped = {each.queue for each in load.paused}
     stopped |= {each.queue for each in load.capped if each.is_reached}
-    full = []
     for queue, due in _by_queue(load.due).items():
         serving = _serving(live, queue)
         has_room = any(each.has_room_for(queue) for each in serving)
-        if serving and queue not in stopped and not has_room:
-            full.append((queue, due, serving))
-    if live and not full:
-        yield fine(Check.SLOTS, "no due job is waiting for a free slot")
-    for queue, due, serving in full[:FINDINGS_MAX]:
+        if not serving or queue in stopped or has_room:
+            continue
         jobs, oldest = _total(due)
-        yield Finding(
-            code=Check.SLOTS,
-            severity=Severity.INFO if oldest < FULL_SECONDS_MAX else Severity.WARNING,
-            sentence=f"{counted(len(serving), 'worker')} of queue {queue} ha"
-            f"{'s' if len(serving) == 1 else 've'} no free slot, and {_waiting(due)}",
+        report = info if oldest < FULL_SECONDS_MAX else warning
+        yield report(
+            Check.SLOTS,
+            f"{counted(len(serving), 'worker')} of queue {queue}"
+            f" {'has' if len(serving) == 1 else 'have'} no free slot, and {_waiting(due)}",
             advice="raise --concurrency or start more workers; or look for long-running jobs",
             command=f"holdfast jobs list --app MODULE:NAME --state running --queue"
-            f" {for_shell(queue)}",
-            facts={
-                "queue": queue,
-                "jobs": jobs,
-                "oldest_seconds": oldest,
-                "workers": [each.id for each in serving],
-            },
+            f" {shlex.quote(queue)}",
+            queue=queue,
+            jobs=jobs,
+            oldest_seconds=oldest,
+            workers=[each.id for each in serving],
         )
-    yield from _and_others(Check.SLOTS, "queue", len(full))
 
 
 def _by_queue(due: Iterable[Due]) -> dict[str, list[Due]]:
@@ -205,34 +190,31 @@ def _serving(live: Sequence[WorkerStatus], queue: str) -> list[WorkerStatus]:
 
 
 def _paused(load: Workload) -> Iterator[Finding]:
-    if not load.paused:
-        yield fine(Check.PAUSED, "no queue is paused")
-    for each in load.paused[:FINDINGS_MAX]:
+    for each in load.paused:
         due = [one for one in load.due if one.queue == each.queue]
         jobs = sum(one.jobs for one in due)
         by = f" by {each.by}" if each.by else ""
         because = f" ({each.because})" if each.because else ""
         waiting = f"{at_least(jobs, DUE_COUNTED_MAX, 'due job')} wait{'s' if jobs == 1 else ''}"
-        yield Finding(
-            code=Check.PAUSED,
-            severity=Severity.WARNING if due else Severity.INFO,
-            sentence=f"queue {each.queue} has been paused{by}{because} since {exact(each.since)}"
+        report = warning if due else info
+        yield report(
+            Check.PAUSED,
+            f"queue {each.queue} has been paused{by}{because} since {exact(each.since)}"
             f" ({relative(each.since, load.now)}): {waiting if due else 'no due job is waiting'}",
             advice="when the reason is gone, resume it",
             command=f"holdfast queues resume --app MODULE:NAME {pasted(each.queue)}",
-            facts={"queue": each.queue, "by": each.by, "because": each.because, "jobs": jobs},
+            queue=each.queue,
+            by=each.by,
+            because=each.because,
+            jobs=jobs,
         )
-    yield from _and_others(Check.PAUSED, "queue", len(load.paused))
 
 
 def _caps(load: Workload) -> Iterator[Finding]:
     due = _by_queue(load.due)
-    reached = [each for each in load.capped if each.is_reached and each.queue in due]
-    if not reached:
-        yield fine(Check.CAPS, "no cap keeps due jobs waiting")
-    for each in reached[:FINDINGS_MAX]:
-        yield _cap(each, due[each.queue])
-    yield from _and_others(Check.CAPS, "queue", len(reached))
+    for each in load.capped:
+        if each.is_reached and each.queue in due:
+            yield _cap(each, due[each.queue])
 
 
 def _cap(capped: Capped, due: Sequence[Due]) -> Finding:
@@ -244,28 +226,24 @@ def _cap(capped: Capped, due: Sequence[Due]) -> Finding:
         f" {capped.running_max:,} jobs are running"
     )
     jobs, oldest = _total(due)
-    return Finding(
-        code=Check.CAPS,
-        severity=Severity.WARNING if none else Severity.INFO,
-        sentence=f"{cap}; {_waiting(due)}",
+    report = warning if none else info
+    return report(
+        Check.CAPS,
+        f"{cap}; {_waiting(due)}",
         advice="raise the cap, or remove it with none",
         command=f"holdfast queues cap --app MODULE:NAME {pasted(capped.queue)} N",
-        facts={
-            "queue": capped.queue,
-            "running": capped.running,
-            "running_max": capped.running_max,
-            "jobs": jobs,
-            "oldest_seconds": oldest,
-        },
+        queue=capped.queue,
+        running=capped.running,
+        running_max=capped.running_max,
+        jobs=jobs,
+        oldest_seconds=oldest,
     )
 
 
 def _breakers(load: Workload) -> Iterator[Finding]:
-    opened = [each for each in load.breakers if each.opened_at is not None]
-    if not opened:
-        yield fine(Check.BREAKERS, "no breaker is open")
-    for each in opened[:FINDINGS_MAX]:
-        assert each.opened_at is not None
+    for each in load.breakers:
+        if each.opened_at is None:
+            continue
         by = f" by {each.opened_by}" if each.opened_by else ""
         because = f" ({each.opened_because})" if each.opened_because else ""
         sentence = (
@@ -275,24 +253,18 @@ def _breakers(load: Workload) -> Iterator[Finding]:
         )
         if each.next_probe_at is not None:
             sentence += f"; the next probe is {relative(each.next_probe_at, load.now)}"
-        yield Finding(
-            code=Check.BREAKERS,
-            severity=Severity.WARNING,
-            sentence=sentence,
+        yield warning(
+            Check.BREAKERS,
+            sentence,
             advice="check that the dependency works again; to close it by hand",
             command=f"holdfast breakers close --app MODULE:NAME {pasted(each.key)}",
-            facts={"key": each.key, "parked": each.parked, "because": each.opened_because},
+            key=each.key,
+            parked=each.parked,
+            because=each.opened_because,
         )
-    yield from _and_others(Check.BREAKERS, "breaker", len(opened))
 
 
 def _start_for(queue: str) -> str:
-    """What a list of queues could not name is served by a worker for all of them."""
-    listable = queue == queue.strip() and queue != "*" and not {",", ":"} & set(queue)
-    return f"{START} --queues {for_shell(queue)}" if listable and queue else START
-
-
-def _and_others(code: Check, noun: str, number: int) -> Iterator[Finding]:
-    if number > FINDINGS_MAX:
-        sentence = f"there are {counted(number - FINDINGS_MAX, noun)} more like this"
-        yield Finding(code=code, severity=Severity.WARNING, sentence=sentence)
+    """A queue that --queues can't name needs a worker for all queues."""
+    listable = queue == queue.strip() and not is_pattern(queue) and not {",", ":"} & set(queue)
+    return f"{START} --queues {shlex.quote(queue)}" if listable and queue else START

@@ -1,8 +1,7 @@
-"""Breakers: failures that open them, and the jobs that they park and unpark.
+"""Breakers: the failures that open them, and the jobs that they park and unpark.
 
-A job is only parked under a lock of its breaker's row, while that is open. Whoever closes or
-forgets the breaker locks the row and looks for parked jobs in a later statement, so that none is
-overlooked.
+To park a job, lock its breaker's row and check that it is open. To close or forget a breaker, lock
+the row and look for parked jobs in a later statement, so that none is missed.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from holdfast.domain.breakers import Breaker, BreakerStatus, Parking, Strike
 from holdfast.domain.limits import BREAKER_DOUBT_FACTOR, BREAKERS_LISTED_MAX, PARKED_COUNTED_MAX
 from holdfast.stores.postgres.rows import Fetch, fetch_on
 
-STRIKE_WAIT_SECONDS: Final = 0.5  # for whoever holds the row of a breaker; then nothing is counted
+STRIKE_WAIT_SECONDS: Final = 0.5  # for a locked breaker; then the failure is not counted
 
 
 async def breakers(fetch: Fetch, key: str | None = None) -> Sequence[BreakerStatus]:
     rows = await fetch(
         "breakers", key=key, limit=BREAKERS_LISTED_MAX, parked_max=PARKED_COUNTED_MAX
     )
-    return [BreakerStatus(**dict(row)) for row in rows]
+    return [BreakerStatus(**row) for row in rows]
 
 
 async def strike(fetch: Fetch, strikes: Sequence[Strike]) -> Sequence[bool]:
@@ -29,13 +28,7 @@ async def strike(fetch: Fetch, strikes: Sequence[Strike]) -> Sequence[bool]:
         return []
     rows = await fetch(
         "strike",
-        keys=[strike.key for strike in strikes],
-        failures_max=[strike.failures_max for strike in strikes],
-        window_seconds=[strike.window_seconds for strike in strikes],
-        probe_seconds=[strike.probe_seconds for strike in strikes],
-        becauses=[strike.because for strike in strikes],
-        failed_seconds_ago=[strike.failed_seconds_ago for strike in strikes],
-        worked_seconds_ago=[strike.worked_seconds_ago for strike in strikes],
+        **dict(zip(Strike._fields, zip(*strikes, strict=True), strict=True)),
         doubt_factor=BREAKER_DOUBT_FACTOR,
         wait_seconds=STRIKE_WAIT_SECONDS,
     )
@@ -66,7 +59,7 @@ async def close_breaker(connection: Any, key: str, forget: bool, by_hand: bool) 
 
 
 async def park(connection: Any, limit: int) -> Parking:
-    # First those that can run again.
+    # First unpark the jobs that can run again.
     async with connection.transaction():
         unparked = await _unpark(connection, limit)
     (row,) = await fetch_on(connection, "park", limit=limit - unparked)

@@ -1,9 +1,9 @@
-"""Claims that keep within the caps of queues.
+"""Claims that respect the caps of queues.
 
-Every claim leaves out the capped queues, unless it knows how many jobs may start in them. For that
-it calls `lock_caps`, which locks their rows, and then counts what runs with a newer view: it sees
-what others have claimed under these locks before. A queue that another claim has locked is left to
-that one. All of it is one statement, so that a worker which stands still keeps no lock.
+Every claim leaves out capped queues, unless it knows how many jobs may start in them. To find out,
+it calls `lock_caps`, which locks their rows and then counts running jobs in a newer snapshot, which
+includes what others claimed under these locks before. It skips queues that another claim has
+locked. All of this is one statement, so that a worker that hangs holds no lock.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.protocol import Claim
 
 LOOK_SECONDS = 1.0
-BUSY_LOOK_SECONDS = 5.0  # while claims find jobs, which a look would keep waiting
+BUSY_LOOK_SECONDS = 5.0  # while claims find jobs: a look would delay them
 
 
 class Caps:
-    """Runs the statements that claim. Whether there are caps is looked up now and then: without
-    knowing, a claim leaves the capped queues out."""
+    """Run the statements that claim. Look up now and then whether there are caps."""
 
     def __init__(self, connections: Connections, seam: Seam) -> None:
         self._connections = connections
@@ -31,7 +30,7 @@ class Caps:
         self._looked_at: float | None = None
 
     def look_again(self) -> None:
-        """Somebody in this process has said something about a cap."""
+        """A cap has changed in this process."""
         self._looked_at = None
 
     async def claim(self, name: str, claim: Claim, **values: object) -> Sequence[Any]:

@@ -1,14 +1,15 @@
-"""Claiming: which lanes to walk, and from where.
+"""Claims: which lanes to walk, and from where.
 
-A lane is a (queue, priority). A claim steps through the lanes that have due jobs and takes from the
-best; queues of equal priority take turns. That walk starts at the front of the index, where every
-job that was claimed before leaves a dead entry. Usually vacuum clears them; while an old
-transaction is open it can't, and the walk gets slower with every job. So when claims keep coming
-back full, or keep being slow, the claimer remembers how far it got in each lane and goes on from
-there. What came in behind it (a late commit, an earlier due time, a new lane, a job that a breaker
-parked) is found by a scan: a look at the front of every lane, at most every twentieth of the time,
-and whenever a claim comes back short and the last scan was quick. A scan walks over those dead
-entries, and may take seconds: then it goes on beside the claims.
+A lane is a (queue, priority). A claim steps through the lanes with due jobs and takes from the
+best; queues of equal priority take turns. The walk starts at the front of the index, where every
+claimed job leaves a dead entry. Vacuum clears these, but not while an old transaction is open: then
+the walk gets slower with every job. So when several claims in a row are full, or slow, the claimer
+remembers how far it got in each lane and continues from there.
+
+A scan looks at the front of every lane for what came in behind that position: a late commit, an
+earlier due time, a new lane, an unparked job. Scans take at most a twentieth of the time. A claim
+that comes back short also causes one, if the last one was quick. A scan has to pass the dead
+entries, so it may take seconds; then it runs beside the claims.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ SLOW_CLAIMS_BEFORE_REMEMBERING = 5  # one may be slow because the machine is bus
 SLOW_CLAIM_SECONDS = 0.05
 QUICK_SCAN_SECONDS = 0.005
 SCAN_AWAITED_SECONDS = 0.05
-SCAN_SHARE = 20  # a scan may take one of so many parts of the time
+SCAN_SHARE = 20  # scans take at most 1/20 of the time
 TRACKS_MAX = 64
 
 _IN_ORDER = itemgetter("priority", "run_at", "id")
 
 
 class Position(NamedTuple):
-    """A key in a lane's index: everything before it was taken, or was none of ours."""
+    """A key in a lane's index. Everything before it was claimed, or is not for us."""
 
     run_at: datetime
     id: UUID
 
 
 class Track:
-    """How far the claims for one set of names and queues have come in each lane."""
+    """How far the claims for one set of names and queues got in each lane."""
 
     def __init__(self) -> None:
         self.full_claims = 0
@@ -63,19 +64,19 @@ class Track:
         self.fronts: dict[tuple[str, int], Position] = {}  # as the last scan found them
 
     def in_turn(self) -> list[tuple[str, int, datetime, UUID]]:
-        """Order the lanes: best priority first, then from the queue behind the last served."""
+        """Order the lanes by priority, then by queue, starting after the last one served."""
         lanes = self.lanes or {}
         keys = sorted(lanes, key=lambda lane: (lane[1], lane[0] <= self.last_queue, lane[0]))
         return [(queue, priority, *lanes[queue, priority]) for queue, priority in keys]
 
     def remember(self, rows: Sequence[Any]) -> None:
-        """Begin to go on from where these were taken."""
+        """Start to continue from where these rows were taken."""
         self.lanes, self.fronts = {}, {}
         self.scanned_at = self.scan_seconds = 0.0
         self.advance(rows)
 
     def advance(self, rows: Sequence[Any]) -> None:
-        """Note what was taken; the rows are in order, so the last of each lane remains."""
+        """Move to the last row taken in each lane; the rows are in order."""
         if rows:
             self.last_queue = rows[-1]["queue"]
         if self.lanes is not None:
@@ -84,9 +85,9 @@ class Track:
                 self.lanes[lane] = Position(row["run_at"], row["id"])
 
     def go_back(self) -> None:
-        """Go on from what a scan found. Not before a claim that was under way meanwhile has
-        advanced: it would pass over that."""
-        # A lane in which nothing waits keeps its place: the next job to come is behind it.
+        """Continue from what a scan found. Call this only after a claim that ran beside the scan
+        has advanced, or that would skip what the scan found."""
+        # A lane without waiting jobs keeps its position: the next job comes after it.
         self.lanes = (self.lanes or {}) | self.fronts
         self.fronts = {}
 
@@ -94,7 +95,7 @@ class Track:
         return self.scanning is None and now - self.scanned_at >= SCAN_SHARE * self.scan_seconds
 
     def should_remember(self, is_full: bool, is_slow: bool) -> bool:
-        """Have several claims in a row, and now this one, been full, or slow?"""
+        """Count this claim. Were several claims in a row full, or slow?"""
         self.full_claims = self.full_claims + 1 if is_full else 0
         self.slow_claims = self.slow_claims + 1 if is_slow else 0
         return (
@@ -122,7 +123,7 @@ class Claimer:
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         if claim.job_id is not None:
-            found = await self._caps.claim("claim_told", claim, job_id=claim.job_id)
+            found = await self._caps.claim("claim_named", claim, job_id=claim.job_id)
             return [to_claimed(row) for row in found]
         track = self._track(claim)
         if track.lanes is None:
@@ -137,16 +138,12 @@ class Claimer:
         return to_claimed(rows[0]) if rows else None
 
     async def claim_suspect(self, claim: Claim) -> Claimed | None:
-        rows = await self._caps.claim("claim_suspect", claim)
+        rows = await self._caps.claim("claim_suspect", claim._replace(alone=True))
         return to_claimed(rows[0]) if rows else None
 
     async def claim_probes(self, claim: Claim) -> list[Claimed]:
-        rows = await self._caps.claim(
-            "claim_probes",
-            claim,
-            limit=min(claim.limit, PROBES_MAX),
-            look_max=PROBE_LOOK_MAX,
-        )
+        limit = min(claim.limit, PROBES_MAX)
+        rows = await self._caps.claim("claim_probes", claim, limit=limit, look_max=PROBE_LOOK_MAX)
         if not rows:
             await self._fetch("pass_over", look_max=PROBE_LOOK_MAX)
         return [replace(to_claimed(row[:-1]), probes=row["probes"]) for row in rows]
@@ -165,7 +162,7 @@ class Claimer:
         started = self._seam.monotonic()
         rows = await self._take("claim", claim, track, claim.limit, last_queue=track.last_queue)
         is_slow = self._seam.monotonic() - started > SLOW_CLAIM_SECONDS
-        # Where nothing was taken there is nothing to go on from: the next claim starts in front.
+        # Without a row there is no position to remember: the next claim starts at the front.
         if track.should_remember(len(rows) == claim.limit, is_slow) and rows:
             track.remember(rows)
             await self._scan(claim, track)
@@ -181,7 +178,7 @@ class Claimer:
         if track.scanning is not None or track.scan_seconds > QUICK_SCAN_SECONDS:
             return rows
         track.forget()
-        # If this fails, what was taken before strays as well, and is released with the rest.
+        # If this fails, the rows taken so far are strays too, and are released with the rest.
         return rows + await self._take(
             "claim", claim, track, claim.limit - len(rows), last_queue=track.last_queue
         )
@@ -209,7 +206,7 @@ class Claimer:
         return rows
 
     async def _scan(self, claim: Claim, track: Track) -> None:
-        """Look at the front of every lane, and wait for that a moment."""
+        """Start a scan, and wait a moment for it."""
         track.scanning = asyncio.create_task(self._look_in_front(claim, track))
         self._scans.add(track.scanning)
         track.scanning.add_done_callback(self._scans.discard)
@@ -218,8 +215,7 @@ class Claimer:
     async def _look_in_front(self, claim: Claim, track: Track) -> None:
         started = self._seam.monotonic()
         try:
-            # If the database is away, the next claim tells it; what fails or takes too long here
-            # must not keep that from going on.
+            # An error here must not stop the claims. If the database is down, they report it.
             with suppress(HoldfastError):
                 rows = await self._fetch(
                     "lanes", queues=claim.queues, except_queues=claim.except_queues

@@ -1,13 +1,14 @@
-"""Connections to PostgreSQL: a small pool, translated errors, another try after a deadlock."""
+"""Connections to PostgreSQL: a small pool, translated errors, retries after a deadlock."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.runtime.seam import Seam
@@ -30,15 +31,14 @@ CONFLICT_WAIT_SECONDS = 0.02
 
 STATEMENT_CACHE_SIZE = 100
 
-# Plans don't depend on the values, so the ones that the tests explain are the ones that run; and
-# compiling a plan takes longer than any of them.
-# A database's own default of the isolation level is for others.
+# With generic plans, the plans that the tests explain are the ones that run. Compiling a plan takes
+# longer than running any of them. The database's default isolation level is for other programs.
 _SESSION = (
     "SET jit = off; SET plan_cache_mode = force_generic_plan;"
     " SET default_transaction_isolation = 'read committed'"
 )
-# The driver turns jit off for the session while it looks types up, and leaves it off if it was: it
-# must not see that it is.
+# Not jit = off: while it looks up types, the driver turns jit off for the session, and leaves it so
+# if it found it off.
 _BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL jit_above_cost = -1;"
     " SET LOCAL plan_cache_mode = force_generic_plan"
@@ -46,13 +46,13 @@ _BEGIN = (
 
 
 class Connections:
-    """Runs work on pooled connections, all on one event loop."""
+    """Run work on pooled connections, all on one event loop."""
 
     def __init__(self, url: str, seam: Seam, size: int, limits: Limits) -> None:
         self._driver = load_driver()
         self._url, options = _split_options(url)
         self._cache_size = _whole_number(options, "statement_cache_size")
-        # Found out by the first connection, if the address does not say it.
+        # If the URL doesn't say, the first connection finds out.
         self.pooled = self._cache_size == 0
         self.address = _address(url)
         self._seam = seam
@@ -66,14 +66,14 @@ class Connections:
 
     @property
     def use(self) -> tuple[int, int]:
-        """How many connections of the engine's pool are in use, and how many there may be."""
+        """How many pooled connections are in use, and the most there can be."""
         return (0 if self._pool is None else self._pool.in_use), self._size
 
     async def run(
         self, work: Callable[[Any], Awaitable[T]], *, endless: bool = False, aside: bool = False
     ) -> T:
-        """Run on a connection; what a deadlock undid is run again. What is not endless is cut off
-        when it takes too long; what is done aside leaves others the connection that they know."""
+        """Run work on a connection, and again after a deadlock. Unless it is `endless`, end it when
+        it takes too long. With `aside`, leave the most recently used connection to others."""
         tries = 1
         while True:
             try:
@@ -95,6 +95,20 @@ class Connections:
         )
         return rows
 
+    async def read(
+        self, settings: str, statement: Statement, values: Mapping[str, object]
+    ) -> Sequence[Any]:
+        """Fetch in a read-only transaction with these settings."""
+        arguments = statement.arguments(values)
+
+        async def work(connection: Any) -> Sequence[Any]:
+            async with connection.transaction(readonly=True):
+                await connection.execute(settings)
+                rows: Sequence[Any] = await connection.fetch(statement.sql, *arguments)
+                return rows
+
+        return await self.run(work)
+
     async def _run_once(self, work: Callable[[Any], Awaitable[T]], endless: bool, aside: bool) -> T:
         if self._pool is None:
             self._pool = Pool(self._connect_prepared, self._size, COMMAND_SECONDS_MAX)
@@ -104,8 +118,8 @@ class Connections:
         try:
             if not self.pooled:
                 return await work(connection)
-            # Each transaction may meet another server: settings, parse and execution of a
-            # statement must share one.
+            # Each transaction may get another server process, but the settings, parse and
+            # execution of a statement must share one.
             async with connection.transaction():
                 return await work(connection)
         except BaseException as error:
@@ -115,20 +129,18 @@ class Connections:
             pool.release(connection, cut_off=cut_off, aside=aside)
 
     def prolong(self, connection: Any) -> None:
-        """Restart the time limit of what runs on this connection: it has many steps."""
+        """Restart the time limit of work with many steps."""
         if self._pool is not None:
             self._pool.prolong(connection)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
-        """A plain connection, for a transaction of the application's own.
+        """Lend a plain connection for a transaction of the application.
 
-        These connections are a pool of their own: handlers that hold theirs for long must not keep
-        the engine from settling.
+        These have a separate pool: handlers that keep theirs for long must not block settling.
         """
         if self._plain_pool is None:
-            # With min_size=0 this connects nowhere and does not suspend: no other task comes
-            # between.
+            # With min_size=0 this neither connects nor suspends, so no other task runs in between.
             self._plain_pool = await self._driver.create_pool(
                 self._url,
                 min_size=0,
@@ -145,20 +157,20 @@ class Connections:
             try:
                 await pool.release(connection)
             except Exception as error:
-                # It ended meanwhile, and was dropped. What was done on it stands.
+                # The connection is closed, and was dropped. What was committed stands.
                 if not is_driver_error(error):
                     raise
 
     async def connect(self) -> Any:
-        """Make a connection outside the pools, for the caller to close."""
+        """Make a connection outside the pools; the caller closes it."""
         with self._translated():
             async with asyncio.timeout(self._limits.connect_seconds):
                 return await self._connect_limited()
 
     async def share_servers(self) -> bool:
-        """Does a pooler give the process that served one connection to another as well?
+        """Does a pooler let connections share a server process?
 
-        True is sure. False may be chance, where others use the pooler at this moment.
+        True is certain. False can be chance if others use the pooler at this moment.
         """
         if not self.pooled:
             return False
@@ -167,7 +179,7 @@ class Connections:
             with self._translated():
                 first = await server_process(connection)
                 between = await self.run(server_process)
-                # Twice, because two servers may serve in turn.
+                # Twice, because two processes may take turns.
                 after = {await server_process(connection) for _ in range(2)}
                 return between == first or after != {first}
         finally:
@@ -200,7 +212,7 @@ class Connections:
             raise translate(error, self.address) from error
 
     async def _connect_prepared(self) -> Any:
-        # From then on the pool looks after the time that is taken.
+        # After this, the pool enforces the time limit.
         async with asyncio.timeout(self._limits.connect_seconds):
             connection = await self._connect(command_timeout=None)
             connection.is_ours = True
@@ -218,7 +230,7 @@ class Connections:
         return connection
 
     async def _connect_limited(self, _url: str = "", **of_pool: Any) -> Any:
-        """Connect for what is not the engine's: how long it takes is for others to say."""
+        """Connect for work that is not the engine's, without limits on its transactions."""
         connection = await self._connect(**of_pool)
         if not self.pooled:
             try:
@@ -231,8 +243,8 @@ class Connections:
     async def _connect(
         self, *, command_timeout: float | None = COMMAND_SECONDS_MAX, **of_pool: Any
     ) -> Any:
-        """Connect, and again without prepared statements where a pooler is found."""
-        was_known = self.pooled  # another connection may find it while this one is made
+        """Connect; if there is a pooler, connect again without prepared statements."""
+        was_known = self.pooled  # another connection may find out while this one connects
         options = of_pool | {"command_timeout": command_timeout}
         connection = await self._connect_once(options)
         try:
@@ -248,26 +260,24 @@ class Connections:
         return await self._connect_once(options)
 
     async def _connect_once(self, options: dict[str, Any]) -> Any:
-        connection = await self._seam.connect_postgres(self._url, **options | self._options())
-        self._limits.set_on(connection)
-        return connection
-
-    async def _reset(self, connection: Any) -> None:
-        """Undo what a session was told; behind a pooler it would be another one's."""
-        if not self.pooled:
-            await connection.execute(f"{connection.get_reset_query()}; {self._of_connections}")
-
-    def _options(self) -> dict[str, Any]:
         cache_size = self._cache_size
         if cache_size is None:
             cache_size = 0 if self.pooled else STATEMENT_CACHE_SIZE
-        return {
+        options |= {
             "connection_class": connection_class(self._driver),
             "timeout": CONNECT_SECONDS_MAX,
             "statement_cache_size": cache_size,
             "max_cached_statement_lifetime": 0,
             "server_settings": {"application_name": "holdfast"},
         }
+        connection = await self._seam.connect_postgres(self._url, **options)
+        self._limits.set_on(connection)
+        return connection
+
+    async def _reset(self, connection: Any) -> None:
+        """Undo the session's settings; behind a pooler it would be another session's."""
+        if not self.pooled:
+            await connection.execute(f"{connection.get_reset_query()}; {self._of_connections}")
 
 
 def load_driver() -> Any:
@@ -282,29 +292,45 @@ def load_driver() -> Any:
 def _parse(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        # The driver takes the first @ for the end of the password, and tells what follows.
+        # The driver ends the password at the first @, and its errors quote what follows.
         valid = parts.scheme in ("postgres", "postgresql") and parts.netloc.count("@") < 2
-        # So does a password end that has a / or ? or # in it, and what follows looks like a path.
+        # A / or ? or # ends it as well, and what follows looks like a path.
         valid = valid and not ("@" in parts.path or parts.fragment)
         valid = valid and all("=" in option for option in parts.query.split("&") if option)
         for host in parts.netloc.rpartition("@")[2].split(","):
-            _ = urlsplit(f"//{host}").port  # raises if it is none
+            _ = urlsplit(f"//{host}").port  # raises if it is not a port
     except ValueError:
         valid = False
     if not valid:
         raise ConfigurationError(
-            "the address of a PostgreSQL database looks like postgresql://user@host:5432/database,"
-            " with user:password before the @ if there is one; in these two, write @ as %40,"
-            " / as %2F, ? as %3F and # as %23"
+            "a PostgreSQL URL looks like postgresql://user:password@host:5432/database; in the user"
+            " and the password, write @ as %40, / as %2F, ? as %3F and # as %23"
         )
+    for host in _hosts(parts).split(","):
+        _check_host(unquote(re.sub(r":\d*$", "", host)))
     return parts
 
 
+def _hosts(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
+
+
+def _check_host(host: str) -> None:
+    """Reject what the driver can't look up: its error would not name the host."""
+    try:
+        if not host.startswith("/"):  # as the directory of a socket does
+            host.encode("idna")
+    except UnicodeError:
+        raise ConfigurationError(
+            f"the host {host!r} in the database URL is not a valid host name"
+        ) from None
+
+
 def _split_options(url: str) -> tuple[str, dict[str, str]]:
-    """Take out of the URL's query what the driver would send on to the server."""
+    """Remove the options that are not for the server from the URL's query."""
     parts = _parse(url)
     query = parse_qsl(parts.query)
-    # The driver speaks UTF-8 unless it is told otherwise, and much can't be said otherwise.
+    # Other client encodings than UTF-8, the driver's default, can't express all text.
     names = ("schema", "statement_cache_size", "client_encoding")
     ours = {name: value for name, value in query if name in names}
     rest = urlencode([pair for pair in query if pair[0] not in ours])
@@ -316,11 +342,10 @@ def _whole_number(options: dict[str, str], name: str) -> int | None:
     if value is None:
         return None
     if not (value.isascii() and value.isdigit()):
-        raise ConfigurationError(f"{name} in a database's address must be a whole number")
+        raise ConfigurationError(f"{name} in a database URL must be a whole number")
     return int(value)
 
 
 def _address(url: str) -> str:
     parts = _parse(url)
-    hosts = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
-    return f"{hosts}{parts.path}"
+    return f"{_hosts(parts)}{parts.path}"

@@ -1,6 +1,6 @@
-"""What surrounds a job that waits, and how a PostgreSQL database is.
+"""What keeps a job waiting, and the health of a PostgreSQL database.
 
-The database is read in small steps with a time limit each.
+An examination reads the database in small steps, each with a time limit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from holdfast.domain import limits
 from holdfast.domain.diagnosis.vitals import (
     LATELY_SECONDS,
     Capped,
@@ -36,15 +37,6 @@ from holdfast.domain.diagnosis.vitals import (
 )
 from holdfast.domain.diagnosis.words import without_values
 from holdfast.domain.errors import HoldfastError, StoreUnavailable
-from holdfast.domain.limits import (
-    AHEAD_COUNTED_MAX,
-    DUE_COUNTED_MAX,
-    DUE_LANES_MAX,
-    ENDED_LOOK_MAX,
-    FAILURES_LOOK_MAX,
-    LEFTOVERS_COUNTED_MAX,
-    STUCK_COUNTED_MAX,
-)
 from holdfast.domain.retention import Retention
 from holdfast.domain.states import State
 from holdfast.domain.why import Circumstances
@@ -56,7 +48,7 @@ from holdfast.wakeups.postgres import CHECK_SECONDS, PostgresListener
 
 T = TypeVar("T")
 
-# Nobody is to wait for an examination, and it waits for nobody.
+# An examination blocks nobody, and waits for nobody.
 _LIMITS: Final = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '1s'"
 _ANSWERS: Final = 3
 _TRIAL_SECONDS_MAX: Final = 10.0
@@ -64,7 +56,7 @@ _PAST_DAYS_LATE: Final = 2
 
 
 async def circumstances(connection: Any, job_id: UUID) -> Circumstances | None:
-    """Read all that `explain` wants to know in one snapshot."""
+    """Read everything that `explain` needs in one snapshot."""
     fetch = partial(fetch_on, connection)
     async with _snapshot(connection):
         job = await queries.get(fetch, job_id)
@@ -72,7 +64,7 @@ async def circumstances(connection: Any, job_id: UUID) -> Circumstances | None:
             return None
         attempts = await queries.attempts(fetch, job_id)
         (around,) = await fetch(
-            "surroundings", job_id=job_id, queues=[job.queue], limit=AHEAD_COUNTED_MAX + 1
+            "surroundings", job_id=job_id, queues=[job.queue], limit=limits.AHEAD_COUNTED_MAX + 1
         )
         breaker = [] if job.breaker is None else await breakers.breakers(fetch, job.breaker)
         return Circumstances(
@@ -81,12 +73,12 @@ async def circumstances(connection: Any, job_id: UUID) -> Circumstances | None:
             workers=await workers.workers(fetch),
             queue=await queues.queue(fetch, job.queue),
             breaker=next(iter(breaker), None),
-            **dict(around),
+            **around,
         )
 
 
 class Examiner:
-    """Reads part by part; a part that can't be read is noted and left out."""
+    """Reads the database part by part; notes and leaves out a part that can't be read."""
 
     def __init__(
         self,
@@ -106,10 +98,10 @@ class Examiner:
         answer_seconds, clock = await self._answers()
         (server,) = await self._fetch("vital_server")
         known = migrations.steps("postgres")[-1].version
-        version = await self._part("the schema", self._pool.run(schema.version_of))
+        version = await self._part("the schema", lambda: self._pool.run(schema.version_of))
         fits = version in (known, known + 1)
         read_only_because = _read_only_because(server)
-        pooler = await self._part("the pooler", self._pooler())
+        pooler = await self._part("the pooler", self._pooler)
         return Vitals(
             product=f"PostgreSQL {server['version'].partition(' ')[0]} at {self._pool.address}",
             answer_seconds=answer_seconds,
@@ -122,39 +114,33 @@ class Examiner:
                 name: server[name] for name in ("fsync", "full_page_writes", "synchronous_commit")
             },
             clock=clock,
-            connections=await self._part("connections", self._connections()),
+            connections=await self._part("connections", self._connections),
             pooler=pooler,
             wakeups=await self._try_wakeup(pooler),
-            holders=await self._part("what holds back vacuum", self._holders(patience)),
-            jobs_table=await self._part("the table of jobs", self._jobs_table())
-            if version
-            else None,
-            indexes=await self._part("indexes", self._indexes(version)) if version else None,
-            workload=await self._part("jobs and workers", self._workload(patience))
-            if fits
-            else None,
-            ended=await self._part("ended jobs", self._ended()) if fits else None,
-            history=await self._part("the history", self._history()) if fits else None,
+            holders=await self._part("what holds back vacuum", lambda: self._holders(patience)),
+            jobs_table=await self._part("the table of jobs", self._jobs_table, version),
+            indexes=await self._part("indexes", lambda: self._indexes(version or 0), version),
+            workload=await self._part("jobs and workers", lambda: self._workload(patience), fits),
+            ended=await self._part("ended jobs", self._ended, fits),
+            history=await self._part("the history", self._history, fits),
             unread=self._unread,
         )
 
-    async def _part(self, name: str, reading: Awaitable[T]) -> T | None:
+    async def _part(
+        self, name: str, read: Callable[[], Awaitable[T]], fits: object = True
+    ) -> T | None:
+        """Read a part if the schema `fits`; None if it doesn't, or the part can't be read."""
         try:
-            return await reading
+            return await read() if fits else None
         except HoldfastError as error:
             self._unread[name] = str(error)
             return None
 
     async def _fetch(self, name: str, /, **values: object) -> Sequence[Any]:
-        async def work(connection: Any) -> Sequence[Any]:
-            async with connection.transaction(readonly=True):
-                await connection.execute(_LIMITS)
-                return await fetch_on(connection, name, **values)
-
-        return await self._pool.run(work)
+        return await self._pool.read(_LIMITS, SQL[name], values)
 
     async def _answers(self) -> tuple[float, Clock]:
-        """Ask for the time a few times: the quickest answer tells most about the clock."""
+        """Ask for the time a few times: the fastest answer says most about the clock."""
 
         async def ask(connection: Any) -> tuple[float, Clock]:
             before, began = self._seam.now(), self._seam.monotonic()
@@ -168,7 +154,7 @@ class Examiner:
 
     async def _connections(self) -> Connections:
         (row,) = await self._fetch("vital_connections")
-        return Connections(**dict(row))
+        return Connections(**row)
 
     async def _pooler(self) -> Pooler:
         if not self._pool.pooled:
@@ -176,8 +162,8 @@ class Examiner:
         return Pooler.TRANSACTION if await self._pool.share_servers() else Pooler.SESSION
 
     async def _try_wakeup(self, pooler: Pooler | None) -> WakeupTrial | None:
-        """Listen on a connection of our own, and send ourselves what workers pass over; None if
-        there is no connection left for that."""
+        """Listen on a separate connection, and send ourselves what workers ignore; None if no
+        connection is left for that."""
         if pooler is Pooler.TRANSACTION:
             return WakeupTrial(seconds=None, because="a pooler in transaction mode")
         listener = PostgresListener(
@@ -194,8 +180,8 @@ class Examiner:
                 began = self._seam.monotonic()
                 if await listener.hears_itself(self._notify):
                     return WakeupTrial(seconds=self._seam.monotonic() - began)
-            return WakeupTrial(seconds=None, because="it was sent and did not come")
-        except Exception as error:  # a driver's, too: whatever it is, the trial has failed
+            return WakeupTrial(seconds=None, because="it was sent and did not arrive")
+        except Exception as error:  # also the driver's: whatever it is, the trial has failed
             if isinstance(error, StoreUnavailable) and error.connections_used_up:
                 return None
             return WakeupTrial(seconds=None, because=str(error) or type(error).__name__)
@@ -205,16 +191,16 @@ class Examiner:
     async def _holders(self, patience: Patience) -> Holders:
         rows = await self._fetch("vital_holders", transaction_seconds=patience.transaction_seconds)
         (hidden,) = await self._fetch("vital_hidden")
-        return Holders(holders=[_to_holder(row) for row in rows], **dict(hidden))
+        return Holders(holders=[_to_holder(row) for row in rows], **hidden)
 
     async def _jobs_table(self) -> JobsTable:
         (row,) = await self._fetch("vital_jobs_table")
-        return JobsTable(**dict(row))
+        return JobsTable(**row)
 
-    async def _indexes(self, version: int | None) -> list[IndexStatus]:
-        found = {row["name"]: dict(row) for row in await self._fetch("vital_indexes")}
+    async def _indexes(self, version: int) -> list[IndexStatus]:
+        found = {row["name"]: row for row in await self._fetch("vital_indexes")}
         known = migrations.steps("postgres")[-1].version
-        wanted = migrations.indexes("postgres", min(version or 0, known))
+        wanted = migrations.indexes("postgres", min(version, known))
         return [
             IndexStatus(**found[name], create=create, there=True)
             if name in found
@@ -225,29 +211,28 @@ class Examiner:
     async def _workload(self, patience: Patience) -> Workload:
         (time,) = await self._fetch("vital_time")
         due = await self._fetch(
-            "vital_due", queues=None, lanes_max=DUE_LANES_MAX, limit=DUE_COUNTED_MAX
+            "vital_due", queues=None, lanes_max=limits.DUE_LANES_MAX, limit=limits.DUE_COUNTED_MAX
         )
         (stuck,) = await self._fetch(
-            "vital_stuck", stuck_seconds=patience.stuck_seconds, limit=STUCK_COUNTED_MAX
+            "vital_stuck", stuck_seconds=patience.stuck_seconds, limit=limits.STUCK_COUNTED_MAX
         )
         return Workload(
             now=time["now"],
             workers=await workers.workers(self._fetch),
-            due=[Due(**dict(row)) for row in due],
-            stuck=Stuck(**dict(stuck)),
-            paused=[Paused(**dict(row)) for row in await self._fetch("vital_paused")],
-            capped=[Capped(**dict(row)) for row in await self._fetch("vital_capped")],
+            due=[Due(**row) for row in due],
+            stuck=Stuck(**stuck),
+            paused=[Paused(**row) for row in await self._fetch("vital_paused")],
+            capped=[Capped(**row) for row in await self._fetch("vital_capped")],
             breakers=await breakers.breakers(self._fetch),
         )
 
     async def _ended(self) -> EndedLately:
-        ends = await self._fetch("vital_ends", lately_seconds=LATELY_SECONDS, limit=ENDED_LOOK_MAX)
-        failures = await self._fetch(
-            "vital_failures", lately_seconds=LATELY_SECONDS, limit=FAILURES_LOOK_MAX
-        )
+        since = {"lately_seconds": LATELY_SECONDS}
+        ends = await self._fetch("vital_ends", **since, limit=limits.ENDED_LOOK_MAX)
+        failures = await self._fetch("vital_failures", **since, limit=limits.FAILURES_LOOK_MAX)
         return EndedLately(
             ends=[Ends(**{**dict(row), "state": State(row["state"])}) for row in ends],
-            failures=[Failure(**dict(row)) for row in failures],
+            failures=[Failure(**row) for row in failures],
         )
 
     async def _history(self) -> LeftHistory:
@@ -258,7 +243,7 @@ class Examiner:
             limit=0,
         )
         (left,) = await self._fetch(
-            "vital_history", limit=LEFTOVERS_COUNTED_MAX, late_days=_PAST_DAYS_LATE
+            "vital_history", limit=limits.LEFTOVERS_COUNTED_MAX, late_days=_PAST_DAYS_LATE
         )
         (time,) = await self._fetch("vital_time")
         today = time["now"].date()
@@ -269,7 +254,7 @@ class Examiner:
                 for row in days
                 if row["is_past"] and (today - row["day"]).days > _PAST_DAYS_LATE
             ],
-            **dict(left),
+            **left,
         )
 
 
@@ -287,7 +272,7 @@ def _to_holder(row: Any) -> Holder:
 
 
 def _concurrently(create: str) -> str:
-    """Without keeping writers out, which the index of a partitioned table can't be made."""
+    """Build the index without blocking writers, which a partitioned table can't."""
     if " ON holdfast.history (" in create:
         return create
     return create.replace("INDEX ", "INDEX CONCURRENTLY ", 1)
@@ -295,8 +280,8 @@ def _concurrently(create: str) -> str:
 
 @asynccontextmanager
 async def _snapshot(connection: Any) -> AsyncIterator[None]:
-    """See one moment in all that is read."""
-    if connection.is_in_transaction():  # behind a pooler, where every work has one of its own
+    """Read everything in one snapshot."""
+    if connection.is_in_transaction():  # behind a pooler, `run` has begun one
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield
         return

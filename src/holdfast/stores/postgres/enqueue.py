@@ -1,4 +1,4 @@
-"""Recording new jobs: plain ones in one statement, many by COPY, keyed ones behind their keys."""
+"""New jobs: plain ones in one statement, many with COPY, keyed ones after their keys."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ COPY_JOBS_MIN = 200
 _UNIQUE_VIOLATION = "23505"
 # Isolation levels in which no statement sees what was committed since the first.
 ONE_SNAPSHOT = frozenset({"repeatable read", "serializable"})
-_COPIED = ("id", "name", "queue", "priority", "arguments", "max_attempts")
+# These statements name their parameters after the fields of a new job.
+_MANY = SQL["enqueue"].parameters
+_PLAIN_FIELDS = SQL["enqueue_plain"].parameters
+_PLAIN = attrgetter(*_PLAIN_FIELDS)
+_ONE = attrgetter(*SQL["enqueue_one"].parameters)
 _COPIED_IF_GIVEN = ("tenant", "correlation_id", "tags", "breaker", "trace")
 _GIVEN = attrgetter(*_COPIED_IF_GIVEN)
-# Their parameters have the names of a new job's own.
-_PLAIN = attrgetter(*SQL["enqueue_plain"].parameters)
-_ONE = attrgetter(*SQL["enqueue_one"].parameters)
 
 Key = tuple[str, str]
 
 
 class Enqueuer:
-    """`prolong` is called with the connection after each of several statements of one call."""
+    """Call `prolong` with the connection after each of several statements of one call."""
 
     def __init__(self, prolong: Callable[[Any], None] = lambda connection: None) -> None:
         self._prolong = prolong
 
     async def enqueue(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
-        """Record all or none; to be tried again as a whole."""
+        """Record all jobs or none; after an error, retry the whole call."""
         try:
             if len(jobs) == 1 and _is_simple(jobs[0]):
                 await self._insert(connection, jobs)
@@ -72,31 +73,14 @@ class Enqueuer:
                 self._prolong(connection)
 
     async def _insert_part(self, connection: Any, jobs: Sequence[NewJob]) -> None:
-        await fetch_on(
-            connection,
-            "enqueue",
-            ids=[job.id for job in jobs],
-            names=[job.name for job in jobs],
-            queues=[job.queue for job in jobs],
-            priorities=[job.priority for job in jobs],
-            arguments=[job.arguments for job in jobs],
-            max_attempts=[job.max_attempts for job in jobs],
-            run_at=[job.run_at for job in jobs],
-            delay_seconds=[job.delay_seconds for job in jobs],
-            expires_in_seconds=[job.expires_in_seconds for job in jobs],
-            tenants=[job.tenant for job in jobs],
-            correlation_ids=[job.correlation_id for job in jobs],
-            tags=[_array_literal(job.tags) for job in jobs],
-            keys=[job.idempotency_key for job in jobs],
-            breakers=[job.breaker for job in jobs],
-            traces=[job.trace for job in jobs],
-        )
+        values = {field: list(map(attrgetter(field), jobs)) for field in _MANY}
+        values["tags"] = list(map(array_literal, values["tags"]))
+        await fetch_on(connection, "enqueue", **values)
 
     async def _refuse_ended(self, connection: Any, jobs: Sequence[NewJob]) -> None:
-        """Look for chosen ids in the history.
+        """Look for chosen ids in the history, after the insert and in its transaction.
 
-        After the insert, in its transaction, and by a later snapshot: a job that ends meanwhile is
-        met in one of both.
+        A later snapshot than the insert's finds jobs that ended in between.
         """
         chosen = [job.id for job in jobs if job.id_is_chosen]
         if not chosen:
@@ -107,20 +91,20 @@ class Enqueuer:
         if found["isolation"] in ONE_SNAPSHOT:
             raise BadArguments(
                 f"the transaction is {found['isolation'].upper()}: it does not see jobs that ended"
-                f" since its first statement, and job {chosen[0]} could run twice; enqueue it in a"
+                f" since its first statement, so job {chosen[0]} could run twice; enqueue it in a"
                 " READ COMMITTED transaction, or with an idempotency key instead of an id"
             )
 
     async def _insert_one(self, connection: Any, job: NewJob) -> None:
         if _is_simple(job) and _is_plain(job) and not any(_GIVEN(job)):
-            # Each parameter more would cost half a percent.
+            # Every additional parameter costs half a percent.
             await connection.fetch(SQL["enqueue_plain"].sql, *_PLAIN(job))
         else:
             await connection.fetch(SQL["enqueue_one"].sql, *_ONE(job))
 
     async def _copy(self, connection: Any, jobs: Sequence[NewJob]) -> None:
         given = [name for name in _COPIED_IF_GIVEN if any(map(attrgetter(name), jobs))]
-        columns = [*_COPIED, *given]
+        columns = [*_PLAIN_FIELDS, *given]
         async with connection.transaction():
             for part in _parts(jobs):
                 await connection.copy_records_to_table(
@@ -150,10 +134,10 @@ class Enqueuer:
     async def _keep_keys(
         self, connection: Any, first: Mapping[Key, NewJob]
     ) -> dict[Key, tuple[UUID, bytes]]:
-        """Take the keys that are free; answer the holders of the others.
+        """Take the free keys; return the holders of the others.
 
-        A key that another transaction is about to take is waited for: it is ours if that one rolls
-        back. Keys are taken in order, so that two batches can't wait for each other.
+        Wait for a key that another transaction is taking: it is ours if that one rolls back. Take
+        keys in order, so that two batches can't wait for each other.
         """
         keys = sorted(first)
         jobs = [first[key] for key in keys]
@@ -179,7 +163,7 @@ class Enqueuer:
 
 
 def _parts(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
-    """Cut into what one statement may carry; mostly that is all."""
+    """Split into what one statement may carry; usually that is all."""
     if sum([len(job.arguments) for job in jobs]) <= ENQUEUE_BYTES_MAX:
         return [jobs]
     return list(batches(jobs, ENQUEUE_BATCH_MAX, ENQUEUE_BYTES_MAX, lambda job: len(job.arguments)))
@@ -208,14 +192,14 @@ def _is_simple(job: NewJob) -> bool:
 
 
 def _is_plain(job: NewJob) -> bool:
-    """COPY computes nothing, so the due time must be the column's default: now."""
+    """COPY computes nothing, so the job must be due at the column's default: now."""
     return job.delay_seconds <= 0 and job.run_at is None and job.expires_in_seconds is None
 
 
-def _array_literal(values: Sequence[str]) -> str:
-    """Write a text array as PostgreSQL reads it: arrays of arrays must not be ragged."""
-    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
-    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+def array_literal(values: Sequence[str | None]) -> str:
+    """Write a text array as a PostgreSQL literal: arrays of arrays must not be ragged."""
+    quoted = (value and value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join("NULL" if value is None else f'"{value}"' for value in quoted) + "}"
 
 
 def _duplicate_id(error: Exception, jobs: Sequence[NewJob]) -> UUID | None:

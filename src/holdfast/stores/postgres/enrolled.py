@@ -1,7 +1,7 @@
-"""The store's verbs on a connection of the caller's, whatever its driver.
+"""The store's verbs on a caller's connection, whatever its driver.
 
-Drivers differ in the types that they take and give. Text they all take alike, so values travel as
-text and the statement casts them.
+Drivers differ in the types they accept and return, but all accept text. So values travel as text,
+and the statement casts them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from holdfast.domain.errors import BadArguments
 from holdfast.domain.job import Job, NewJob, Receipt, Settlement
 from holdfast.domain.times import FIRST, LAST
-from holdfast.stores.postgres.enqueue import Enqueuer
+from holdfast.stores.postgres.enqueue import Enqueuer, array_literal
 from holdfast.stores.postgres.failures import translate
 from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.postgres.settle import Settler
@@ -58,8 +58,8 @@ class PostgresEnrolled:
     def _connected(self) -> Iterator[TextConnection]:
         if not speaks_postgres(self._driver):
             raise BadArguments(
-                f"the connection is one to {self._driver.dialect}, but the jobs are in PostgreSQL"
-                f" at {self._address}"
+                f"the connection is to {self._driver.dialect}, but the jobs are in PostgreSQL at"
+                f" {self._address}"
             )
         try:
             yield TextConnection(self._driver)
@@ -68,14 +68,13 @@ class PostgresEnrolled:
 
 
 class ForeignEnqueuer(Enqueuer):
-    """Knows only the statement that takes arrays, which text can write."""
+    """Uses only the statement that takes arrays, which text can express."""
 
     async def get(self, connection: TextConnection, job_id: UUID) -> Job | None:
         rows = await connection.fetch(SQL["get_json"].sql, job_id)
         if not rows:
             return None
         values = msgspec.json.decode(rows[0]["job"])
-        values["attempts"] = values.pop("attempt")
         values |= {name: _time(values[name]) for name in _TIMES}
         return msgspec.convert(values, Job)
 
@@ -87,7 +86,7 @@ class ForeignEnqueuer(Enqueuer):
 
 
 class TextConnection:
-    """The calls that the engine makes on its own connections, through any driver."""
+    """The methods that the engine calls on its own connections, through any driver."""
 
     def __init__(self, driver: PostgresDriver) -> None:
         self._driver = driver
@@ -98,13 +97,13 @@ class TextConnection:
         return await self._fetch(_with_casts(sql, types), texts)
 
     async def fetchval(self, sql: str, *values: object) -> Any:
-        # No answer must not be taken for one: NULL says that all was written.
+        # Don't take a missing row for NULL, which means that all was written.
         (row,) = await self.fetch(sql, *values)
         return next(iter(row.values()))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """A savepoint: what fails inside leaves the caller's transaction as it was."""
+        """A savepoint: an error inside leaves the caller's transaction unchanged."""
         await self._fetch("SAVEPOINT holdfast", [])
         try:
             yield
@@ -125,7 +124,7 @@ class TextConnection:
 
 
 def _time(text: str | None) -> datetime | None:
-    """Read a time as JSON has it; one that only PostgreSQL knows is the first or the last."""
+    """Read a time from JSON. One that Python can't represent becomes the first or the last one."""
     if text is None:
         return None
     try:
@@ -135,7 +134,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Undo what some drivers make of these types."""
+    """Undo what some drivers turn these types into."""
     values = dict(row)
     for name, value in values.items():
         if isinstance(value, memoryview):
@@ -147,9 +146,9 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _types(sql: str, guesses: tuple[str, ...]) -> tuple[str, ...]:
-    """The type of each parameter, as the statement says it somewhere, or else of its value."""
-    said = {int(number): kind for number, kind in _PARAMETER.findall(sql) if kind}
-    return tuple(said.get(number, guess) for number, guess in enumerate(guesses, 1))
+    """The type of each parameter: as the statement casts it, or else as its value suggests."""
+    cast_types = {int(number): kind for number, kind in _PARAMETER.findall(sql) if kind}
+    return tuple(cast_types.get(number, guess) for number, guess in enumerate(guesses, 1))
 
 
 @lru_cache(maxsize=256)
@@ -168,16 +167,10 @@ def _text(value: object, kind: str) -> str | None:
         case None:
             return None
         case list() | tuple():
-            return "{" + ",".join(_element(_text(item, kind)) for item in value) + "}"
+            return array_literal([_text(item, kind) for item in value])
         case bytes():
             return f"\\x{value.hex()}" if kind.startswith("bytea") else value.decode()
         case datetime():
             return value.isoformat()
         case _:
             return str(value)
-
-
-def _element(text: str | None) -> str:
-    if text is None:
-        return "NULL"
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,4 +1,4 @@
-"""What the driver raises, in Holdfast's words; judged by SQLSTATE class."""
+"""What the driver's errors mean, by SQLSTATE class."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.secrets import masked
 
-TOLD_CHARS_MAX = 400
+SUMMARY_CHARS_MAX = 400
 
-# A deadlock or a serialization failure: the same work, done again, is likely to succeed.
+# A deadlock or a serialization failure: a retry is likely to succeed.
 _CONFLICTS = frozenset({"40P01", "40001"})
 _PREPARED_STATEMENT_LOST = frozenset({"26000", "42P05"})
 _TOO_MANY_CONNECTIONS = "53300"
@@ -32,38 +32,39 @@ def sqlstate(error: BaseException) -> str:
 
 def is_driver_error(error: BaseException) -> bool:
     return (
-        isinstance(error, (OSError, TimeoutError, UnicodeEncodeError, OverflowError))
+        isinstance(error, (OSError, TimeoutError, UnicodeError, OverflowError))
         or type(error).__module__.partition(".")[0] == "asyncpg"
     )
 
 
 def translate(error: Exception, address: str) -> HoldfastError:
-    """Say what the error of a driver means; the address names the host, never a password."""
+    """Translate an error of the driver; the address names the host, never a password."""
     code = sqlstate(error)
-    # Without the details that the server adds: they quote rows, and go to logs.
+    # Leave out the server's details: they quote rows, and messages go to logs.
     message = error.args[0] if code and error.args else error
-    told = masked(f"{type(error).__name__}: {message}", TOLD_CHARS_MAX).removesuffix(": ")
+    summary = masked(f"{type(error).__name__}: {message}", SUMMARY_CHARS_MAX).removesuffix(": ")
     if code in _PREPARED_STATEMENT_LOST:
         return ConfigurationError(
-            f"PostgreSQL at {address} forgets prepared statements: a pooler in transaction mode"
-            " stands before it. Leave statement_cache_size out of the URL; a connection of your own"
-            " must prepare nothing (asyncpg: statement_cache_size=0)."
+            f"PostgreSQL at {address} loses prepared statements: it is behind a pooler in"
+            " transaction mode. Remove statement_cache_size from the URL; your own connections"
+            " must not prepare statements (asyncpg: statement_cache_size=0)."
         )
     if code in _NO_SCHEMA:
         return SchemaMismatch(
-            f"the database {address} has no fitting schema ({told}); run: holdfast migrate"
+            f"the schema of the database {address} doesn't fit this code ({summary}); run: holdfast"
+            " migrate"
         )
     if code[:2] in _NOT_ALLOWED or code == "42501":
-        return ConfigurationError(f"PostgreSQL at {address} rejected the login: {told}")
+        return ConfigurationError(f"PostgreSQL at {address} rejected the login: {summary}")
     if code == _TOO_MANY_CONNECTIONS:
         return StoreUnavailable(
-            f"PostgreSQL at {address} has no free connection: {told}. Lower pool_size or the number"
-            " of processes, raise the limit (max_connections, or the CONNECTION LIMIT of the role"
-            " or database), or connect through PgBouncer",
+            f"PostgreSQL at {address} has no free connection: {summary}. Lower pool_size or the"
+            " number of processes, raise the limit (max_connections, or the CONNECTION LIMIT of the"
+            " role or database), or connect through PgBouncer",
             connections_used_up=True,
         )
     if not code or code[:2] in _PASSING:
         if isinstance(error, (UnicodeEncodeError, OverflowError)):
-            return StoreRefused(f"PostgreSQL can't store a value: {told}")
-        return StoreUnavailable(f"PostgreSQL at {address} is not available: {told}")
-    return StoreRefused(f"PostgreSQL at {address} refused: {told}")
+            return StoreRefused(f"PostgreSQL can't store a value: {summary}")
+        return StoreUnavailable(f"PostgreSQL at {address} is not available: {summary}")
+    return StoreRefused(f"PostgreSQL at {address} refused the statement: {summary}")

@@ -1,8 +1,8 @@
-"""A pool of connections that costs nothing where nothing is to be done.
+"""A pool of connections that adds almost no cost.
 
-The driver's own pool gives a connection back in a task of its own, which takes a fifth of the time
-of a small statement. And its time-out for statements sets a timer for each, which takes a
-twentieth: here one timer looks after all connections.
+The driver's pool releases a connection in a separate task, which takes a fifth of the time of a
+small statement. Its statement timeout sets a timer for each, which takes a twentieth. Here, one
+timer watches all connections.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from contextlib import suppress
 from typing import Any
 
 CLOSE_SECONDS_MAX = 5.0
-GOODBYE_SECONDS_MAX = 1.0  # of a connection that nobody uses: a server that listens takes a moment
+GOODBYE_SECONDS_MAX = 1.0  # to close an idle connection: a live server takes a moment
 
 
 class Pool:
-    """At most `size` connections, made when they are needed. The last one used is used next: its
-    server has the usual statements prepared. What is done aside, now and then, takes the one that
-    rested longest and puts it back there, so that nobody has to prepare them on another meanwhile.
+    """At most `size` connections, made on demand. The most recently used one is used next: its
+    server process has the usual statements prepared. Occasional work runs `aside`, on the least
+    recently used one, so that other work doesn't have to prepare its statements again.
 
-    One that is in use for longer than `use_seconds_max` is ended, and with it what it is used for,
-    unless that is said to be endless.
+    Work that takes longer than `use_seconds_max` is ended with its connection, unless it is
+    `endless`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Pool:
                     return self._watched(connection, endless)
             return self._watched(await self._connect(), endless)
         except BaseException:
-            self._let_go()
+            self._free_one()
             raise
 
     def _watched(self, connection: Any, endless: bool) -> Any:
@@ -65,7 +65,7 @@ class Pool:
         return connection
 
     def prolong(self, connection: Any) -> None:
-        """Its use has made progress: restart its time limit."""
+        """Restart the connection's time limit: its work has made progress."""
         if connection in self._used_since:
             self._used_since[connection] = asyncio.get_running_loop().time()
 
@@ -81,17 +81,17 @@ class Pool:
             self._timer = loop.call_later(min(younger) - oldest, self._end_overdue)
 
     def release(self, connection: Any, *, cut_off: bool = False, aside: bool = False) -> None:
-        self._let_go()
+        self._free_one()
         self._used_since.pop(connection, None)
         if connection.is_closed():
             return
-        # What was cut off inside a transaction is rolled back by ending the connection.
+        # Ending the connection rolls back a transaction that was cut off.
         if self._closed or connection.is_in_transaction():
             connection.terminate()
         elif cut_off:
-            # The driver no longer knows where it stands: a BEGIN may have been carried out, and
-            # what is done next would never be committed. So it is not used again, only closed:
-            # later, because the driver has yet to tell the server to stop.
+            # The driver has lost track: a BEGIN may have run, and later work would never be
+            # committed. So close it instead of using it again; but later, because the driver has
+            # yet to tell the server to stop.
             self._cut_off.add(connection)
             self._idle.insert(0, connection)
         elif aside:
@@ -99,12 +99,12 @@ class Pool:
         else:
             self._idle.append(connection)
 
-    def _let_go(self) -> None:
+    def _free_one(self) -> None:
         self.in_use -= 1
         self._free.release()
 
     async def close(self) -> None:
-        """Wait a while for what is under way, then end all connections."""
+        """Wait a while for work in progress, then close all connections."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS_MAX):
                 for _ in range(self._size):
@@ -116,7 +116,7 @@ class Pool:
         await asyncio.gather(*[_close(connection, GOODBYE_SECONDS_MAX) for connection in idle])
 
     def abandon(self) -> None:
-        """End all connections here and now."""
+        """Close all connections without waiting."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

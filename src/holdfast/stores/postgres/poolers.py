@@ -1,7 +1,7 @@
-"""Whether a pooler stands between us and PostgreSQL, and what it keeps.
+"""Whether there is a pooler between us and PostgreSQL.
 
-A pooler in transaction mode gives every transaction to another connection of the server. What a
-session keeps (prepared statements, settings, LISTEN) is then found again by somebody else.
+A pooler in transaction mode runs each transaction in any session of the server. What a session
+keeps (prepared statements, settings, LISTEN) then reaches other clients.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import Any
 
 
 async def is_pooled(connection: Any) -> bool:
-    """Compare the server process that the connection was promised with the one that answers.
+    """Compare the server process announced at connect with the one that answers.
 
-    A pooler promises before it knows, so it makes a number up.
+    A pooler announces a process before it has one, so it makes up a number.
     """
     promised: int = connection.get_server_pid()
     return await server_process(connection) != promised
 
 
 async def server_process(connection: Any) -> int:
-    """Which process of the server answers; by COPY, which leaves no prepared statement there."""
-    told = bytearray()
+    """Ask which server process answers; with COPY, which leaves no prepared statement behind."""
+    answer = bytearray()
 
     async def take(data: bytes) -> None:
-        told.extend(data)
+        answer.extend(data)
 
     await connection.copy_from_query("SELECT pg_backend_pid()", output=take)
-    return int(told)
+    return int(answer)

@@ -1,4 +1,4 @@
-"""What is read of jobs. Lists come in bounded steps: by which index to look, and what it found."""
+"""Reads. A list comes in bounded steps, each along one index."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from holdfast.domain.job import Attempt, Count, Filter, Job, Page
 from holdfast.domain.limits import PAGE_LOOK_MAX, RATE_JOBS_MAX, SUSPECTS_COUNTED_MAX
 from holdfast.domain.overview import RATE_SECONDS, Ended, Pulse
 from holdfast.domain.states import ENDED, LIVE, State
-from holdfast.stores.postgres.rows import Fetch, to_attempt, to_count, to_job
+from holdfast.stores.postgres.rows import Fetch, to_count, to_job
 
-# A plan made for the values: filters that are not given fall away.
+# A plan for the given values: absent filters fall away.
 PLANNED: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
-# And one that follows the indexes job by job: with statistics of a smaller table it would read and
-# sort all jobs of a tenant.
+# And one that follows the indexes job by job: with the statistics of a smaller table, it would read
+# and sort all jobs of a tenant.
 IN_ORDER: Final = (
     "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_sort = off;"
     " SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off"
@@ -30,7 +32,7 @@ async def get(fetch: Fetch, job_id: UUID) -> Job | None:
 
 
 async def attempts(fetch: Fetch, job_id: UUID) -> Sequence[Attempt]:
-    return [to_attempt(row) for row in await fetch("attempts", job_id=job_id)]
+    return [Attempt(**row) for row in await fetch("attempts", job_id=job_id)]
 
 
 async def requeued(fetch: Fetch, job_ids: Sequence[UUID]) -> dict[UUID, UUID]:
@@ -40,11 +42,11 @@ async def requeued(fetch: Fetch, job_ids: Sequence[UUID]) -> dict[UUID, UUID]:
 
 async def page(fetch: Fetch, filter: Filter, limit: int, after: UUID | None) -> Page:
     values = page_values(filter, limit, after)
-    # Those that run are few, but no index has them in order.
+    # Running jobs are few, but no index has them in order.
     settings = PLANNED if values["look_by"] == "running" else IN_ORDER
     rows = await fetch("page", settings=settings, **values)
     matches = [row for row in rows if row["is_match"]]
-    jobs = [to_job(_without_marks(row)) for row in matches[:limit]]
+    jobs = [to_job(row) for row in matches[:limit]]
     if len(matches) > limit:
         return Page(jobs, jobs[-1].id)
     return Page(jobs, rows[-1]["id"] if rows and rows[-1]["is_last"] else None)
@@ -63,7 +65,7 @@ async def pulse(fetch: Fetch, newest_max: int) -> Pulse:
         now=clock["now"],
         ended=[to_count(row) for row in ended],
         ended_last_minute=[to_count(row) for row in last],
-        newest=[Ended(**dict(row)) for row in newest],
+        newest=[Ended(**row) for row in newest],
     )
 
 
@@ -87,7 +89,7 @@ async def unknown_names(
 
 
 def page_values(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any]:
-    """Choose one index to look by; what else is asked is asked of each job."""
+    """Choose one index; the other conditions are checked job by job."""
     states = set(filter.states)
     look_by = "all"
     if filter.correlation_id is not None:
@@ -101,23 +103,10 @@ def page_values(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any
     look_in = "all"
     if states:
         look_in = "live" if states <= LIVE else "ended" if states <= ENDED else "all"
-    return {
+    return msgspec.structs.asdict(filter) | {
         "look_by": look_by,
         "look_in": look_in,
         "look_max": PAGE_LOOK_MAX,
         "after": after,
         "limit": limit + 1,
-        "states": [state.value for state in filter.states],
-        "queue": filter.queue,
-        "name": filter.name,
-        "tenant": filter.tenant,
-        "tag": filter.tag,
-        "correlation_id": filter.correlation_id,
-        "error_code": filter.error_code,
-        "since": filter.since,
-        "until": filter.until,
     }
-
-
-def _without_marks(row: Any) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("is_match", "is_last")}

@@ -1,4 +1,4 @@
-"""Queues: what operators say of them."""
+"""Queues: paused and capped by operators."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from holdfast.stores.postgres.rows import Fetch
 
 
 async def queues(fetch: Fetch) -> Sequence[QueueStatus]:
-    return [QueueStatus(**dict(row)) for row in await fetch("queues")]
+    return [QueueStatus(**row) for row in await fetch("queues")]
 
 
 async def queue(fetch: Fetch, name: str) -> QueueStatus | None:
-    """What operators said of it, and what runs in it; what waits in it is not counted."""
+    """The queue's pause, cap and running jobs; its waiting jobs are not counted."""
     rows = await fetch("queue", queue=name)
-    return QueueStatus(**dict(rows[0])) if rows else None
+    return QueueStatus(**rows[0]) if rows else None
 
 
 async def pause(fetch: Fetch, queue: str, by: str | None, because: str | None) -> bool:

@@ -1,9 +1,9 @@
-"""Taking back what ran out, together if possible, and one by one around what can't be ended.
+"""Reclaim expired leases: all at once or, if the database refuses a job, one by one.
 
-Every lease that ended leaves a dead entry in the index of the leases, in front of those that may
-run out. As with the lanes of a claim, an old transaction can keep vacuum from clearing them, and a
-look at all of them gets slower with every job. So such a scan may take a part of the time only;
-the looks between go back no further than to the last one, and a little for what was locked then.
+Every lease that ended leaves a dead entry in the index of leases, in front of those that may
+expire. As with the lanes of a claim, an old transaction can keep vacuum from clearing them, and a
+scan of the index gets slower with every job. So scans take only a share of the time. The looks in
+between go back to the last look, and a little further for rows that were locked then.
 """
 
 from __future__ import annotations
@@ -45,38 +45,38 @@ class Reclaimer:
             **self._retention_values,
         }
         if dead_worker is not None:
-            rows = await self._take_back("reclaim_worker", values)
+            rows = await self._reclaim("reclaim_worker", values)
         elif limit == 0:
-            rows = await self._take_back("reclaim", {**values, "back_seconds": 0.0})
+            rows = await self._reclaim("reclaim", {**values, "back_seconds": 0.0})
         else:
-            rows = await self._take_back_lost(limit, values)
+            rows = await self._reclaim_expired(limit, values)
         return [to_reclaimed(row) for row in rows]
 
-    async def _take_back_lost(self, limit: int, values: Mapping[str, object]) -> Sequence[Any]:
+    async def _reclaim_expired(self, limit: int, values: Mapping[str, object]) -> Sequence[Any]:
         began = self._seam.monotonic()
         if self._looked_at is None or self._scan_is_due(began):
             try:
-                rows = await self._take_back("reclaim", {**values, "back_seconds": None})
+                rows = await self._reclaim("reclaim", {**values, "back_seconds": None})
             finally:
                 self._scanned_at = self._seam.monotonic()
                 self._scan_seconds = self._scanned_at - began
         else:
             back_seconds = began - self._looked_at + LOOK_BACK_SECONDS
-            rows = await self._take_back("reclaim", {**values, "back_seconds": back_seconds})
+            rows = await self._reclaim("reclaim", {**values, "back_seconds": back_seconds})
         self._looked_at = began if len(rows) < limit else None
         return rows
 
     def _scan_is_due(self, now: float) -> bool:
         return now - self._scanned_at >= SCAN_SHARE * self._scan_seconds
 
-    async def _take_back(self, statement: str, values: Mapping[str, object]) -> Sequence[Any]:
+    async def _reclaim(self, statement: str, values: Mapping[str, object]) -> Sequence[Any]:
         try:
             return await self._fetch(statement, **values)
         except StoreRefused:
             return await self._one_by_one(values)
 
     async def _one_by_one(self, values: Mapping[str, object]) -> Sequence[Any]:
-        """Pass over jobs that the database does not let end; say so if there are no others."""
+        """Skip jobs that the database refuses to end; raise if there are no others."""
         rows: list[Any] = []
         refused: StoreRefused | None = None
         found = await self._fetch(

@@ -1,4 +1,4 @@
-"""The schema's version: checked when the store opens, brought up by `holdfast migrate`."""
+"""The schema's version. Opening the store checks it, and `holdfast migrate` upgrades it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.stores.postgres.rows import SQL, fetch_on
 
 ENCODING = "UTF8"
 CREATE_DATABASE = "CREATE DATABASE jobs ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;"
-# Any number that no other program's migrations lock.
+# Any number that no other program locks.
 _MIGRATION_LOCK = 0x686F6C6466617374
 
 
 async def check(connection: Any, address: str) -> None:
-    """Accept the version of this code, and the next one: old workers outlive a migration."""
+    """Accept this code's version, and the next one: old workers keep running after a migration."""
     _check_encoding(connection, address)
     ours = steps("postgres")[-1].version
     theirs = await version_of(connection)
@@ -25,19 +25,19 @@ async def check(connection: Any, address: str) -> None:
         raise SchemaMismatch(f"the database {address} is empty; run: holdfast migrate")
     if theirs < ours:
         raise SchemaMismatch(
-            f"the database {address} has schema version {theirs}, this code needs {ours};"
+            f"the database {address} has schema version {theirs}, but this code needs {ours};"
             " run: holdfast migrate"
         )
     raise SchemaMismatch(
-        f"the database {address} has schema version {theirs}, this code knows {ours};"
-        " upgrade holdfast"
+        f"the database {address} has schema version {theirs}, but this code supports at most"
+        f" {ours + 1}; upgrade holdfast"
     )
 
 
 async def migrate(connection: Any, address: str) -> list[str]:
     _check_encoding(connection, address)
     async with connection.transaction():
-        # They take the time that they need; but one that stands still keeps nobody waiting.
+        # A migration may take long. A client that hangs is still cut off while idle.
         await connection.execute("SET LOCAL statement_timeout = 0")
         await fetch_on(connection, "lock_migrations", lock=_MIGRATION_LOCK)
         version = await version_of(connection)
@@ -49,8 +49,8 @@ async def migrate(connection: Any, address: str) -> list[str]:
 
 
 def _check_encoding(connection: Any, address: str) -> None:
-    """Refuse a database that can't store all text: its result could fail a job that succeeded. The
-    server reports its encoding when the connection is made."""
+    """Refuse a database that can't store all text: a result could fail a job that succeeded. The
+    server reports its encoding at connect."""
     encoding = getattr(connection.get_settings(), "server_encoding", ENCODING)
     if encoding != ENCODING:
         raise ConfigurationError(

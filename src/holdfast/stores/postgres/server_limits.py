@@ -1,7 +1,7 @@
-"""What a server ends by itself, so that a client which stands still, or is gone, stops no other.
+"""Time limits that the server enforces, so that a client that hangs or is gone blocks no other.
 
-A worker has as long as its lease to show that it is alive. What it began on the database has to end
-before that: its locks would keep its jobs from being taken back, and others from going on.
+A worker has the time of its lease to show that it is alive. Its open transactions must end before
+that: their locks would keep its jobs from being reclaimed, and block others.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-COMMAND_SECONDS_MAX = 60.0  # a statement, and what one use of a connection of the pool may take
-CONNECT_SECONDS_MAX = 10.0  # until a server lets us in
+COMMAND_SECONDS_MAX = 60.0  # for a statement, and for one use of a pooled connection
+CONNECT_SECONDS_MAX = 10.0  # until the server accepts the login
 IDLE_SECONDS_MIN, IDLE_SECONDS_MAX = 0.5, 2.0
 COMMIT_SECONDS_MAX = 10.0
 SILENT_SECONDS_MIN, SILENT_SECONDS_MAX = 3.0, 10.0
@@ -19,10 +19,10 @@ _PROBES = 3
 
 
 class Limits:
-    """`idle_seconds` is how long a transaction of the engine's may wait for its next statement,
-    and `commit_seconds` one of the application's that has ended a job, for its commit.
-    `silent_seconds` is how long either end believes in a connection from which nothing comes, and
-    `connect_seconds` how long a new one may take until it can be used."""
+    """`idle_seconds` limits how long a transaction of the engine waits for its next statement, and
+    `commit_seconds` how long one of the application that has ended a job waits for its commit.
+    `silent_seconds` is how long either end trusts a silent connection, and `connect_seconds` how
+    long a new one may take to become usable."""
 
     def __init__(self, lease_seconds: float) -> None:
         third = max(lease_seconds / 3, IDLE_SECONDS_MIN)
@@ -35,7 +35,7 @@ class Limits:
 
     @property
     def of_transactions(self) -> dict[str, int]:
-        """Settings of the server for the engine's own statements, in milliseconds."""
+        """The server's settings for the engine's own statements, in milliseconds."""
         return {
             "idle_in_transaction_session_timeout": _milliseconds(self.idle_seconds),
             "statement_timeout": _milliseconds(COMMAND_SECONDS_MAX),
@@ -43,7 +43,7 @@ class Limits:
 
     @property
     def of_connections(self) -> dict[str, int]:
-        """Settings of the server for its end of a connection; a local socket takes no notice."""
+        """The server's settings for its end of a connection; a local socket ignores them."""
         return {
             "tcp_keepalives_idle": self._first_probe_seconds,
             "tcp_keepalives_interval": self._probe_seconds,
@@ -52,7 +52,7 @@ class Limits:
         }
 
     def set_on(self, connection: Any) -> None:
-        """Do the same on our end."""
+        """Set the same on our end."""
         ours = connection._transport.get_extra_info("socket")
         if ours is None or ours.family not in (socket.AF_INET, socket.AF_INET6):
             return
@@ -63,8 +63,8 @@ class Limits:
             ("TCP_KEEPCNT", _PROBES),
             ("TCP_USER_TIMEOUT", _milliseconds(self.silent_seconds)),
         ):
-            if option := getattr(socket, name, None):  # not every system has all of them
-                with suppress(OSError):  # or it has the name alone
+            if option := getattr(socket, name, None):  # some systems lack it
+                with suppress(OSError):  # or have only its name
                     ours.setsockopt(socket.IPPROTO_TCP, option, value)
 
 

@@ -1,4 +1,4 @@
-"""All that the holder of a lease may write, each time naming its fence."""
+"""What the holder of a lease writes. Every write names the fence."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from uuid import UUID
 from holdfast.domain.job import Lease, Lost, Settlement, Standing
 from holdfast.domain.retention import Retention
 from holdfast.domain.states import State
-from holdfast.stores.postgres.rows import SQL, Fetch
+from holdfast.stores.postgres.rows import SQL, Fetch, fetch_on
 from holdfast.transactions.drivers.refusals import ended_inside
 
 Leased = TypeVar("Leased", Lease, Settlement)
 
 
 def retention_values(retention: Retention) -> dict[str, object]:
-    """How long history is kept, for the statements that end jobs."""
+    """The retention, as parameters of the statements that end jobs."""
     return {
         "kept_seconds": retention.kept_seconds,
         "rule_queues": [rule.queue for rule in retention.rules],
@@ -37,7 +37,7 @@ class Settler:
         lost: list[Lost] = []
         for batch in _rounds(leases):
             missed = await self._write(connection, "renew", batch, lease_seconds=lease_seconds)
-            # A row that is locked is not renewed, but may well be ours.
+            # A locked row is not renewed, but may still be ours.
             lost += [
                 Lost(lease.job_id, lease.fence, state)
                 for lease, fence, state in await self._look_up(connection, missed)
@@ -55,20 +55,20 @@ class Settler:
         return [Lost(item.job_id, item.fence, state) for item, _, state in found]
 
     async def settle_in_transaction(self, connection: Any, settlement: Settlement) -> bool:
-        """Settle a success as the last statement of somebody's transaction: False if it is lost.
+        """Settle a success as the last statement of a caller's transaction; False if it is lost.
 
-        From then on the job's row is locked. The server ends the transaction if the commit does
-        not come: nobody could take the job back from a host that is gone.
+        This locks the job's row. The server ends the transaction if no commit follows: nobody
+        could reclaim the job from a host that is gone.
         """
-        statement = SQL["settle_completing"]
-        values = {
-            "job_id": settlement.job_id,
-            "fence": settlement.fence,
-            "result": settlement.result,
-            "commit_milliseconds": self._commit_milliseconds,
+        (row,) = await fetch_on(
+            connection,
+            "settle_completing",
+            job_id=settlement.job_id,
+            fence=settlement.fence,
+            result=settlement.result,
+            commit_milliseconds=self._commit_milliseconds,
             **self._retention,
-        }
-        (row,) = await connection.fetch(statement.sql, *statement.arguments(values))
+        )
         if not row["in_block"]:
             raise ended_inside()
         return bool(row["ended"])
@@ -123,11 +123,11 @@ class Settler:
     async def _write(
         self, connection: Any, name: str, batch: Sequence[Leased], **values: object
     ) -> list[Leased]:
-        """Write a batch of sorted, unique ids; answer those whose fence did not match."""
+        """Write a batch of sorted, unique ids; return those whose fence did not match."""
         statement = SQL[name]
         values["ids"] = [item.job_id for item in batch]
         values["fences"] = [item.fence for item in batch]
-        # NULL if all were written: then no ids need to travel.
+        # NULL if all were written, to send no ids.
         written = await connection.fetchval(statement.sql, *statement.arguments(values))
         if written is None:
             return []
@@ -139,8 +139,7 @@ class Settler:
     ) -> list[tuple[Leased, int | None, State | None]]:
         if not missed:
             return []
-        statement = SQL["fences"]
-        rows = await connection.fetch(statement.sql, [item.job_id for item in missed])
+        rows = await fetch_on(connection, "fences", ids=[item.job_id for item in missed])
         fences = {row["id"]: row["fence"] for row in rows}
         states = {row["id"]: State(row["state"]) for row in rows}
         return [(item, fences.get(item.job_id), states.get(item.job_id)) for item in missed]
@@ -163,7 +162,7 @@ async def progress(fetch: Fetch, lease: Lease, progress: bytes) -> bool:
 
 
 async def standing(fetch: Fetch, job_id: UUID) -> Standing | None:
-    # One after the other: what left the live jobs while we waited for it is in the history.
+    # In this order: a job that left the live ones while we waited is in the history.
     rows = await fetch("standing", job_id=job_id) or await fetch("standing_ended", job_id=job_id)
     return Standing(State(rows[0]["state"]), rows[0]["fence"]) if rows else None
 
@@ -177,7 +176,7 @@ def _are_unique(items: Sequence[Leased]) -> bool:
 
 
 def _rounds(items: Sequence[Leased]) -> list[list[Leased]]:
-    """Split into batches of sorted, unique ids: a job named twice has its turn in the next."""
+    """Split into batches of sorted, unique ids. A job given twice is also in the next batch."""
     rounds: list[dict[UUID, Leased]] = []
     for item in items:
         batch = next((batch for batch in rounds if item.job_id not in batch), None)

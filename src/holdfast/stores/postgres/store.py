@@ -1,4 +1,4 @@
-"""The store on PostgreSQL. What each verb promises stands in `holdfast.stores.protocol`."""
+"""The store on PostgreSQL. `holdfast.stores.protocol` says what each verb promises."""
 
 from __future__ import annotations
 
@@ -54,17 +54,19 @@ from holdfast.stores.postgres.caps import Caps
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.enqueue import Enqueuer
 from holdfast.stores.postgres.enrolled import ForeignEnqueuer, PostgresEnrolled
-from holdfast.stores.postgres.rows import SQL, fetch_on
+from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.postgres.server_limits import Limits
 from holdfast.stores.protocol import Canceled, Claim, Enrolled
 from holdfast.transactions.drivers import Driver
-from holdfast.wakeups.postgres import PostgresListener, start_listening, tell_unavailable
+from holdfast.wakeups.postgres import PostgresListener, log_unavailable, start_listening
 from holdfast.wakeups.protocol import Heard
 
-RENEW_SECONDS_MIN = 2.0  # to connect and to be answered, however short the leases are
+RENEW_SECONDS_MIN = 2.0  # to connect and get an answer, however short the leases are
 
 
 class PostgresStore:
+    """Keep jobs in a PostgreSQL database, whose clock decides."""
+
     def __init__(
         self,
         url: str,
@@ -126,7 +128,7 @@ class PostgresStore:
         return await self._claimer.claim_by_id(job_id, worker, lease_seconds)
 
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
-        # On a connection that has gone silent it would come too late: there is time for another.
+        # Give up on a silent connection while there is time to renew on another one.
         async with self._within(max(lease_seconds / 2, RENEW_SECONDS_MIN), "renew leases"):
             return await self._connections.run(
                 lambda connection: self._settler.renew(connection, leases, lease_seconds)
@@ -267,8 +269,8 @@ class PostgresStore:
 
     async def listen(self, heard: Heard) -> PostgresListener | None:
         if await self._connections.share_servers():
-            # LISTEN would be kept by a session that others use.
-            tell_unavailable(self.address)
+            # LISTEN would stay with a session that others use.
+            log_unavailable(self.address)
             return None
         return await start_listening(
             heard,
@@ -286,18 +288,13 @@ class PostgresStore:
         return await self._connections.fetch(SQL[name], values)
 
     async def _fetch_aside(self, name: str, /, **values: Any) -> Sequence[Any]:
-        """For upkeep, which must not keep claims from the connection that they know."""
+        """For upkeep, which must not take the claims' usual connection."""
         return await self._connections.fetch(SQL[name], values, aside=True)
 
     async def _fetch_planned(
         self, name: str, /, settings: str = queries.PLANNED, **values: Any
     ) -> Sequence[Any]:
-        async def work(connection: Any) -> Sequence[Any]:
-            async with connection.transaction(readonly=True):
-                await connection.execute(settings)
-                return await fetch_on(connection, name, **values)
-
-        return await self._connections.run(work)
+        return await self._connections.read(settings, SQL[name], values)
 
     @asynccontextmanager
     async def _within(self, seconds: float, what: str) -> AsyncIterator[None]:

@@ -1,20 +1,19 @@
-"""The driver's connection, where ours differ: what it knows of types, and how transactions begin
-and end.
+"""How our connections differ from the driver's: types, times, and how transactions begin and end.
 
-The driver itself asks the server about array types on every connection, by a query that takes
-longer than most of ours. Those that PostgreSQL brings along are the same on every server: what one
-connection was told serves all of this process. Should the driver ask in another way one day, it
-asks again on every connection, and nothing else changes.
+The driver asks the server about array types on every connection, with a query that takes longer
+than most of ours. PostgreSQL's built-in types are the same on every server, so one answer serves
+the whole process. If a future driver asks in another way, it asks on every connection again, and
+nothing else changes.
 
-Times reach further there than Python's, and to infinity on both sides, where the driver raises or
-answers a time without a zone. One such row would keep every other from being read.
+PostgreSQL's times go beyond Python's, to infinity on both sides. There, the driver raises, or
+returns a time without a zone. One such row would keep all others from being read.
 
-What a transaction is to be told goes along with its BEGIN, in one message: between two, a client
-that stands still would leave one open that was told nothing.
+A transaction's settings travel with its BEGIN, in one message. With two, a client that hangs in
+between would leave a transaction open without its limits.
 
-A transaction that is cut off is rolled back within a second, or its connection is ended: a server
-that does not answer must not keep a worker from giving up, or from stopping in time. It is asked
-first, because one that waits for a lock would go on waiting, with all that it has locked itself.
+A canceled transaction is rolled back within a second, or its connection is closed: a server that
+does not answer must not keep a worker from stopping in time. Try the rollback first: a statement
+that waits for a lock would keep waiting, and keep its own locks.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.domain.times import FIRST, LAST
 
-BUILT_IN_OID_MAX = 9999  # given out by hand, and never to another type
-# bool, bytea, smallint, integer, bigint, float8, timestamptz, json, uuid; it knows text.
+BUILT_IN_OID_MAX = 9999  # assigned by hand, and never to another type
+# bool, bytea, smallint, integer, bigint, float8, timestamptz, json, uuid; the driver knows text.
 ARRAYS_USED = frozenset({1000, 1001, 1005, 1007, 1016, 1022, 1185, 199, 2951})
-BEGIN = "BEGIN;"  # as the driver says it
+BEGIN = "BEGIN;"  # as the driver sends it
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL's
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -45,8 +44,8 @@ class _Known(NamedTuple):
 
 
 class _NothingAsked(NamedTuple):
-    """In place of the statement that asked. The driver prepares anew what one without a name took
-    the place of."""
+    """Stands for the statement that would have asked. It has a name, because the driver prepares a
+    statement again if an unnamed one has replaced it."""
 
     name: str = "none"
 
@@ -56,8 +55,8 @@ ROLLBACK_SECONDS_MAX: Final = 1.0
 
 @cache
 def connection_class(driver: Any) -> Any:
-    """The driver's connection, which asks about every built-in type once in a process, and begins
-    transactions by `begin`. `is_ours` says that nobody uses it after a transaction is cut off."""
+    """The driver's connection, but it asks about each built-in type once per process, and begins
+    transactions with `begin`. `is_ours` means that nobody uses it after a cancel."""
     known = _Known()
 
     class Transaction(driver.transaction.Transaction):  # type: ignore[misc]
@@ -101,7 +100,7 @@ def connection_class(driver: Any) -> Any:
 
 
 async def take_values_as_ours(connection: Any) -> None:
-    """Have JSON come and go as bytes, and whatever time is stored as one that Python knows."""
+    """Pass JSON as bytes, and read any stored time as one that Python can represent."""
     await connection.set_type_codec(
         "json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
     )
@@ -118,7 +117,7 @@ def to_time(value: tuple[int]) -> datetime:
 
 
 def from_time(value: datetime) -> tuple[int]:
-    """The first and the last time stand for all beyond: a claim goes on where it found its last."""
+    """The first and the last time stand for all beyond, so that a claim can continue from one."""
     if value.tzinfo is None:
         raise OverflowError(f"the time {value.isoformat()} has no time zone")
     if FIRST < value < LAST:

@@ -1,17 +1,10 @@
-"""Upkeep, in bounded steps: what was kept long enough is forgotten, what ended in place is moved,
-and the days to come get their partitions."""
+"""Upkeep in bounded steps: delete what has outlived its retention, move what ended in place, and
+add partitions for the days to come."""
 
 from __future__ import annotations
 
+from holdfast.domain import limits
 from holdfast.domain.errors import StoreRefused
-from holdfast.domain.limits import (
-    BREAKER_KEPT_SECONDS,
-    HISTORY_COUNTS_FOLDED_MAX,
-    HISTORY_DAYS_AHEAD,
-    HISTORY_REST_BYTES_MAX,
-    HISTORY_STRAYS_MAX,
-    WORKER_KEPT_LEASES,
-)
 from holdfast.domain.retention import Retention
 from holdfast.stores.postgres.rows import Fetch
 from holdfast.stores.postgres.settle import retention_values
@@ -19,7 +12,7 @@ from holdfast.stores.postgres.settle import retention_values
 
 async def tidy(fetch: Fetch, retention: Retention, limit: int) -> int:
     moved, refused = 0, None
-    # What ended in place stays there rather than to find no partition of its day.
+    # Without a partition for its day, leave a job where it ended.
     if await keep_days(fetch, retention, limit):
         moved, refused = await _move_leftovers(fetch, retention, limit)
     done = moved
@@ -28,14 +21,13 @@ async def tidy(fetch: Fetch, retention: Retention, limit: int) -> int:
         ("forget_attempts", {"longest_seconds": retention.longest_seconds}),
         ("forget_keys", {}),
         ("forget_requeues", {}),
-        ("forget_workers", {"leases": WORKER_KEPT_LEASES}),
-        ("forget_breakers", {"kept_seconds": BREAKER_KEPT_SECONDS}),
+        ("forget_workers", {"leases": limits.WORKER_KEPT_LEASES}),
+        ("forget_breakers", {"kept_seconds": limits.BREAKER_KEPT_SECONDS}),
     ):
         if done < limit:
-            rows = await fetch(step, limit=limit - done, **values)
-            done += rows[0][0]
-    folded = await fetch("fold_history_counts", limit=HISTORY_COUNTS_FOLDED_MAX)
-    if folded[0][0] == HISTORY_COUNTS_FOLDED_MAX or (moved and refused is not None):
+            done += len(await fetch(step, limit=limit - done, **values))
+    folded = await fetch("fold_history_counts", limit=limits.HISTORY_COUNTS_FOLDED_MAX)
+    if folded[0][0] == limits.HISTORY_COUNTS_FOLDED_MAX or (moved and refused is not None):
         return limit
     if refused is not None and done < limit:
         raise refused
@@ -47,30 +39,28 @@ async def _move_leftovers(
 ) -> tuple[int, StoreRefused | None]:
     values = retention_values(retention)
     try:
-        rows = await fetch("move_leftovers", limit=limit, **values)
-        return rows[0][0], None
+        return len(await fetch("move_leftovers", limit=limit, **values)), None
     except StoreRefused:
         moved, refused = 0, None
-    # One by one, to pass over those that the database does not let go.
+    # One by one, to skip those that the database refuses to move.
     for row in await fetch("leftovers", limit=limit):
         try:
-            rows = await fetch("move_leftover", job_id=row["id"], **values)
-            moved += rows[0][0]
+            moved += len(await fetch("move_leftover", job_id=row["id"], **values))
         except StoreRefused as error:
             refused = error
     return moved, refused
 
 
 async def keep_days(fetch: Fetch, retention: Retention, leftovers_max: int = 0) -> bool:
-    """Make the partitions that will be needed soon, drop those of the past; False if one that is
-    needed is still missing.
+    """Add the partitions that will be needed soon, and drop past ones; False if one that is needed
+    is still missing.
 
-    Each on its own: one that can't have its lock now is left for another time.
+    Each is a statement of its own: one that can't get its lock now is left for the next time.
     """
     days = await fetch(
         "history_days",
         kept_seconds=retention.possible_seconds(),
-        ahead=HISTORY_DAYS_AHEAD,
+        ahead=limits.HISTORY_DAYS_AHEAD,
         limit=leftovers_max,
     )
     all_there = True
@@ -81,8 +71,8 @@ async def keep_days(fetch: Fetch, retention: Retention, leftovers_max: int = 0) 
             added = await fetch(
                 "add_history_day",
                 day=row["day"],
-                strays_max=HISTORY_STRAYS_MAX,
-                rest_bytes_max=HISTORY_REST_BYTES_MAX,
+                strays_max=limits.HISTORY_STRAYS_MAX,
+                rest_bytes_max=limits.HISTORY_REST_BYTES_MAX,
             )
             all_there = all_there and added[0][0]
     return all_there

@@ -1,4 +1,4 @@
-"""Workers that are there."""
+"""Workers and their heartbeats."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ async def register(fetch: Fetch, worker: NewWorker, load: Load) -> None:
         suspects_only=worker.suspects_only,
         lease_seconds=worker.lease_seconds,
         up_seconds=worker.up_seconds,
-        **_sight(worker.id, load),
+        **_heartbeat(worker.id, load),
     )
 
 
 async def heartbeat(fetch: Fetch, worker_id: str, load: Load) -> bool:
-    return bool(await fetch("heartbeat", **_sight(worker_id, load)))
+    return bool(await fetch("heartbeat", **_heartbeat(worker_id, load)))
 
 
 async def deregister(fetch: Fetch, worker_id: str) -> None:
@@ -42,15 +42,14 @@ async def workers(fetch: Fetch) -> Sequence[WorkerStatus]:
     return [_worker(row) for row in await fetch("workers", limit=WORKERS_LISTED_MAX)]
 
 
-def _sight(worker_id: str, load: Load) -> dict[str, object]:
+def _heartbeat(worker_id: str, load: Load) -> dict[str, object]:
     return {"worker": worker_id, "running": load.running, "full_queues": load.full_queues}
 
 
 def _worker(row: Any) -> WorkerStatus:
     values = dict(row)
-    unseen_seconds = values["unseen_seconds"]
     if values["queues"] is not None:
         values["queues"] = _QUEUES.decode(values["queues"])
     for name in ("names", "full_queues"):
         values[name] = tuple(values[name])
-    return WorkerStatus(**values, lost=is_lost(unseen_seconds, values["lease_seconds"]))
+    return WorkerStatus(**values, lost=is_lost(row["unseen_seconds"], row["lease_seconds"]))

@@ -1,12 +1,11 @@
-"""Claims: due jobs are found lane by lane, and leased."""
+"""Claims: find due jobs lane by lane, and lease them."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -15,12 +14,12 @@ from holdfast.domain.job import Claimed
 from holdfast.domain.limits import PROBE_LOOK_MAX, PROBES_MAX
 from holdfast.stores.protocol import Claim
 from holdfast.stores.sqlite import breakers, queues
-from holdfast.stores.sqlite.rows import SQL, after, text, to_json
+from holdfast.stores.sqlite.rows import after, text, to_json
 from holdfast.stores.sqlite.threads import Transaction
 
 
 class _Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A job that may be claimed, as the statements that find them tell it."""
+    """A job that may be claimed, in the order of `due.sql`."""
 
     number: int
     id: UUID
@@ -39,7 +38,7 @@ class _Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
     run_at: int
     breaker: str | None
     trace: str | None
-    probes: int = 0  # of those that `claim_probes` tells
+    probes: int = 0  # only from `claim_probes`
 
 
 _DUE = msgspec.json.Decoder(list[_Due])
@@ -52,15 +51,9 @@ def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed
     for queue, priority in _lanes(transaction, claim, turn):
         if len(due) >= claim.limit:
             break
-        lane = {
-            "queue": queue,
-            "priority": priority,
-            "now": transaction.now,
-            "names": names,
-            "limit": caps.bound(queue, claim.limit - len(due)),
-        }
-        if lane["limit"]:
-            found = _due_that_fit(transaction, lane)
+        limit = caps.bound(queue, claim.limit - len(due))
+        if limit:
+            found = _due_in_lane(transaction, names, queue, priority, limit)
             caps.take(queue, len(found))
             due += found
     due.sort(key=lambda job: (job.priority, job.run_at, job.id.int))
@@ -69,7 +62,7 @@ def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed
 
 def claim_suspect(transaction: Transaction, claim: Claim) -> Claimed | None:
     caps = queues.caps(transaction)
-    due = _due(transaction, "claim_suspect", _bounds(transaction, claim, caps))
+    due = _due(transaction, "claim_suspect", **_bounds(claim, caps))
     leased = _lease(transaction, due, claim._replace(alone=True), caps.capped)
     return next(iter(leased), None)
 
@@ -78,7 +71,7 @@ def claim_by_id(
     transaction: Transaction, job_id: UUID, worker: str, lease_seconds: float
 ) -> Claimed | None:
     caps = queues.caps(transaction)
-    due = _due(transaction, "claim_by_id", {"id": str(job_id), "now": transaction.now})
+    due = _due(transaction, "claim_by_id", id=str(job_id))
     due = [job for job in due if caps.bound(job.queue, 1)]
     claim = Claim(worker=worker, limit=1, lease_seconds=lease_seconds, names=())
     return next(iter(_lease(transaction, due, claim, caps.capped)), None)
@@ -86,10 +79,10 @@ def claim_by_id(
 
 def claim_probes(transaction: Transaction, claim: Claim) -> Sequence[Claimed]:
     caps = queues.caps(transaction)
-    bounds = _bounds(transaction, claim, caps)
+    bounds = _bounds(claim, caps)
     bounds |= {"limit": min(claim.limit, PROBES_MAX), "look_max": PROBE_LOOK_MAX}
     probes = []
-    for job in _due(transaction, "claim_probes", bounds):
+    for job in _due(transaction, "claim_probes", **bounds):
         if caps.bound(job.queue, 1):
             caps.take(job.queue, 1)
             probes.append(job)
@@ -103,12 +96,10 @@ def claim_probes(transaction: Transaction, claim: Claim) -> Sequence[Claimed]:
 
 
 def _lanes(transaction: Transaction, claim: Claim, turn: int) -> Iterator[tuple[str, int]]:
-    """Lanes with due jobs, best priority first; queues of equal priority take turns to be first."""
+    """Lanes with due jobs, best priority first. Queues of equal priority take turns."""
     lanes = [
         lane
-        for lane in transaction.connection.execute(
-            SQL["lanes"].sql, {"now": transaction.now}
-        ).fetchall()
+        for lane in transaction.execute("lanes").fetchall()
         if (claim.queues is None or lane[0] in claim.queues) and lane[0] not in claim.except_queues
     ]
     lanes.sort(key=itemgetter(1, 0))
@@ -119,46 +110,44 @@ def _lanes(transaction: Transaction, claim: Claim, turn: int) -> Iterator[tuple[
         yield from lane_list[:first]
 
 
-def _bounds(transaction: Transaction, claim: Claim, caps: queues.Caps) -> dict[str, object]:
+def _bounds(claim: Claim, caps: queues.Caps) -> dict[str, object]:
     return {
-        "now": transaction.now,
         "names": to_json(list(claim.names)),
         "queues": None if claim.queues is None else to_json(list(claim.queues)),
         "except_queues": to_json([*claim.except_queues, *caps.paused_or_full]),
     }
 
 
-def _due(transaction: Transaction, statement: str, bounds: Mapping[str, object]) -> list[_Due]:
-    return _DUE.decode(transaction.connection.execute(SQL[statement].sql, bounds).fetchone()[0])
+def _due(transaction: Transaction, statement: str, /, **bounds: object) -> list[_Due]:
+    return _DUE.decode(transaction.fetch_json(statement, **bounds))
 
 
-def _due_that_fit(transaction: Transaction, lane: dict[str, Any]) -> list[_Due]:
-    """Ask for fewer where SQLite can't make one text of them, which may hold a gigabyte."""
+def _due_in_lane(
+    transaction: Transaction, names: str, queue: str, priority: int, limit: int
+) -> list[_Due]:
+    """Ask for fewer if they don't fit into one text, which SQLite limits to a gigabyte."""
+    lane = {"names": names, "queue": queue, "priority": priority}
     while True:
         try:
-            return _due(transaction, "claim", lane)
+            return _due(transaction, "claim", **lane, limit=limit)
         except sqlite3.DataError:
-            if lane["limit"] == 1:
+            if limit == 1:
                 raise
-            lane["limit"] = max(1, lane["limit"] // 8)
+            limit = max(1, limit // 8)
 
 
 def _lease(
-    transaction: Transaction,
-    due: Sequence[_Due],
-    claim: Claim,
-    capped: Set[str] = frozenset(),
+    transaction: Transaction, due: Sequence[_Due], claim: Claim, capped: Set[str]
 ) -> Sequence[Claimed]:
     if not due:
         return []
-    lease = {
-        "worker": text(claim.worker),
-        "lease_expires_at": after(transaction.now, claim.lease_seconds),
-        "now": transaction.now,
-        "alone": int(claim.alone),
-        "numbers": to_json([job.number for job in due]),
-    }
-    transaction.connection.execute(SQL["lease"].sql, lease)
+    transaction.execute(
+        "lease",
+        worker=text(claim.worker),
+        lease_expires_at=after(transaction.now, claim.lease_seconds),
+        alone=claim.alone,
+        numbers=to_json([job.number for job in due]),
+    )
     return [_claimed(job, transaction.now, job.queue in capped) for job in due]
 
 

@@ -1,4 +1,4 @@
-"""The file: connections to it, and what its errors mean."""
+"""Connections to the file, and what SQLite's errors mean."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from holdfast.stores.sqlite.place import Displaced, Identity, Place, identify, i
 from holdfast.stores.sqlite.rows import from_time, to_words
 
 _OLDEST_SQLITE = (3, 37, 0)
-# In pages: the log grows to 16 MB. Every job touches few pages, but many times; with the default
-# of 4 MB a busy file is synchronized so often that a commit takes twice as long.
+# In pages: the log grows to 16 MB. Every job touches few pages, but many times. With the default of
+# 4 MB, a busy file is synced so often that a commit takes twice as long.
 _CHECKPOINT = "PRAGMA wal_autocheckpoint = 4000"
 _BUSY_TIMEOUT = "PRAGMA busy_timeout = 15000"
 _SYNCHRONOUS = {
@@ -41,7 +41,7 @@ class Opened(NamedTuple):
     place: Place
 
     def check(self) -> None:
-        """Raise Displaced if what was done on the connection is not at the path of the file."""
+        """Raise Displaced if the connection's file is no longer at its path."""
         self.place.check(self.connection)
 
 
@@ -51,7 +51,7 @@ class Database:
     def __init__(self, path: str, seam: Seam, synchronous: str, retention: Retention) -> None:
         if path == "" or ":memory:" in path or "mode=memory" in path:
             raise ConfigurationError(
-                "an SQLite database in memory can't be shared by the connections of a store;"
+                "the connections of a store can't share an in-memory SQLite database;"
                 " use a file, such as sqlite:///jobs.db"
             )
         if synchronous.upper() not in _SYNCHRONOUS:
@@ -62,7 +62,7 @@ class Database:
         self.steps_taken: list[str] = []
         self._seam = seam
         self.synchronous = synchronous.upper()
-        self._place: Place | None = None  # where the file was last
+        self._place: Place | None = None  # of the last connection
 
     def connect_writer(self) -> Opened:
         return self._open(self._prepare)
@@ -85,11 +85,11 @@ class Database:
         return from_time(self._seam.now())
 
     def now_in_words(self, seconds: float = 0.0) -> str:
-        """The time as applications' tables have it: see `holdfast.transactions.tables`."""
+        """The time as application tables store it: see `holdfast.transactions.tables`."""
         return to_words(self._seam.now() + timedelta(seconds=seconds))
 
     def translated(self, error: Exception) -> Exception:
-        """Say in the domain's words what an error of the driver means."""
+        """Translate an error of the driver into one of ours."""
         match error:
             case HoldfastError():
                 return error
@@ -97,17 +97,18 @@ class Database:
                 return self._displaced(error)
             case sqlite3.OperationalError() if str(error).startswith(_NO_SCHEMA):
                 return SchemaMismatch(
-                    f"{self.path} has no fitting schema ({error}); run: holdfast migrate"
+                    f"the schema of {self.path} doesn't fit this code ({error}); run: holdfast"
+                    " migrate"
                 )
             case sqlite3.OperationalError() if _errorname(error) == "SQLITE_BUSY_SNAPSHOT":
                 return StoreUnavailable(
-                    f"the transaction on {self.path} read before others wrote, so it can no longer"
-                    " write; roll it back, and start with BEGIN IMMEDIATE"
+                    f"the transaction on {self.path} can no longer write, because it read before"
+                    " others wrote; roll it back, and begin the next one with BEGIN IMMEDIATE"
                 )
             case sqlite3.OperationalError() if is_full(error):
                 return StoreUnavailable(
-                    f"the disk of {self.path} is full: nothing was written; it resumes when there"
-                    " is room"
+                    f"the disk of {self.path} is full; nothing was written. Work resumes when there"
+                    " is space"
                 )
             case sqlite3.OperationalError() if _errorname(error).startswith("SQLITE_IOERR"):
                 return StoreUnavailable(
@@ -124,8 +125,8 @@ class Database:
     def _displaced(self, error: Displaced) -> HoldfastError:
         if error.is_database:
             return StoreUnavailable(
-                f"{self.path} was deleted, moved or replaced while it was in use: the call was"
-                " not carried out on the file that is there now"
+                f"{self.path} was deleted, moved or replaced while it was in use; the call has"
+                " not changed the file that is there now"
             )
         kept = "saved" if error.saved else "possibly lost"
         return ConfigurationError(
@@ -134,7 +135,7 @@ class Database:
         )
 
     def _connect(self) -> tuple[sqlite3.Connection, Identity | None]:
-        """Open the file, which is made if it is new; but not in the place of one that was there."""
+        """Open the file, and create a new one; but don't replace one that was deleted."""
         _require_sqlite()
         check_not_refused(self.path)
         before = identify(self.path)
@@ -151,13 +152,13 @@ class Database:
         if known is not None and found is None:
             raise StoreUnavailable(
                 f"{self.path} was deleted or moved while it was in use; put the file back, or"
-                " restart all processes that use it to start with an empty one"
+                " restart all processes that use it to create an empty one"
             )
         if known is not None and known.database != found and known.has_left_its_log():
             raise StoreUnavailable(
-                f"{self.path} was replaced while it was in use, and the log of the old file is"
-                " still beside it, which would corrupt the new one: stop all processes that use it,"
-                f" delete {self.path}-wal and {self.path}-shm, and start them again"
+                f"{self.path} was replaced while it was in use, and the old file's log, which would"
+                " corrupt the new one, is still there; stop all processes that use it, delete"
+                f" {self.path}-wal and {self.path}-shm, and restart the processes"
             )
         if is_spoiled(found):
             raise self._displaced(Displaced(f"{self.path}-wal", is_database=False, saved=True))
@@ -195,12 +196,12 @@ class Database:
 def _prepare_reader(connection: sqlite3.Connection) -> None:
     connection.execute(_BUSY_TIMEOUT)
     connection.execute("PRAGMA query_only = ON")
-    with suppress(sqlite3.Error):  # what is wrong is told by whatever is read first
-        connection.execute("PRAGMA schema_version").fetchone()  # SQLite opens its log when it reads
+    with suppress(sqlite3.Error):  # the first query reports what is wrong
+        connection.execute("PRAGMA schema_version").fetchone()  # a read makes SQLite open its log
 
 
 def is_full(error: Exception) -> bool:
-    """Does the disk have no room for what was to be written?"""
+    """Did a write fail because the disk is full?"""
     return isinstance(error, sqlite3.Error) and _errorname(error).startswith("SQLITE_FULL")
 
 
@@ -213,15 +214,15 @@ def _require_sqlite() -> None:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         oldest = ".".join(map(str, _OLDEST_SQLITE))
         raise ConfigurationError(
-            f"SQLite {oldest} or newer is needed, this Python has {sqlite3.sqlite_version}"
+            f"Holdfast needs SQLite {oldest} or newer; this Python has {sqlite3.sqlite_version}"
         )
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Turn write-ahead logging on; it stays on in the file.
+    """Turn on write-ahead logging, which the file remembers.
 
-    Two processes that open a new file at once can block each other in a way for which SQLite does
-    not wait. A write lock is waited for, and whoever had the file is done when it is free.
+    Two processes that open a new file at once can block each other in a way that SQLite doesn't
+    wait for. It does wait for a write lock, and when that is free, the other process is done.
     """
     for _ in range(_WAL_TRIES_MAX):
         try:
@@ -232,4 +233,4 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
                 raise
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
-    raise StoreUnavailable("other processes keep the database locked while it is being set up")
+    raise StoreUnavailable("other processes keep the database locked; try again")

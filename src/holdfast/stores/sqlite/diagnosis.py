@@ -1,7 +1,7 @@
-"""What surrounds a job that waits, and how an SQLite file is.
+"""What keeps a job waiting, and the health of an SQLite file.
 
-The file is read part by part on a connection that changes nothing. It is not opened as a store
-opens it: that would bring its schema up to date.
+An examination reads the file part by part on a connection that changes nothing. Opening it like a
+store would migrate it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from holdfast.domain.breakers import BreakerStatus
+from holdfast.domain import limits
 from holdfast.domain.diagnosis.vitals import (
     LATELY_SECONDS,
     Capped,
@@ -36,16 +36,6 @@ from holdfast.domain.diagnosis.vitals import (
     Workload,
 )
 from holdfast.domain.errors import ConfigurationError
-from holdfast.domain.job import Job
-from holdfast.domain.limits import (
-    AHEAD_COUNTED_MAX,
-    DUE_COUNTED_MAX,
-    DUE_LANES_MAX,
-    ENDED_LOOK_MAX,
-    FAILURES_LOOK_MAX,
-    LEFTOVERS_COUNTED_MAX,
-    STUCK_COUNTED_MAX,
-)
 from holdfast.domain.retention import DAY_SECONDS
 from holdfast.domain.states import State
 from holdfast.domain.why import Circumstances
@@ -54,7 +44,7 @@ from holdfast.stores import migrations
 from holdfast.stores.sqlite import breakers, queries, queues, workers
 from holdfast.stores.sqlite.connections import Database
 from holdfast.stores.sqlite.forks import Usage
-from holdfast.stores.sqlite.rows import SQL, after, fetch, seconds_since, to_time
+from holdfast.stores.sqlite.rows import SQL, after, fetch, seconds_since, snapshot, to_time
 from holdfast.stores.sqlite.schema import version_of
 from holdfast.wakeups.local import LocalSignals
 from holdfast.wakeups.protocol import Wakeup
@@ -63,20 +53,36 @@ T = TypeVar("T")
 
 PART_SECONDS_MAX: Final = 3.0
 TRIAL_SECONDS_MAX: Final = 5.0
-_STEPS_BETWEEN_LOOKS = 10_000  # of SQLite's machine
+_STEPS_BETWEEN_LOOKS = 10_000  # of SQLite's virtual machine
 _BUSY_TIMEOUT = "PRAGMA busy_timeout = 2000"
-_CHECK = "PRAGMA quick_check(5)"  # so many damages are told
+_CHECK = "PRAGMA quick_check(5)"  # reports at most 5 problems
 _DAYS_LATE = 2
 _MOUNTS = Path("/proc/self/mounts")
 
 
 def circumstances(connection: sqlite3.Connection, job_id: UUID, now: int) -> Circumstances | None:
-    """Read all that `explain` wants to know in one snapshot."""
-    connection.execute("BEGIN")
-    try:
-        return _circumstances(connection, job_id, now)
-    finally:
-        connection.execute("COMMIT")
+    """Read everything that `explain` needs in one snapshot."""
+    bounds = {"id": str(job_id), "now": now, "limit": limits.AHEAD_COUNTED_MAX + 1}
+    with snapshot(connection):
+        job = queries.get(connection, job_id)
+        if job is None:
+            return None
+        around = connection.execute(SQL["surroundings"].sql, bounds).fetchone()
+        suspect, parked, probes = around or (0, 0, 0)
+        attempts = queries.attempts(connection, job_id)
+        breaker = [] if job.breaker is None else breakers.breakers(connection, now, job.breaker)
+        return Circumstances(
+            job=job,
+            now=to_time(now),
+            suspect=bool(suspect),
+            parked=bool(parked),
+            probes=probes,
+            ahead=connection.execute(SQL["ahead"].sql, bounds).fetchone()[0],
+            last_attempt=attempts[-1] if attempts else None,
+            workers=workers.workers(connection, now),
+            queue=queues.queue(connection, job.queue),
+            breaker=next(iter(breaker), None),
+        )
 
 
 async def vitals(
@@ -94,11 +100,11 @@ async def vitals(
 
 
 async def _try_wakeup(signals: LocalSignals, seam: Seam) -> WakeupTrial:
-    """Send ourselves a wake-up for a queue that nobody has."""
+    """Send ourselves a wake-up for a queue that nobody uses."""
     token = f"holdfast-trial-{seam.token()}"
     arrived = asyncio.Event()
     listener = signals.listen(
-        lambda wakeup: arrived.set() if wakeup.queue == token else None  # workers are heard, too
+        lambda wakeup: arrived.set() if wakeup.queue == token else None  # workers send some, too
     )
     if listener is None:
         return WakeupTrial(seconds=None, because=f"no socket can be bound in {signals.directory}")
@@ -109,14 +115,14 @@ async def _try_wakeup(signals: LocalSignals, seam: Seam) -> WakeupTrial:
             await arrived.wait()
         return WakeupTrial(seconds=seam.monotonic() - began)
     except TimeoutError:
-        return WakeupTrial(seconds=None, because="it was sent and did not come")
+        return WakeupTrial(seconds=None, because="it was sent and did not arrive")
     finally:
         await listener.close()
         signals.close()
 
 
 class Examiner:
-    """Reads part by part; a part that can't be read is noted and left out."""
+    """Reads the file part by part; notes and leaves out a part that can't be read."""
 
     def __init__(self, database: Database, seam: Seam, patience: Patience) -> None:
         self._database = database
@@ -129,7 +135,7 @@ class Examiner:
         path = self._database.path
         if not os.path.exists(path):
             raise ConfigurationError(
-                f"there is no file {path}; its first use makes it, or: holdfast migrate"
+                f"there is no file {path}; the first use creates it, or run: holdfast migrate"
             )
         with self._usage.lock, closing(self._database.connect_reader().connection) as connection:
             connection.execute(_BUSY_TIMEOUT)
@@ -151,32 +157,33 @@ class Examiner:
             read_only_because=read_only_because,
             settings={"sqlite_synchronous": self._database.synchronous},
             wakeups=wakeups,
-            indexes=self._part(connection, "indexes", partial(_indexes, min(version, known)))
-            if version
-            else None,
-            workload=self._part(connection, "jobs and workers", self._workload) if fits else None,
-            ended=self._part(connection, "ended jobs", self._ended) if fits else None,
-            history=self._part(connection, "the history", self._history) if fits else None,
+            indexes=self._part(
+                connection, "indexes", partial(_indexes, min(version or 0, known)), version
+            ),
+            workload=self._part(connection, "jobs and workers", self._workload, fits),
+            ended=self._part(connection, "ended jobs", self._ended, fits),
+            history=self._part(connection, "the history", self._history, fits),
             file=self._file(connection),
             unread=self._unread,
         )
 
     def _part(
-        self, connection: sqlite3.Connection, name: str, read: Callable[[sqlite3.Connection], T]
+        self,
+        connection: sqlite3.Connection,
+        name: str,
+        read: Callable[[sqlite3.Connection], T],
+        fits: object = True,
     ) -> T | None:
-        self._limit(connection)
-        try:
-            return read(connection)
-        except (sqlite3.Error, OSError) as error:
-            self._unread[name] = str(self._database.translated(error))
-            return None
-
-    def _limit(self, connection: sqlite3.Connection) -> None:
-        """Interrupt whatever takes longer from now on than a part may."""
+        """Read a part if the schema `fits`; None if it doesn't, or the part can't be read."""
         until = self._seam.monotonic() + PART_SECONDS_MAX
         connection.set_progress_handler(
             lambda: int(self._seam.monotonic() > until), _STEPS_BETWEEN_LOOKS
         )
+        try:
+            return read(connection) if fits else None
+        except (sqlite3.Error, OSError) as error:
+            self._unread[name] = str(self._database.translated(error))
+            return None
 
     def _workload(self, connection: sqlite3.Connection) -> Workload:
         now = self._database.now()
@@ -195,8 +202,8 @@ class Examiner:
 
     def _ended(self, connection: sqlite3.Connection) -> EndedLately:
         since = after(self._database.now(), -LATELY_SECONDS)
-        ends = fetch(connection, "vital_ends", since=since, limit=ENDED_LOOK_MAX)
-        failures = fetch(connection, "vital_failures", since=since, limit=FAILURES_LOOK_MAX)
+        ends = fetch(connection, "vital_ends", since=since, limit=limits.ENDED_LOOK_MAX)
+        failures = fetch(connection, "vital_failures", since=since, limit=limits.FAILURES_LOOK_MAX)
         return EndedLately(
             ends=[
                 Ends(**row | {"state": State(row["state"]), "lately": bool(row["lately"])})
@@ -207,7 +214,7 @@ class Examiner:
 
     def _history(self, connection: sqlite3.Connection) -> LeftHistory:
         until = after(self._database.now(), -_DAYS_LATE * DAY_SECONDS)
-        bounds = {"until": until, "limit": LEFTOVERS_COUNTED_MAX}
+        bounds = {"until": until, "limit": limits.LEFTOVERS_COUNTED_MAX}
         return LeftHistory(
             leftovers=connection.execute(SQL["vital_leftovers"].sql, bounds).fetchone()[0],
             outlived=connection.execute(SQL["vital_outlived"].sql, bounds).fetchone()[0],
@@ -224,7 +231,11 @@ class Examiner:
             log_bytes=os.path.getsize(log) if os.path.exists(log) else 0,
             free_bytes=disk.f_bavail * disk.f_frsize,
             disk_bytes=disk.f_blocks * disk.f_frsize,
-            journal_mode=self._part(connection, "the journal", _journal_mode),
+            journal_mode=self._part(
+                connection,
+                "the journal",
+                lambda connection: connection.execute("PRAGMA journal_mode").fetchone()[0],
+            ),
             file_system=_file_system(path),
             check_ended=None if damage is None else damage.check_ended,
             damage=() if damage is None else damage.words,
@@ -238,19 +249,14 @@ class _Damage(NamedTuple):
 
 def _find_damage(connection: sqlite3.Connection) -> _Damage:
     try:
-        told = [" ".join(row[0].split()) for row in connection.execute(_CHECK)]
+        found = [" ".join(row[0].split()) for row in connection.execute(_CHECK)]
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
             return _Damage(check_ended=False)
         raise
     except sqlite3.DatabaseError as error:
-        told = [str(error)]
-    return _Damage(check_ended=True, words=[] if told == ["ok"] else told)
-
-
-def _journal_mode(connection: sqlite3.Connection) -> str:
-    mode: str = connection.execute("PRAGMA journal_mode").fetchone()[0]
-    return mode
+        found = [str(error)]
+    return _Damage(check_ended=True, words=[] if found == ["ok"] else found)
 
 
 def _indexes(version: int, connection: sqlite3.Connection) -> list[IndexStatus]:
@@ -263,11 +269,11 @@ def _indexes(version: int, connection: sqlite3.Connection) -> list[IndexStatus]:
 
 
 def _due(connection: sqlite3.Connection, now: int) -> list[Due]:
-    bounds = {"now": now, "limit": DUE_LANES_MAX}
+    bounds = {"now": now, "limit": limits.DUE_LANES_MAX}
     jobs: Counter[tuple[str, str]] = Counter()
     oldest: dict[tuple[str, str], int] = {}
     for queue, priority in connection.execute(SQL["vital_lanes"].sql, bounds).fetchall():
-        lane = {"queue": queue, "priority": priority, "now": now, "limit": DUE_COUNTED_MAX}
+        lane = {"queue": queue, "priority": priority, "now": now, "limit": limits.DUE_COUNTED_MAX}
         for name, count, first in connection.execute(SQL["vital_due"].sql, lane):
             jobs[queue, name] += count
             oldest[queue, name] = min(first, oldest.get((queue, name), first))
@@ -283,7 +289,7 @@ def _due(connection: sqlite3.Connection, now: int) -> list[Due]:
 
 
 def _stuck(connection: sqlite3.Connection, now: int, stuck_seconds: float) -> Stuck:
-    bounds = {"until": after(now, -stuck_seconds), "limit": STUCK_COUNTED_MAX}
+    bounds = {"until": after(now, -stuck_seconds), "limit": limits.STUCK_COUNTED_MAX}
     rows = connection.execute(SQL["vital_stuck"].sql, bounds).fetchall()
     return Stuck(
         jobs=len(rows),
@@ -300,7 +306,7 @@ def _read_only_because(path: str) -> str | None:
 
 
 def _file_system(path: str) -> str | None:
-    """The kind of file system that holds the file; None where the system does not tell."""
+    """The type of the file's file system; None if the system doesn't say."""
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -309,7 +315,7 @@ def _file_system(path: str) -> str | None:
 
 
 def kind_of_mount(path: str, mounts: str) -> str | None:
-    """Find the innermost of the mounts; the last one at the same place hides those before."""
+    """Find the innermost mount; at the same place, the last one hides the earlier ones."""
     kind, depth = None, -1
     for line in mounts.splitlines():
         _, place, name, *_ = line.split(" ")
@@ -318,33 +324,3 @@ def kind_of_mount(path: str, mounts: str) -> str | None:
         if parts >= depth and (place == "/" or f"{path}/".startswith(f"{place}/")):
             kind, depth = name, parts
     return kind
-
-
-def _circumstances(connection: sqlite3.Connection, job_id: UUID, now: int) -> Circumstances | None:
-    job = queries.get(connection, job_id)
-    if job is None:
-        return None
-    bounds = {"id": str(job_id), "now": now, "limit": AHEAD_COUNTED_MAX + 1}
-    suspect, parked, probes = connection.execute(SQL["surroundings"].sql, bounds).fetchone() or (
-        0,
-        0,
-        0,
-    )
-    attempts = queries.attempts(connection, job_id)
-    return Circumstances(
-        job=job,
-        now=to_time(now),
-        suspect=bool(suspect),
-        parked=bool(parked),
-        probes=probes,
-        ahead=connection.execute(SQL["ahead"].sql, bounds).fetchone()[0],
-        last_attempt=attempts[-1] if attempts else None,
-        workers=workers.workers(connection, now),
-        queue=queues.queue(connection, job.queue),
-        breaker=_breaker(connection, job, now),
-    )
-
-
-def _breaker(connection: sqlite3.Connection, job: Job, now: int) -> BreakerStatus | None:
-    found = [] if job.breaker is None else breakers.breakers(connection, now, job.breaker)
-    return next(iter(found), None)

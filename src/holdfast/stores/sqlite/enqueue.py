@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -11,7 +12,8 @@ from holdfast.domain.job import NewJob, Receipt
 from holdfast.stores.sqlite.rows import SQL, after, document, from_time, ids_to_json, text, to_json
 from holdfast.stores.sqlite.threads import Transaction
 
-_ROW = f"({', '.join(['?'] * 15)})"
+_COLUMNS = SQL["enqueue"].sql.count(",") + 1
+_ROW = f"({', '.join('?' * _COLUMNS)})"
 _ROWS_MAX = 100
 _INSERTS = [
     " ".join([SQL["enqueue"].sql, ", ".join([_ROW] * rows)]) for rows in range(_ROWS_MAX + 1)
@@ -30,25 +32,23 @@ def enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> Sequence[Receip
 
 
 def queues_of(transaction: Transaction, job_ids: Sequence[UUID]) -> list[str]:
-    ids = {"ids": ids_to_json(job_ids)}
-    return [row[0] for row in transaction.connection.execute(SQL["queues_of"].sql, ids)]
+    return [queue for (queue,) in transaction.execute("queues_of", ids=ids_to_json(job_ids))]
 
 
 def _receipt(transaction: Transaction, job: NewJob) -> Receipt:
-    """Let the job's key decide which job this is; a key that is new is this job's from now on."""
+    """Return the job that holds the key; a free key goes to this job."""
     if job.idempotency_key is None:
         return Receipt(job.id, True)
     key = {
         "tenant": text(job.tenant) or "",
         "key": text(job.idempotency_key),
-        "now": transaction.now,
         "job_id": str(job.id),
         "body_hash": job.body_hash or b"",
         "expires_at": after(transaction.now, job.key_kept_seconds),
     }
-    holder = transaction.connection.execute(SQL["kept_keys"].sql, key).fetchone()
+    holder = transaction.execute("kept_keys", **key).fetchone()
     if holder is None:
-        transaction.connection.execute(SQL["keep_keys"].sql, key)
+        transaction.execute("keep_keys", **key)
         return Receipt(job.id, True)
     if holder[1] != key["body_hash"]:
         raise IdempotencyConflict(job.idempotency_key, UUID(holder[0]))
@@ -56,7 +56,7 @@ def _receipt(transaction: Transaction, job: NewJob) -> Receipt:
 
 
 def _insert(transaction: Transaction, jobs: Sequence[NewJob]) -> set[str]:
-    """Insert a few; answer the queues of those that are due."""
+    """Insert at most _ROWS_MAX jobs; return the queues of those that are due."""
     values: list[object] = []
     due_queues = set()
     for job in jobs:
@@ -79,13 +79,13 @@ def _insert(transaction: Transaction, jobs: Sequence[NewJob]) -> set[str]:
 
 def _refuse_ended(transaction: Transaction, chosen: Sequence[UUID]) -> None:
     if chosen:
-        ids = {"ids": ids_to_json(chosen)}
-        ended = transaction.connection.execute(SQL["ended_id"].sql, ids).fetchone()
+        ended = transaction.execute("ended_id", ids=ids_to_json(chosen)).fetchone()
         if ended is not None:
             raise DuplicateJob(UUID(ended[0]))
 
 
 def _row(job: NewJob, now: int, run_at: int) -> tuple[object, ...]:
+    """The values of the columns in `enqueue`, in their order."""
     expires_in = job.expires_in_seconds
     return (
         str(job.id),
@@ -107,12 +107,9 @@ def _row(job: NewJob, now: int, run_at: int) -> tuple[object, ...]:
 
 
 def _duplicate(transaction: Transaction, jobs: Sequence[NewJob]) -> UUID | None:
-    seen = set()
-    for job in jobs:
-        if job.id in seen:
-            return job.id
-        seen.add(job.id)
-    existing = transaction.connection.execute(
-        SQL["live_id"].sql, {"ids": ids_to_json(seen)}
-    ).fetchone()
+    seen = Counter(job.id for job in jobs)
+    job_id, times = seen.most_common(1)[0]
+    if times > 1:
+        return job_id
+    existing = transaction.execute("live_id", ids=ids_to_json(seen)).fetchone()
     return None if existing is None else UUID(existing[0])

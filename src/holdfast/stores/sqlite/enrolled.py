@@ -1,4 +1,4 @@
-"""The store's verbs on a connection of the caller's to the same file."""
+"""The store's verbs on a caller's connection to the same file."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SqliteEnrolled:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
         with self._transaction() as transaction:
-            # All or none, also for a caller who catches the error and commits.
+            # All or none, even if the caller catches the error and commits.
             transaction.connection.execute("SAVEPOINT holdfast")
             try:
                 receipts = enqueue.enqueue(transaction, jobs)
             except BaseException:
-                # A full disk has undone everything by itself, the savepoint included.
+                # A full disk has already undone everything, including the savepoint.
                 with suppress(sqlite3.Error):
                     transaction.connection.execute("ROLLBACK TO holdfast")
                     transaction.connection.execute("RELEASE holdfast")
@@ -53,13 +53,13 @@ class SqliteEnrolled:
     def _transaction(self) -> Iterator[Transaction]:
         if not speaks_sqlite(self._driver):
             raise BadArguments(
-                f"the connection is one to {self._driver.dialect}, but the jobs are in the SQLite"
-                f" file {self._database.path}"
+                f"the connection is to {self._driver.dialect}, but the jobs are in the SQLite file"
+                f" {self._database.path}"
             )
         connection = cast(sqlite3.Connection, _Connection(self._driver))
         try:
             self._check_file(connection)
-            # Whoever commits it wakes nobody: the workers find it when they look again.
+            # The caller's commit wakes nobody: workers find the jobs at their next poll.
             yield Transaction(connection, self._database.now(), self._database.retention)
         except sqlite3.Error as error:
             raise self._database.translated(error) from error
@@ -69,13 +69,13 @@ class SqliteEnrolled:
         file = os.fsdecode(file)
         if not file or os.path.realpath(file) != os.path.realpath(self._database.path):
             raise BadArguments(
-                f"the connection is one to {file or 'a database in memory'}, but the jobs are in"
+                f"the connection is to {file or 'an in-memory database'}, but the jobs are in"
                 f" {os.path.realpath(self._database.path)}"
             )
 
 
 class _Connection:
-    """As much of sqlite3's connection as the statements need, with its own errors."""
+    """The part of sqlite3's connection that statements need, raising sqlite3's errors."""
 
     def __init__(self, driver: SqliteDriver) -> None:
         self._driver = driver

@@ -1,9 +1,8 @@
-"""Copies of this process (os.fork), and the connections that they must not inherit.
+"""Forks, and the connections that a child must not inherit.
 
-SQLite remembers in the process's memory which locks the process has on a file. A copy inherits what
-is remembered, but not the locks: it would wait forever for a lock that nobody releases, or write
-without one. So nobody is connected while a copy is made. A transaction that is open meanwhile can't
-be closed for that: then the copy is told that it can't use the file.
+SQLite tracks a process's locks on a file in memory. A fork copies that memory, but not the locks:
+the child would wait forever for a lock that nobody releases, or write without one. So disconnect
+before a fork. During a transaction that is impossible; then the child must not use the file.
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ from weakref import WeakSet
 from holdfast.domain.errors import ConfigurationError
 from holdfast.runtime.seam import Seam
 
-FORK_WAIT_SECONDS_MAX = 5.0  # for transactions that are under way
+FORK_WAIT_SECONDS_MAX = 5.0  # for open transactions
 
 
 class Usage:
-    """The use of a connection: whoever works with it holds `lock`, and copies wait until then.
+    """The use of a connection. Hold `lock` while working with it: forks wait for that.
 
-    `disconnect` is called with the lock held, and answers whether there is no connection any more.
+    A fork calls `disconnect` with the lock held; it returns whether the connection is closed.
     """
 
     def __init__(self, path: str, disconnect: Callable[[], bool]) -> None:
         self.path = os.path.realpath(path)
         self.lock = threading.Lock()
         self.disconnect = disconnect
-        with _copying.registry:
-            _copying.usages.add(self)
+        with _forking.registry:
+            _forking.usages.add(self)
 
 
-class _Copying:
-    """What is held while this process is copied."""
+class _Forking:
+    """What is held during a fork."""
 
     def __init__(self) -> None:
         self.registry = threading.Lock()
         self.usages: WeakSet[Usage] = WeakSet()
-        self.refused: set[str] = set()  # in this process, which is a copy
+        self.refused: set[str] = set()  # files that this process, a child, can't use
         self._stopped: list[Usage] = []
-        self._connected: list[Usage] = []  # never collected in a copy, which must not close them
+        self._connected: list[Usage] = []  # a child keeps these: closing them would harm the parent
 
     def before(self) -> None:
         self.registry.acquire()
@@ -67,18 +66,18 @@ class _Copying:
         self.registry.release()
 
 
-_copying = _Copying()
+_forking = _Forking()
 os.register_at_fork(
-    before=_copying.before,
-    after_in_parent=_copying.after_in_parent,
-    after_in_child=_copying.after_in_child,
+    before=_forking.before,
+    after_in_parent=_forking.after_in_parent,
+    after_in_child=_forking.after_in_child,
 )
 
 
 def check_not_refused(path: str) -> None:
-    if _copying.refused and os.path.realpath(path) in _copying.refused:
+    if _forking.refused and os.path.realpath(path) in _forking.refused:
         raise ConfigurationError(
-            f"{path} can't be used in this process: it was forked during a transaction on it,"
-            " which SQLite does not support; fork outside hf.transaction() and ctx.completing(), or"
-            " start the process with multiprocessing's spawn method"
+            f"this process can't use {path}: it was forked during a transaction on it, which SQLite"
+            " does not support; fork outside hf.transaction() and ctx.completing(), or start the"
+            " process with multiprocessing's spawn method"
         )

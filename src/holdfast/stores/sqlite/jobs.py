@@ -14,7 +14,7 @@ from holdfast.stores.protocol import Canceled
 from holdfast.stores.sqlite import move
 from holdfast.stores.sqlite.enqueue import queues_of
 from holdfast.stores.sqlite.move import Move, Place
-from holdfast.stores.sqlite.rows import SQL, after, document, ids_to_json
+from holdfast.stores.sqlite.rows import after, document, ids_to_json
 from holdfast.stores.sqlite.threads import Transaction
 from holdfast.wakeups.protocol import Wakeup
 
@@ -30,8 +30,8 @@ _CANCELABLE = msgspec.json.Decoder(list[_Cancelable])
 def cancel(
     transaction: Transaction, job_ids: Sequence[UUID], waiting_only: bool
 ) -> Sequence[Canceled]:
-    ids = {"ids": ids_to_json(job_ids), "waiting_only": int(waiting_only)}
-    found = _CANCELABLE.decode(transaction.connection.execute(SQL["cancel"].sql, ids).fetchone()[0])
+    rows = transaction.fetch_json("cancel", ids=ids_to_json(job_ids), waiting_only=waiting_only)
+    found = _CANCELABLE.decode(rows)
     move.move(transaction, [_canceled(job) for job in found])
     canceled = [Canceled(job.id, job.state is State.RUNNING) for job in found]
     transaction.wakeups += [Wakeup(canceled=job.job_id) for job in canceled if job.was_running]
@@ -39,8 +39,7 @@ def cancel(
 
 
 def retry(transaction: Transaction, job_id: UUID) -> bool:
-    job = {"id": str(job_id), "now": transaction.now}
-    waiting = transaction.connection.execute(SQL["retry"].sql, job).rowcount == 1
+    waiting = transaction.execute("retry", id=str(job_id)).rowcount == 1
     if waiting:
         transaction.wake_queues(queues_of(transaction, [job_id]))
     return waiting
@@ -49,24 +48,18 @@ def retry(transaction: Transaction, job_id: UUID) -> bool:
 def requeue(
     transaction: Transaction, job_id: UUID, new_id: UUID, arguments: bytes | None, once: bool
 ) -> bool:
-    connection = transaction.connection
-    values = {
-        "id": str(job_id),
-        "new_id": str(new_id),
-        "now": transaction.now,
-        "arguments": document(arguments),
-        "kept_until": after(transaction.now, transaction.retention.longest_seconds),
-    }
-    if once and connection.execute(SQL["requeued_before"].sql, values).fetchone()[0]:
+    ids = {"id": str(job_id), "new_id": str(new_id)}
+    if once and transaction.execute("requeued_before", **ids).fetchone()[0]:
         return False
     try:
-        requeued = connection.execute(SQL["requeue"].sql, values).rowcount == 1
+        requeued = transaction.execute("requeue", **ids, arguments=document(arguments)).rowcount
     except sqlite3.IntegrityError as error:
         raise DuplicateJob(new_id) from error
     if requeued:
-        connection.execute(SQL["note_requeue"].sql, values)
+        kept_until = after(transaction.now, transaction.retention.longest_seconds)
+        transaction.execute("note_requeue", **ids, kept_until=kept_until)
         transaction.wake_queues(queues_of(transaction, [new_id]))
-    return requeued
+    return bool(requeued)
 
 
 def _canceled(job: _Cancelable) -> Move:

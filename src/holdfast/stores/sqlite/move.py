@@ -1,4 +1,4 @@
-"""Where jobs go at the end of an attempt: back into the queue, or into the history."""
+"""Where a job goes at the end of an attempt: back into its queue, or into the history."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import msgspec
 
 from holdfast.domain.states import State
-from holdfast.stores.sqlite.rows import SQL, after, text, to_json
+from holdfast.stores.sqlite.rows import after, to_json
 from holdfast.stores.sqlite.threads import Transaction
 
 
 class Place(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The row of a live job, as statements tell it: its number, and what its end is counted by."""
+    """The row number of a live job, and what its end is counted by."""
 
     number: int
     queue: str
     tenant: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A job that leaves its place without a success. `outcome` names the attempt that is kept."""
+class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job that leaves its place without a success, by the names that the statements read.
+
+    `outcome` names the attempt to keep, if there is one.
+    """
 
     place: Place
     state: State
@@ -38,22 +39,7 @@ class Move:
     crashed: bool = False
     suspect: bool = False
     outcome: str | None = None
-
-    def row(self, kept_until: int) -> tuple[object, ...]:
-        return (
-            self.place.number,
-            self.state,
-            kept_until,
-            self.run_at,
-            text(self.error_code),
-            text(self.error_text),
-            self.attempt_back,
-            self.snoozed,
-            self.released,
-            self.crashed,
-            self.suspect,
-            self.outcome,
-        )
+    kept_until: int = 0
 
 
 def succeed(transaction: Transaction, successes: Sequence[tuple[Place, str | None]]) -> None:
@@ -64,32 +50,34 @@ def succeed(transaction: Transaction, successes: Sequence[tuple[Place, str | Non
         for queue in {place.queue for place in places}
     }
     rows = [(place.number, kept[place.queue], result) for place, result in successes]
-    _write(transaction, "settle_succeeded", successes=rows)
-    remove(transaction, [place.number for place in places])
+    transaction.execute("settle_succeeded", successes=to_json(rows))
+    remove(transaction, places)
     count(transaction, ((place.tenant, place.queue, State.SUCCEEDED) for place in places))
 
 
 def move(transaction: Transaction, moves: Sequence[Move]) -> None:
     """Keep the attempts; put the jobs back, or move them to the history."""
     if any(one.outcome is not None for one in moves):
-        _write(transaction, "keep_attempts", moves=[one.row(0) for one in moves])
+        transaction.execute("keep_attempts", moves=to_json(moves))
     back = [one for one in moves if one.state is State.QUEUED]
     if back:
-        _write(transaction, "put_back", moves=[one.row(0) for one in back])
-    ended = [one for one in moves if one.state is not State.QUEUED]
+        transaction.execute("put_back", moves=to_json(back))
+    ended = [
+        msgspec.structs.replace(
+            one, kept_until=kept_until(transaction, one.place.queue, one.state, transaction.now)
+        )
+        for one in moves
+        if one.state is not State.QUEUED
+    ]
     if ended:
-        rows = [
-            one.row(kept_until(transaction, one.place.queue, one.state, transaction.now))
-            for one in ended
-        ]
-        _write(transaction, "end", moves=rows)
-        remove(transaction, [one.place.number for one in ended])
+        transaction.execute("end", moves=to_json(ended))
+        remove(transaction, [one.place for one in ended])
         count(transaction, ((one.place.tenant, one.place.queue, one.state) for one in ended))
 
 
 @contextmanager
 def savepoint(transaction: Transaction) -> Iterator[None]:
-    """Take back all of the block if the database refuses a part of it."""
+    """Undo the whole block if the database refuses a part of it."""
     transaction.connection.execute("SAVEPOINT moving")
     try:
         yield
@@ -97,7 +85,7 @@ def savepoint(transaction: Transaction) -> Iterator[None]:
         transaction.connection.execute("ROLLBACK TO moving")
         transaction.connection.execute("RELEASE moving")
         raise
-    # Not after other errors: a full disk, say, has ended the whole transaction.
+    # Not after other errors: a full disk, for example, has ended the whole transaction.
     transaction.connection.execute("RELEASE moving")
 
 
@@ -105,8 +93,8 @@ def kept_until(transaction: Transaction, queue: str, state: State, finished_at: 
     return after(finished_at, transaction.retention.kept_seconds_of(queue, state))
 
 
-def remove(transaction: Transaction, numbers: Sequence[int]) -> None:
-    _write(transaction, "remove", numbers=numbers)
+def remove(transaction: Transaction, places: Sequence[Place]) -> None:
+    transaction.execute("remove", numbers=to_json([place.number for place in places]))
 
 
 def count(
@@ -114,9 +102,5 @@ def count(
 ) -> None:
     """Add to the history's counts by tenant, queue and state."""
     counter = Counter((tenant or "", queue, state) for tenant, queue, state in ended)
-    _write(transaction, "count", counts=[(*key, each * jobs) for key, jobs in counter.items()])
-
-
-def _write(transaction: Transaction, statement: str, **rows: Sequence[object]) -> None:
-    values = {name: to_json(value) for name, value in rows.items()}
-    transaction.connection.execute(SQL[statement].sql, {**values, "now": transaction.now})
+    rows = [(*key, each * jobs) for key, jobs in counter.items()]
+    transaction.execute("count", counts=to_json(rows))

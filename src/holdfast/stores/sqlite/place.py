@@ -1,9 +1,9 @@
-"""Whether a connection still writes to the file that is at its path.
+"""Whether a connection still writes to the file at its path.
 
-SQLite keeps writing to a file that was deleted or replaced: whatever is committed there is gone
-when the last process closes it. So nothing is acknowledged before a look at the path. What is
-committed to a log that was deleted is still saved if that is noticed soon: the log and its index
-are looked at now and then, because each look takes a thirtieth of the time of a small commit.
+SQLite keeps writing to a file that was deleted or replaced, and these commits are gone when the
+last process closes it. So check the path before acknowledging anything. Commits to a deleted log
+can still be saved if that is noticed soon. Check the log and its index only now and then: each look
+takes a thirtieth of the time of a small commit.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.domain.errors import StoreUnavailable
 LOOK_SECONDS = 0.1  # at the log and its index
 Identity = tuple[int, int]
 _LOG, _INDEX = "-wal", "-shm"
-_spoiled: set[Identity] = set()  # files of this process that lost what SQLite keeps beside them
+_spoiled: set[Identity] = set()  # databases whose log or index was deleted
 
 
 class Displaced(Exception):
-    """A file is no longer where it was opened; `saved` says whether what was committed is kept."""
+    """A file is no longer where it was opened; `saved` says whether committed data is safe."""
 
     def __init__(self, path: str, *, is_database: bool, saved: bool = False) -> None:
         super().__init__(path)
@@ -43,8 +43,8 @@ def identify(path: str) -> Identity | None:
 
 @dataclass(slots=True)
 class Place:
-    """A database's file, its log and its index, as they were when they were opened; None for one
-    that SQLite had not opened yet."""
+    """A database, its log and its index, as they were when opened; None for a file that SQLite had
+    not opened yet."""
 
     path: str
     database: Identity | None
@@ -70,12 +70,12 @@ class Place:
             self.look_at = now + LOOK_SECONDS
 
     def has_left_its_log(self) -> bool:
-        """Would another file at this path be opened with the log of this one?"""
+        """Would SQLite open a new file at this path with the log of this one?"""
         return self.log is not None and identify(self.path + _LOG) == self.log
 
     def _save(self, connection: sqlite3.Connection) -> bool:
-        """Move what was committed from a lost log to the database, unless others write there with
-        a new log already: that would destroy it."""
+        """Checkpoint a deleted log into the database, unless others already write there with a new
+        log: that would destroy it."""
         if self.database is not None:
             _spoiled.add(self.database)
         log, index = identify(self.path + _LOG), identify(self.path + _INDEX)
@@ -89,6 +89,6 @@ class Place:
 
 
 def is_spoiled(database: Identity | None) -> bool:
-    """Connections of one process share what SQLite keeps beside a file: a new one would mix the old
+    """SQLite shares a log and its index among a process's connections: a new one would mix the old
     and the new."""
     return database in _spoiled

@@ -1,4 +1,4 @@
-"""What is read of jobs, without a lock."""
+"""Reads, which take no lock."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from holdfast.domain.job import Attempt, Count, Filter, Job, Page
 from holdfast.domain.limits import PAGE_LOOK_MAX, RATE_JOBS_MAX, SUSPECTS_COUNTED_MAX
@@ -17,6 +19,7 @@ from holdfast.stores.sqlite.rows import (
     fetch,
     from_time,
     ids_to_json,
+    snapshot,
     to_document,
     to_json,
     to_time,
@@ -49,39 +52,6 @@ PAGES = {
     )
 }
 
-# As the statement `get` tells them.
-_FIELDS = (
-    "id",
-    "name",
-    "state",
-    "queue",
-    "priority",
-    "arguments",
-    "tenant",
-    "correlation_id",
-    "tags",
-    "idempotency_key",
-    "attempts",
-    "max_attempts",
-    "snoozes",
-    "releases",
-    "crashes",
-    "fence",
-    "lease_owner",
-    "lease_expires_at",
-    "run_at",
-    "expires_at",
-    "created_at",
-    "started_at",
-    "finished_at",
-    "progress",
-    "result",
-    "error_code",
-    "error_text",
-    "requeued_from",
-    "breaker",
-    "trace",
-)
 _READERS: dict[str, Callable[[Any], Any]] = {
     "id": UUID,
     "state": State,
@@ -113,45 +83,30 @@ def requeued(connection: sqlite3.Connection, job_ids: Sequence[UUID]) -> dict[UU
 
 
 def page(connection: sqlite3.Connection, filter: Filter, limit: int, after: UUID | None) -> Page:
-    """Look at the newest jobs along the indexes that fit best; all in one snapshot."""
-    connection.execute("BEGIN")
-    try:
-        return _page(connection, filter, limit, after)
-    finally:
-        connection.execute("COMMIT")
-
-
-def _page(connection: sqlite3.Connection, filter: Filter, limit: int, after: UUID | None) -> Page:
-    # One more than asked for tells whether there is a next page.
+    """Look at the newest jobs along the best indexes."""
+    # One job more shows whether there is a next page.
     bounds = _bounds(filter, limit + 1, after)
     sources = _sources(filter)
-    if filter != Filter():
-        bounds["edge"] = max(_edge(connection, source, bounds) for source in sources)
-    ids = sorted(
-        {
-            row[0]
+    with snapshot(connection):
+        if filter != Filter():
+            bounds["edge"] = max(_edge(connection, source, bounds) for source in sources)
+        found = {
+            job_id
             for source in sources
-            for row in connection.execute(PAGES[source].matching, bounds).fetchall()
-        },
-        reverse=True,
-    )
-    jobs = _records(connection, ids[:limit])
+            for (job_id,) in connection.execute(PAGES[source].matching, bounds).fetchall()
+        }
+        ids = sorted(found, reverse=True)
+        jobs = _records(connection, ids[:limit])
     if len(ids) > limit:
         return Page(jobs, jobs[-1].id)
     return Page(jobs, UUID(bounds["edge"]) if bounds["edge"] else None)
 
 
 def _bounds(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any]:
-    return {
+    return msgspec.structs.asdict(filter) | {
         "after": _BEYOND_ALL_IDS if after is None else str(after),
         "edge": "",
         "states": to_json(filter.states) if filter.states else None,
-        "queue": filter.queue,
-        "name": filter.name,
-        "tenant": filter.tenant,
-        "tag": filter.tag,
-        "correlation_id": filter.correlation_id,
-        "error_code": filter.error_code,
         "since": None if filter.since is None else from_time(filter.since),
         "until": None if filter.until is None else from_time(filter.until),
         "look": PAGE_LOOK_MAX,
@@ -160,7 +115,7 @@ def _bounds(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any]:
 
 
 def _sources(filter: Filter) -> tuple[str, ...]:
-    """Where the jobs may be that match."""
+    """Where matching jobs may be."""
     states = set(filter.states or State)
     if states <= LIVE:
         return ("page_live",)
@@ -175,14 +130,13 @@ def _sources(filter: Filter) -> tuple[str, ...]:
 
 
 def _edge(connection: sqlite3.Connection, source: str, bounds: dict[str, Any]) -> str:
-    """The last id that this step looks at, or the empty text, which is before all ids."""
+    """The last id that this step looks at; an empty text, which sorts before all ids, if none."""
     row = connection.execute(PAGES[source].edge, bounds).fetchone()
     return "" if row is None else row[0]
 
 
 def _records(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Job]:
-    rows = connection.execute(SQL["get"].sql, {"ids": to_json(ids)}).fetchall()
-    found = {row[0]: row for row in rows}
+    found = {row["id"]: row for row in fetch(connection, "get", ids=to_json(ids))}
     return [_job(found[job_id]) for job_id in ids if job_id in found]
 
 
@@ -241,10 +195,8 @@ def _queues(queues: Sequence[str] | None) -> str | None:
     return None if queues is None else to_json(list(queues))
 
 
-def _job(row: Sequence[Any]) -> Job:
-    fields = dict(zip(_FIELDS, row, strict=True))
-    fields |= {name: read(fields[name]) for name, read in _READERS.items()}
-    return Job(**fields)
+def _job(row: dict[str, Any]) -> Job:
+    return Job(**row | {name: read(row[name]) for name, read in _READERS.items()})
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:

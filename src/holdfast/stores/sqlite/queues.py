@@ -1,4 +1,4 @@
-"""Queues: what operators say of them, and how many more jobs may start in each."""
+"""Queues: paused and capped by operators, and how many more jobs may start in each."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.domain.queues import QueueStatus
-from holdfast.stores.sqlite.rows import SQL, fetch, text, to_time_or_none
+from holdfast.stores.sqlite.rows import fetch, text, to_time_or_none
 from holdfast.stores.sqlite.threads import Transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How many more jobs may start in the queues that are paused or capped; others have no bound.
+    """How many more jobs may start in each paused or capped queue; other queues have no bound.
 
-    Good for one transaction: nobody else starts a job meanwhile.
+    Valid for one transaction, in which nobody else can start a job.
     """
 
     _left: dict[str, int]
@@ -36,11 +36,11 @@ class Caps:
 
 
 def caps(transaction: Transaction) -> Caps:
-    said = transaction.connection.execute(SQL["caps"].sql).fetchall()
-    most = {name: running_max for name, _, running_max in said if running_max is not None}
-    running = dict(transaction.connection.execute(SQL["running"].sql).fetchall()) if most else {}
+    settings = transaction.execute("caps").fetchall()
+    most = {name: running_max for name, _, running_max in settings if running_max is not None}
+    running = dict(transaction.execute("running").fetchall()) if most else {}
     left = {name: max(cap - running.get(name, 0), 0) for name, cap in most.items()}
-    left |= {name: 0 for name, is_paused, _ in said if is_paused}
+    left |= {name: 0 for name, is_paused, _ in settings if is_paused}
     return Caps(left, frozenset(most))
 
 
@@ -49,30 +49,28 @@ def queues(connection: sqlite3.Connection, now: int) -> Sequence[QueueStatus]:
 
 
 def queue(connection: sqlite3.Connection, name: str) -> QueueStatus | None:
-    """What operators said of it, and what runs in it; what waits in it is not counted."""
+    """The queue's pause, cap and running jobs; its waiting jobs are not counted."""
     rows = fetch(connection, "queue", queue=name)
     return _queue(rows[0]) if rows else None
 
 
 def pause(transaction: Transaction, queue: str, by: str | None, because: str | None) -> bool:
-    said = {"queue": text(queue), "now": transaction.now, "by": text(by), "because": text(because)}
-    return transaction.connection.execute(SQL["pause"].sql, said).rowcount == 1
+    paused = transaction.execute("pause", queue=text(queue), by=text(by), because=text(because))
+    return paused.rowcount == 1
 
 
 def resume(transaction: Transaction, queue: str) -> bool:
-    said = {"queue": queue}
-    resumed = transaction.connection.execute(SQL["resume"].sql, said).rowcount == 1
+    resumed = transaction.execute("resume", queue=queue).rowcount == 1
     if resumed:
-        transaction.connection.execute(SQL["forget_queue"].sql, said)
+        transaction.execute("forget_queue", queue=queue)
         transaction.wake_queues([queue])
     return resumed
 
 
 def cap(transaction: Transaction, queue: str, running_max: int | None) -> None:
-    """Set the cap; more may run now, so the workers are woken."""
-    said = {"queue": text(queue), "running_max": running_max}
-    transaction.connection.execute(SQL["cap"].sql, said)
-    transaction.connection.execute(SQL["forget_queue"].sql, said)
+    """Set the cap, and wake the workers: more jobs may run now."""
+    transaction.execute("cap", queue=text(queue), running_max=running_max)
+    transaction.execute("forget_queue", queue=queue)
     transaction.wake_queues([queue])
 
 

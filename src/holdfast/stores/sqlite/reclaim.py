@@ -1,4 +1,4 @@
-"""Taking back what ran out, together if possible, and one by one around what can't be ended."""
+"""Reclaim expired leases: all at once or, if the database refuses a job, one by one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from holdfast.domain.states import State
 from holdfast.runtime.seam import Seam
 from holdfast.stores.sqlite import move
 from holdfast.stores.sqlite.move import Move, Place
-from holdfast.stores.sqlite.rows import SQL
+from holdfast.stores.sqlite.rows import text
 from holdfast.stores.sqlite.threads import Transaction
 
 RECLAIM_WAIT_SECONDS_MAX = 1.0
-LATE_RECLAIMS_MAX = 5  # in a row; then a file that is always busy keeps nobody from renewing
+LATE_RECLAIMS_MAX = 5  # in a row; a file that is always busy must not stop reclaiming
 
 
 class _Overdue(Place, frozen=True):
-    """A job that is to be reclaimed, as the statements that find them tell it."""
+    """A job to reclaim, in the order of `overdue.sql`."""
 
     id: UUID
     name: str
@@ -45,18 +45,16 @@ class Reclaimer:
         self._late = 0
 
     def reclaim(self, transaction: Transaction, limit: int, asked_at: float) -> Sequence[Reclaimed]:
-        """Take back leases that ran out, and end jobs that expired while they waited. Whoever kept
-        the file locked since `asked_at` kept the living from renewing: they come first."""
+        """Reclaim expired leases, and end jobs that expired while they waited. If the file was
+        locked since `asked_at`, living workers could not renew either: let them go first."""
         late = self._seam.monotonic() - asked_at > RECLAIM_WAIT_SECONDS_MAX
         if limit and late and self._late < LATE_RECLAIMS_MAX:
             self._late += 1
             return []
         self._late = 0 if limit else self._late
-        lapsed = _overdue(transaction, "reclaim", limit)
-        expired = _overdue(transaction, "expired", limit - len(lapsed))
         moves = [
             _after_crash(transaction, job, "LEASE_LOST", "stopped renewing its lease", "lost")
-            for job in lapsed
+            for job in _overdue(transaction, "reclaim", limit=limit)
         ]
         moves += [
             Move(
@@ -65,38 +63,35 @@ class Reclaimer:
                 error_code="EXPIRED",
                 error_text="the job expired before it started",
             )
-            for job in expired
+            for job in _overdue(transaction, "expired", limit=limit - len(moves))
         ]
-        return _reclaim(transaction, [*lapsed, *expired], moves)
+        return _reclaim(transaction, moves)
 
 
 def reclaim_worker(
     transaction: Transaction, limit: int, worker: str, reason: str
 ) -> Sequence[Reclaimed]:
-    """Take back the leases of a worker that is known to have died."""
-    leased = _overdue(transaction, "reclaim_worker", limit, worker)
+    """Reclaim the leases of a worker that is known to have died."""
+    leased = _overdue(transaction, "reclaim_worker", limit=limit, worker=worker)
     moves = [_after_crash(transaction, job, "CRASHED", reason, "crashed") for job in leased]
-    return _reclaim(transaction, leased, moves)
+    return _reclaim(transaction, moves)
 
 
-def _overdue(
-    transaction: Transaction, statement: str, limit: int, worker: str = ""
-) -> list[_Overdue]:
-    bounds = {"now": transaction.now, "limit": limit, "worker": worker}
-    return _OVERDUE.decode(transaction.connection.execute(SQL[statement].sql, bounds).fetchone()[0])
+def _overdue(transaction: Transaction, statement: str, /, **bounds: object) -> list[_Overdue]:
+    return _OVERDUE.decode(transaction.fetch_json(statement, **bounds))
 
 
 def _after_crash(
     transaction: Transaction, job: _Overdue, error_code: str, reason: str, outcome: str
 ) -> Move:
-    """A job that was in company may be innocent: it gets its last attempt back, to be alone."""
+    """A job that ran beside others may be innocent: it gets its last attempt back, to run alone."""
     last = job.attempt >= job.max_attempts
     return Move(
         place=job,
         state=State.DEAD if last and job.alone else State.QUEUED,
         run_at=transaction.now,
         error_code=error_code,
-        error_text=f"the worker {job.worker} {reason}",
+        error_text=text(f"the worker {job.worker} {reason}"),
         attempt_back=last and not job.alone,
         crashed=True,
         suspect=bool(job.suspect)
@@ -106,30 +101,25 @@ def _after_crash(
     )
 
 
-def _reclaim(
-    transaction: Transaction, jobs: Sequence[_Overdue], moves: Sequence[Move]
-) -> Sequence[Reclaimed]:
+def _reclaim(transaction: Transaction, moves: Sequence[Move]) -> Sequence[Reclaimed]:
     try:
         with move.savepoint(transaction):
             move.move(transaction, moves)
-        done = list(zip(jobs, moves, strict=True))
     except sqlite3.IntegrityError:
-        done = _one_by_one(transaction, list(zip(jobs, moves, strict=True)))
-    transaction.wake_queues({one.place.queue for _, one in done if one.state is State.QUEUED})
-    return [_reclaimed(job, one) for job, one in done]
+        moves = _one_by_one(transaction, moves)
+    transaction.wake_queues({one.place.queue for one in moves if one.state is State.QUEUED})
+    return [_reclaimed(one) for one in moves]
 
 
-def _one_by_one(
-    transaction: Transaction, moves: Sequence[tuple[_Overdue, Move]]
-) -> list[tuple[_Overdue, Move]]:
-    """Pass over jobs that the database does not let end; say so if there are no others."""
-    done: list[tuple[_Overdue, Move]] = []
+def _one_by_one(transaction: Transaction, moves: Sequence[Move]) -> Sequence[Move]:
+    """Skip jobs that the database refuses to end; raise if there are no others."""
+    done: list[Move] = []
     refused: sqlite3.IntegrityError | None = None
-    for job, one in moves:
+    for one in moves:
         try:
             with move.savepoint(transaction):
                 move.move(transaction, [one])
-            done.append((job, one))
+            done.append(one)
         except sqlite3.IntegrityError as error:
             refused = error
     if refused is not None and not done:
@@ -137,7 +127,9 @@ def _one_by_one(
     return done
 
 
-def _reclaimed(job: _Overdue, move: Move) -> Reclaimed:
+def _reclaimed(move: Move) -> Reclaimed:
+    job = move.place
+    assert isinstance(job, _Overdue)
     return Reclaimed(
         job_id=job.id,
         name=job.name,

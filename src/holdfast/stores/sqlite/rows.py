@@ -1,9 +1,10 @@
-"""The statements, and what goes in and out: times, ids, JSON."""
+"""The statements, and conversions of times, ids and JSON."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -24,10 +25,20 @@ _LAST = (LAST - _EPOCH) // _MICROSECOND
 
 
 def fetch(connection: sqlite3.Connection, name: str, /, **values: object) -> list[dict[str, Any]]:
-    """The rows of a statement, by the names of its columns."""
+    """Run a statement, and return its rows as dicts."""
     cursor = connection.execute(SQL[name].sql, values)
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read everything in the block at one moment."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
 
 
 def from_time(value: datetime) -> int:
@@ -37,16 +48,15 @@ def from_time(value: datetime) -> int:
 
 
 def to_words(value: datetime) -> str:
-    """Write a time so that people can read it and texts sort as times do."""
+    """Write a time as readable text that sorts like times do."""
     return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def adapted(value: object) -> object:
-    """What a PostgreSQL driver would take as it is."""
+    """Convert what a PostgreSQL driver would accept as it is."""
     match value:
         case datetime():
-            if value.tzinfo is None:
-                raise StoreRefused(f"the time {value.isoformat()} has no time zone")
+            from_time(value)  # refuses a time without a zone
             return to_words(value)
         case UUID() | Decimal():
             return str(value)
@@ -56,7 +66,7 @@ def adapted(value: object) -> object:
 
 
 def to_time(microseconds: int) -> datetime:
-    """Read a time; what another program stored beyond all times is the first or the last one."""
+    """Read a time. One that Python can't represent becomes the first or the last one."""
     if _FIRST <= microseconds <= _LAST:
         return _EPOCH + timedelta(microseconds=microseconds)
     return FIRST if microseconds < 0 else LAST
@@ -67,7 +77,7 @@ def to_time_or_none(microseconds: int | None) -> datetime | None:
 
 
 def seconds_since(then: int, now: int) -> float:
-    """Reckon from the year in which times begin, if another program stored an earlier one."""
+    """The seconds between two times; a start before the epoch counts as the epoch."""
     return (now - max(min(then, now), 0)) / _MICROSECONDS
 
 
@@ -76,7 +86,7 @@ def after(now: int, seconds: float) -> int:
 
 
 def text(value: str | None) -> str | None:
-    """Refuse what other stores refuse, too: SQLite would keep a NUL and then lose what follows."""
+    """Refuse a NUL, as other stores do: SQLite would store it and lose what follows."""
     if value is not None and "\0" in value:
         raise StoreRefused("text with a NUL character can't be stored")
     return value
@@ -87,7 +97,7 @@ def document(value: bytes | None) -> str | None:
 
 
 def to_document(value: str | None) -> Any:
-    """Read JSON; what is valid for SQLite but not as Unicode comes as its text, unharmed."""
+    """Read JSON. If it is not valid Unicode, which SQLite allows, return its text."""
     if value is None:
         return None
     try:

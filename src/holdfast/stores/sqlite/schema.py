@@ -1,4 +1,4 @@
-"""The schema's version: brought to this code's when the file is opened."""
+"""The schema's version. Opening a file migrates it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _version(connection: sqlite3.Connection, path: str, newest: int) -> int:
     version = version_of(connection)
     if version > newest + 1:
         raise SchemaMismatch(
-            f"the schema of {path} has version {version}, this code knows {newest} and"
-            f" runs on {newest + 1} at most; upgrade holdfast here"
+            f"the schema of {path} has version {version}, but this code supports at most"
+            f" {newest + 1}; upgrade holdfast"
         )
     return version
 

@@ -1,4 +1,4 @@
-"""All that the holder of a lease may write, each time naming its fence."""
+"""What the holder of a lease writes. Every write names the fence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.domain.job import Lease, Lost, Settlement, Standing
 from holdfast.domain.states import State
 from holdfast.stores.sqlite import move
 from holdfast.stores.sqlite.move import Move, Place
-from holdfast.stores.sqlite.rows import SQL, after, document, ids_to_json, text, to_json
+from holdfast.stores.sqlite.rows import after, document, ids_to_json, text, to_json
 from holdfast.stores.sqlite.threads import Transaction
 
 
@@ -31,7 +31,7 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> Seque
     moves: list[Move] = []
     lost: list[Settlement] = []
     for one in settlements:
-        # Taken out, so that nobody settles the same lease twice.
+        # Removed, so that nobody settles the same lease twice.
         place = leased.pop((one.job_id, one.fence), None)
         if place is None:
             lost.append(one)
@@ -41,8 +41,7 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> Seque
             moves.append(_move(place, one, transaction.now))
     if successes:
         move.succeed(transaction, successes)
-    if moves:
-        move.move(transaction, moves)
+    move.move(transaction, moves)
     due = [one for one in moves if one.state is State.QUEUED and one.run_at <= transaction.now]
     transaction.wake_queues({one.place.queue for one in due})
     return _lost(transaction, [Lease(one.job_id, one.fence) for one in lost])
@@ -51,12 +50,9 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> Seque
 def renew(
     transaction: Transaction, leases: Sequence[Lease], lease_seconds: float
 ) -> Sequence[Lost]:
-    renewal = {
-        "lease_expires_at": after(transaction.now, lease_seconds),
-        "leases": to_json(list(leases)),
-    }
-    renewed = transaction.connection.execute(SQL["renew"].sql, renewal).rowcount
-    if renewed == len(leases):
+    until = after(transaction.now, lease_seconds)
+    renewed = transaction.execute("renew", lease_expires_at=until, leases=to_json(list(leases)))
+    if renewed.rowcount == len(leases):
         return []
     found = _fences(transaction, [lease.job_id for lease in leases])
     return _lost(
@@ -68,22 +64,23 @@ def renew(
 def release_strays(
     transaction: Transaction, worker: str, known: Sequence[Lease], limit: int
 ) -> int:
-    wanted = {"worker": text(worker), "known": to_json(list(known)), "limit": limit}
-    found = transaction.connection.execute(SQL["release_strays"].sql, wanted).fetchone()[0]
-    places = _PLACES.decode(found)
-    if places:
-        now = transaction.now
-        move.move(
-            transaction,
-            [Move(place=one, state=State.QUEUED, run_at=now, attempt_back=True) for one in places],
-        )
-        transaction.wake_queues({one.queue for one in places})
-    return len(places)
+    found = transaction.fetch_json(
+        "release_strays", worker=text(worker), known=to_json(list(known)), limit=limit
+    )
+    moves = [
+        Move(place=place, state=State.QUEUED, run_at=transaction.now, attempt_back=True)
+        for place in _PLACES.decode(found)
+    ]
+    move.move(transaction, moves)
+    transaction.wake_queues({one.place.queue for one in moves})
+    return len(moves)
 
 
 def progress(transaction: Transaction, lease: Lease, progress: bytes) -> bool:
-    report = {"id": str(lease.job_id), "fence": lease.fence, "progress": document(progress)}
-    return transaction.connection.execute(SQL["progress"].sql, report).rowcount == 1
+    written = transaction.execute(
+        "progress", id=str(lease.job_id), fence=lease.fence, progress=document(progress)
+    )
+    return written.rowcount == 1
 
 
 def standing(transaction: Transaction, job_id: UUID) -> Standing | None:
@@ -92,8 +89,7 @@ def standing(transaction: Transaction, job_id: UUID) -> Standing | None:
 
 
 def _leased(transaction: Transaction, job_ids: Sequence[UUID]) -> dict[tuple[UUID, int], Place]:
-    ids = {"ids": ids_to_json(job_ids)}
-    rows = _LEASED.decode(transaction.connection.execute(SQL["leased"].sql, ids).fetchone()[0])
+    rows = _LEASED.decode(transaction.fetch_json("leased", ids=ids_to_json(job_ids)))
     return {(row.id, row.fence): row for row in rows}
 
 
@@ -102,8 +98,8 @@ def _move(place: Place, one: Settlement, now: int) -> Move:
         place=place,
         state=one.state,
         run_at=after(now, one.delay_seconds),
-        error_code=one.error_code,
-        error_text=one.error_text,
+        error_code=text(one.error_code),
+        error_text=text(one.error_text),
         attempt_back=one.attempt_back,
         snoozed=one.snoozed,
         released=one.released,
@@ -118,6 +114,5 @@ def _lost(transaction: Transaction, leases: Sequence[Lease]) -> Sequence[Lost]:
 
 
 def _fences(transaction: Transaction, job_ids: Sequence[UUID]) -> dict[UUID, tuple[State, int]]:
-    ids = {"ids": ids_to_json(job_ids)}
-    found = _FENCES.decode(transaction.connection.execute(SQL["fences"].sql, ids).fetchone()[0])
+    found = _FENCES.decode(transaction.fetch_json("fences", ids=ids_to_json(job_ids)))
     return {job_id: (state, fence) for job_id, state, fence in found}

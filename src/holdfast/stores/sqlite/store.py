@@ -1,4 +1,4 @@
-"""The store on SQLite. What each verb promises stands in `holdfast.stores.protocol`."""
+"""The store on SQLite. `holdfast.stores.protocol` says what each verb promises."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from holdfast.domain.breakers import BreakerStatus, Parking, Strike
@@ -58,10 +58,11 @@ from holdfast.wakeups.local import LocalSignals
 from holdfast.wakeups.protocol import Heard, Listener
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class SqliteStore:
-    """Keep jobs in an SQLite file. There is no server, so the clock is this machine's."""
+    """Keep jobs in an SQLite file. There is no server, so this machine's clock decides."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class SqliteStore:
         self._reader: ReadThread | None = None
 
     async def open(self) -> None:
-        """Connect; a file that is new or has an older schema is brought to this code's version."""
+        """Connect. Create the file if it is new, and migrate it if its schema is older."""
         if self._writer is not None:
             return
         database = self._database
@@ -91,27 +92,20 @@ class SqliteStore:
         try:
             await self._write(lambda transaction: None)
         except asyncio.CancelledError:
-            self.abandon()  # a file that others keep locked keeps nobody from giving up
+            self.abandon()  # without waiting for a file that others keep locked
             raise
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        writer, reader = self._writer, self._reader
-        self._writer = self._reader = None
-        if writer is not None:
-            await writer.close()
-        if reader is not None:
-            await reader.close()
+        for thread in self._take_threads():
+            await thread.close()
         self._signals.close()
 
     def abandon(self) -> None:
-        threads = self._writer, self._reader
-        self._writer = self._reader = None
-        for thread in threads:
-            if thread is not None:
-                thread.abandon()
+        for thread in self._take_threads():
+            thread.abandon()
         self._signals.close()
 
     async def migrate(self) -> Sequence[str]:
@@ -122,79 +116,60 @@ class SqliteStore:
         return self._database.steps_taken
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
-        return await self._write(lambda transaction: enqueue.enqueue(transaction, jobs))
+        return await self._write(enqueue.enqueue, jobs)
 
     async def claim(self, request: Claim) -> Sequence[Claimed]:
-        turn = next(self._turns)
-        return await self._write(lambda transaction: claim.claim(transaction, request, turn))
+        return await self._write(claim.claim, request, next(self._turns))
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
-        return await self._write(
-            lambda transaction: claim.claim_by_id(transaction, job_id, worker, lease_seconds)
-        )
+        return await self._write(claim.claim_by_id, job_id, worker, lease_seconds)
 
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
-        return await self._write(
-            lambda transaction: settle.renew(transaction, leases, lease_seconds)
-        )
+        return await self._write(settle.renew, leases, lease_seconds)
 
     async def release_strays(self, worker: str, known: Sequence[Lease], limit: int) -> int:
-        return await self._write(
-            lambda transaction: settle.release_strays(transaction, worker, known, limit)
-        )
+        return await self._write(settle.release_strays, worker, known, limit)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Lost]:
-        return await self._write(lambda transaction: settle.settle(transaction, settlements))
+        return await self._write(settle.settle, settlements)
 
     async def reclaim(
         self, limit: int, dead_worker: str | None = None, reason: str = ""
     ) -> Sequence[Reclaimed]:
         if dead_worker is not None:
-            return await self._write(
-                lambda transaction: reclaim.reclaim_worker(transaction, limit, dead_worker, reason)
-            )
-        asked_at = self._seam.monotonic()
-        return await self._write(
-            lambda transaction: self._reclaimer.reclaim(transaction, limit, asked_at)
-        )
+            return await self._write(reclaim.reclaim_worker, limit, dead_worker, reason)
+        return await self._write(self._reclaimer.reclaim, limit, self._seam.monotonic())
 
     async def cancel(
         self, job_ids: Sequence[UUID], *, waiting_only: bool = False
     ) -> Sequence[Canceled]:
-        return await self._write(
-            lambda transaction: jobs.cancel(transaction, job_ids, waiting_only)
-        )
+        return await self._write(jobs.cancel, job_ids, waiting_only)
 
     async def retry(self, job_id: UUID) -> bool:
-        return await self._write(lambda transaction: jobs.retry(transaction, job_id))
+        return await self._write(jobs.retry, job_id)
 
     async def requeue(
         self, job_id: UUID, new_id: UUID, *, arguments: bytes | None = None, once: bool = False
     ) -> bool:
-        return await self._write(
-            lambda transaction: jobs.requeue(transaction, job_id, new_id, arguments, once)
-        )
+        return await self._write(jobs.requeue, job_id, new_id, arguments, once)
 
     async def get(self, job_id: UUID) -> Job | None:
-        return await self._read(lambda connection: queries.get(connection, job_id))
+        return await self._read(queries.get, job_id)
 
     async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
-        return await self._read(lambda connection: queries.page(connection, filter, limit, after))
+        return await self._read(queries.page, filter, limit, after)
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
-        return await self._read(lambda connection: queries.counts(connection, tenant))
+        return await self._read(queries.counts, tenant)
 
     async def queues(self) -> Sequence[QueueStatus]:
-        now = self._database.now()
-        return await self._read(lambda connection: queues.queues(connection, now))
+        return await self._read(queues.queues, self._database.now())
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
     ) -> bool:
         until = after(self._database.now(), within_seconds)
-        return await self._read(
-            lambda connection: queries.awaited(connection, names, queues, until)
-        )
+        return await self._read(queries.awaited, names, queues, until)
 
     def connection(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
         return open_connection(self._seam, self._database, read_only)
@@ -206,104 +181,104 @@ class SqliteStore:
         return writing(self._database.path)
 
     async def standing(self, job_id: UUID) -> Standing | None:
-        return await self._write(lambda transaction: settle.standing(transaction, job_id))
+        return await self._write(settle.standing, job_id)
 
     async def claim_suspect(self, request: Claim) -> Claimed | None:
-        return await self._write(lambda transaction: claim.claim_suspect(transaction, request))
+        return await self._write(claim.claim_suspect, request)
 
     async def suspects(self, names: Sequence[str], queues: Sequence[str] | None) -> int:
-        now = self._database.now()
-        return await self._read(lambda connection: queries.suspects(connection, names, queues, now))
+        return await self._read(queries.suspects, names, queues, self._database.now())
 
     async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
-        return await self._write(lambda transaction: queues.pause(transaction, queue, by, because))
+        return await self._write(queues.pause, queue, by, because)
 
     async def resume(self, queue: str) -> bool:
-        return await self._write(lambda transaction: queues.resume(transaction, queue))
+        return await self._write(queues.resume, queue)
 
     async def cap(self, queue: str, running_max: int | None) -> None:
-        await self._write(lambda transaction: queues.cap(transaction, queue, running_max))
+        await self._write(queues.cap, queue, running_max)
 
     async def strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
-        return await self._write(lambda transaction: breakers.strike(transaction, strikes))
+        return await self._write(breakers.strike, strikes)
 
     async def open_breaker(self, key: str, by: str | None, because: str | None) -> None:
-        await self._write(lambda transaction: breakers.open_breaker(transaction, key, by, because))
+        await self._write(breakers.open_breaker, key, by, because)
 
     async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
-        return await self._write(
-            lambda transaction: breakers.close_breaker(transaction, key, forget, by_hand)
-        )
+        return await self._write(breakers.close_breaker, key, forget, by_hand)
 
     async def park(self, limit: int) -> Parking:
-        return await self._write(lambda transaction: breakers.park(transaction, limit))
+        return await self._write(breakers.park, limit)
 
     async def claim_probes(self, request: Claim) -> Sequence[Claimed]:
-        return await self._write(lambda transaction: claim.claim_probes(transaction, request))
+        return await self._write(claim.claim_probes, request)
 
     async def breakers(self) -> Sequence[BreakerStatus]:
-        now = self._database.now()
-        return await self._read(lambda connection: breakers.breakers(connection, now))
+        return await self._read(breakers.breakers, self._database.now())
 
     async def register(self, worker: NewWorker, load: Load) -> None:
-        await self._write(lambda transaction: workers.register(transaction, worker, load))
+        await self._write(workers.register, worker, load)
 
     async def heartbeat(self, worker_id: str, load: Load) -> bool:
-        return await self._write(
-            lambda transaction: workers.heartbeat(transaction, worker_id, load)
-        )
+        return await self._write(workers.heartbeat, worker_id, load)
 
     async def deregister(self, worker_id: str) -> None:
-        await self._write(lambda transaction: workers.deregister(transaction, worker_id))
+        await self._write(workers.deregister, worker_id)
 
     async def workers(self) -> Sequence[WorkerStatus]:
-        now = self._database.now()
-        return await self._read(lambda connection: workers.workers(connection, now))
+        return await self._read(workers.workers, self._database.now())
 
     async def circumstances(self, job_id: UUID) -> Circumstances | None:
-        now = self._database.now()
-        return await self._read(lambda connection: diagnosis.circumstances(connection, job_id, now))
+        return await self._read(diagnosis.circumstances, job_id, self._database.now())
 
     async def vitals(self, patience: Patience) -> Vitals:
         return await diagnosis.vitals(self._database, self._signals, self._seam, patience)
 
     async def pulse(self, newest_max: int) -> Pulse:
-        now = self._database.now()
-        return await self._read(lambda connection: queries.pulse(connection, newest_max, now))
+        return await self._read(queries.pulse, newest_max, self._database.now())
 
     async def unknown_names(
         self, names: Sequence[str], queues: Sequence[str] | None
     ) -> Sequence[str]:
-        now = self._database.now()
-        return await self._read(
-            lambda connection: queries.unknown_names(connection, names, queues, now)
-        )
+        return await self._read(queries.unknown_names, names, queues, self._database.now())
 
     async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
-        return await self._read(lambda connection: queries.attempts(connection, job_id))
+        return await self._read(queries.attempts, job_id)
 
     async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
-        return await self._read(lambda connection: queries.requeued(connection, job_ids))
+        return await self._read(queries.requeued, job_ids)
 
     async def tidy(self, limit: int) -> int:
-        done, refused = await self._write(lambda transaction: upkeep.tidy(transaction, limit))
+        done, refused = await self._write(upkeep.tidy, limit)
         if refused is not None:
             raise self._database.translated(refused) from refused
         return done
 
     async def progress(self, lease: Lease, progress: bytes) -> bool:
-        return await self._write(lambda transaction: settle.progress(transaction, lease, progress))
+        return await self._write(settle.progress, lease, progress)
 
     async def listen(self, heard: Heard) -> Listener | None:
         return self._signals.listen(heard)
 
-    async def _write(self, action: Callable[[Transaction], T]) -> T:
+    def _take_threads(self) -> list[WriteThread | ReadThread]:
+        threads = [thread for thread in (self._writer, self._reader) if thread is not None]
+        self._writer = self._reader = None
+        return threads
+
+    async def _write(
+        self, action: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         if self._writer is None:
             raise StoreUnavailable(f"the store on {self._database.path} is not open")
         check_not_writing(self._database.path)
-        return await self._writer.run(action)
+        return await self._writer.run(lambda transaction: action(transaction, *args, **kwargs))
 
-    async def _read(self, action: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(
+        self,
+        action: Callable[Concatenate[sqlite3.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         if self._reader is None:
             raise StoreUnavailable(f"the store on {self._database.path} is not open")
-        return await self._reader.run(action)
+        return await self._reader.run(lambda connection: action(connection, *args, **kwargs))

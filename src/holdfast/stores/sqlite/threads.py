@@ -16,6 +16,7 @@ from holdfast.runtime.seam import Seam
 from holdfast.stores.sqlite.connections import Database, Opened, is_full
 from holdfast.stores.sqlite.forks import Usage
 from holdfast.stores.sqlite.place import Displaced
+from holdfast.stores.sqlite.rows import SQL
 from holdfast.wakeups.protocol import Wakeup
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ CLOSE_SECONDS_MAX = 5.0
 
 @dataclass(slots=True)
 class Transaction:
-    """What a write works with: the connection, the time, how long ended jobs are kept, and whom to
+    """What a write works with: the connection, the time, how long to keep ended jobs, and whom to
     wake after the commit."""
 
     connection: sqlite3.Connection
@@ -34,13 +35,22 @@ class Transaction:
     retention: Retention
     wakeups: list[Wakeup] = field(default_factory=list)
 
+    def execute(self, name: str, /, **values: object) -> sqlite3.Cursor:
+        """Run a statement by name; `:now` is always bound."""
+        return self.connection.execute(SQL[name].sql, {"now": self.now, **values})
+
+    def fetch_json(self, name: str, /, **values: object) -> str:
+        """Run a statement that returns all its rows as one JSON array."""
+        rows: str = self.execute(name, **values).fetchone()[0]
+        return rows
+
     def wake_queues(self, queues: Iterable[str]) -> None:
         self.wakeups += [Wakeup(queue=queue) for queue in queues]
 
 
 @dataclass(slots=True)
 class _Call(Generic[C]):
-    """Something to do on a thread, and where its answer goes. Without an action: the end."""
+    """Something to do on a thread, and where its answer goes. No action means: disconnect."""
 
     action: Callable[[C], Any] | None
     future: asyncio.Future[Any] | None  # None: nobody waits
@@ -50,7 +60,7 @@ class _Call(Generic[C]):
         return self.future is not None and self.future.cancelled()
 
     def answer(self, value: Any = None, error: Exception | None = None) -> None:
-        """Give the answer to the loop that waits; one that is closed waits for nothing."""
+        """Hand the answer to the waiting event loop, unless that is closed."""
         if self.future is None:
             return
         with suppress(RuntimeError):
@@ -67,7 +77,7 @@ def _resolve(future: asyncio.Future[Any], value: Any, error: Exception | None) -
 
 
 class _ConnectionThread(ABC, Generic[C]):
-    """A thread whose connection is made by its first call, and again after one that failed."""
+    """A thread that connects on its first call, and again after its connection was closed."""
 
     def __init__(
         self, seam: Seam, name: str, database: Database, connect: Callable[[], Opened]
@@ -77,7 +87,7 @@ class _ConnectionThread(ABC, Generic[C]):
         self._opened: Opened | None = None
         self._closed = False
         self._usage = Usage(database.path, self._disconnect)
-        self._thread = seam.lane(name, self._work)
+        self._thread = seam.thread(name, self._work)
 
     async def run(self, action: Callable[[C], T]) -> T:
         if self._closed:
@@ -92,8 +102,8 @@ class _ConnectionThread(ABC, Generic[C]):
         self._closed = True
         idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._thread.put(_Call(None, idle))
-        # The thread must be idle before it is closed, or closing it would block this loop. It may
-        # wait for others who keep the file locked; then it ends by itself.
+        # Closing a busy thread would block this event loop. If another process keeps the file
+        # locked for too long, leave the thread to end on its own.
         await asyncio.wait({idle}, timeout=CLOSE_SECONDS_MAX)
         self._thread.close(wait=idle.done())
 
@@ -109,8 +119,8 @@ class _ConnectionThread(ABC, Generic[C]):
             try:
                 self._work_undisturbed(calls)
             except Exception as error:
-                # No memory to tell of a failure, say. Without an answer its caller would wait
-                # forever, and without this thread all others.
+                # Out of memory, for example. Every caller needs an answer, and the thread must
+                # survive, or its callers wait forever.
                 self._disconnect()
                 for call in calls:
                     call.answer(error=error if call.action is not None else None)
@@ -138,7 +148,7 @@ class _ConnectionThread(ABC, Generic[C]):
 
     @abstractmethod
     def _answer(self, opened: Opened, calls: list[_Call[C]]) -> None:
-        """Do what the calls ask for, and answer each if it is done in the file at its path."""
+        """Run the calls. Answer each only after checking that the file is still at its path."""
 
     def _fail(self, calls: Iterable[_Call[C]], error: Exception) -> None:
         for call in calls:
@@ -148,7 +158,7 @@ class _ConnectionThread(ABC, Generic[C]):
             call.answer(error=translated)
 
     def _roll_back(self) -> None:
-        """Leave no transaction open; a connection that can't even do that is made anew."""
+        """Leave no transaction open; drop a connection that can't even roll back."""
         try:
             if self._opened is not None and self._opened.connection.in_transaction:
                 self._opened.connection.execute("ROLLBACK")
@@ -156,8 +166,8 @@ class _ConnectionThread(ABC, Generic[C]):
             self._disconnect()
 
     def _empty_log(self) -> None:
-        """Move what is in the log to the database, so that the log is written from its beginning
-        again. SQLite does so only after a commit, for which a full disk has no room."""
+        """Checkpoint the log, so that SQLite writes it from the beginning again. SQLite itself
+        does this only after a commit, and a full disk has no room for one."""
         if self._opened is not None:
             with suppress(sqlite3.Error):
                 self._opened.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -170,7 +180,7 @@ class _ConnectionThread(ABC, Generic[C]):
 
 
 class ReadThread(_ConnectionThread[sqlite3.Connection]):
-    """Answer calls one by one; write-ahead logging lets them read while others write."""
+    """Answer calls one by one. Write-ahead logging lets them read while others write."""
 
     def _answer(self, opened: Opened, calls: list[_Call[sqlite3.Connection]]) -> None:
         for call in calls:
@@ -187,9 +197,9 @@ class ReadThread(_ConnectionThread[sqlite3.Connection]):
 
 
 class WriteThread(_ConnectionThread[Transaction]):
-    """Do all waiting calls in one transaction; answer them when it is committed.
+    """Run all waiting calls in one transaction, and answer them after its commit.
 
-    Each call has a savepoint of its own, so that one that fails leaves no trace and harms no other.
+    Each call runs in its own savepoint: a call that fails leaves no trace and harms no other.
     """
 
     def __init__(
@@ -206,7 +216,7 @@ class WriteThread(_ConnectionThread[Transaction]):
     def _answer(self, opened: Opened, calls: list[_Call[Transaction]]) -> None:
         connection = opened.connection
         connection.execute("BEGIN IMMEDIATE")
-        # Taken with the lock held: what commits later never has an earlier time.
+        # Read under the lock, so that a later commit never has an earlier time.
         now = self._database.now()
         run = self._run if len(calls) == 1 else self._run_guarded
         retention = self._database.retention

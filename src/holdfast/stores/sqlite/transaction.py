@@ -1,4 +1,4 @@
-"""A connection to the file for a transaction of the application's own."""
+"""A connection to the file for a transaction of the application."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class _Block:
     is_open: bool = True
 
 
-# The blocks around this task that hold a file locked: another write to it from here would wait for
-# itself. A task that outlives the block has a copy of this, so the end is told to the block.
+# The blocks around this task that keep a file locked: another write to it would wait for itself. A
+# task that outlives a block has a copy of this tuple, so the block itself notes its end.
 _blocks: ContextVar[tuple[_Block, ...]] = ContextVar("holdfast_blocks", default=())
 
 
@@ -47,9 +47,9 @@ def writing(path: str) -> Iterator[None]:
 def check_not_writing(path: str) -> None:
     if any(block.is_open and block.path == path for block in _blocks.get()):
         raise StoreRefused(
-            f"{path} is locked by the block around this call, ctx.completing() or"
-            " hf.transaction(), which would wait for itself; use the connection that the block"
-            " has, as with options(connection=...), or do it before or after the block"
+            f"{path} is locked by the ctx.completing() or hf.transaction() block around this call,"
+            " which would wait for itself; use the block's connection, as with"
+            " options(connection=...), or make the call before or after the block"
         )
 
 
@@ -66,10 +66,10 @@ class _Call:
 
 
 class SqliteConnection:
-    """What an application works through: the calls that it would make on a PostgreSQL connection.
+    """A connection for applications, with the methods of a PostgreSQL connection.
 
-    Parameters are `$1`, `$2`, ... or `?`. The statements run on a thread of their own. `now()` and
-    `in_seconds(...)` answer the time by the store's clock.
+    Parameters are `$1`, `$2`, ... or `?`. Statements run on a separate thread. `now()` and
+    `in_seconds(...)` return the time by the store's clock.
     """
 
     dialect: Final = "sqlite"
@@ -80,10 +80,10 @@ class SqliteConnection:
         self._is_closed = False
         self._opened: Opened | None = None
         self._usage = Usage(database.path, lambda: self._opened is None)
-        self._thread = seam.lane("holdfast-completing", self._work)
+        self._thread = seam.thread("holdfast-completing", self._work)
 
     async def execute(self, query: str, *args: Any) -> int:
-        """Run a statement; answer the number of rows that it changed."""
+        """Run a statement; return the number of rows that it changed."""
         return await self.do(lambda: self._count(query, args))
 
     async def fetch(self, query: str, *args: Any) -> list[sqlite3.Row]:
@@ -98,7 +98,7 @@ class SqliteConnection:
 
     async def do(self, action: Callable[[], T]) -> T:
         if self._is_closed:
-            raise WrongState("the connection belonged to a transaction, which has ended")
+            raise WrongState("the transaction of this connection has ended")
         call = _Call(action)
         self._thread.put(call)
         answer: T = await asyncio.shield(asyncio.wrap_future(call.future))
@@ -122,13 +122,13 @@ class SqliteConnection:
         connection.create_function("in_seconds", 1, database.now_in_words)
 
     def end(self) -> None:
-        """Close the connection, which rolls back what was not committed."""
+        """Close the connection, which rolls back an open transaction."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.connection.close()
 
     def check(self) -> None:
-        """Raise Displaced if what was committed is not in the file at its path."""
+        """Raise Displaced if the commit is not in the file at its path."""
         assert self._opened is not None
         self._opened.check()
 
@@ -138,7 +138,7 @@ class SqliteConnection:
 
     def _count(self, query: str, args: tuple[Any, ...]) -> int:
         cursor = self._execute(query, args)
-        # SQLite has counted only when the rows of a RETURNING have been read.
+        # SQLite counts the rows of a RETURNING only as they are read.
         cursor.fetchall()
         return max(cursor.rowcount, 0)
 
@@ -187,7 +187,7 @@ async def open_connection(
         except Displaced as error:
             raise database.translated(error) from error
     finally:
-        # In a task of its own: a handler that is canceled once more must not leave the thread.
+        # In a separate task: a second cancel of the handler must not leave the thread behind.
         await asyncio.shield(asyncio.ensure_future(_end(connection)))
 
 

@@ -1,4 +1,4 @@
-"""Workers that are there."""
+"""Workers and their heartbeats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.domain.limits import WORKERS_LISTED_MAX
 from holdfast.domain.workers import Load, NewWorker, WorkerStatus, is_lost
-from holdfast.stores.sqlite.rows import SQL, after, fetch, seconds_since, text, to_json, to_time
+from holdfast.stores.sqlite.rows import after, fetch, seconds_since, text, to_json, to_time
 from holdfast.stores.sqlite.threads import Transaction
 
 _QUEUES = msgspec.json.Decoder(dict[str, int | None])
@@ -29,17 +29,15 @@ def register(transaction: Transaction, worker: NewWorker, load: Load) -> None:
         "lease_seconds": worker.lease_seconds,
         "started_at": after(transaction.now, -worker.up_seconds),
     }
-    sight = _sight(transaction, worker.id, load)
-    transaction.connection.execute(SQL["register"].sql, {**values, **sight})
+    transaction.execute("register", **values, **_heartbeat(worker.id, load))
 
 
 def heartbeat(transaction: Transaction, worker_id: str, load: Load) -> bool:
-    sight = _sight(transaction, worker_id, load)
-    return transaction.connection.execute(SQL["heartbeat"].sql, sight).rowcount == 1
+    return transaction.execute("heartbeat", **_heartbeat(worker_id, load)).rowcount == 1
 
 
 def deregister(transaction: Transaction, worker_id: str) -> None:
-    transaction.connection.execute(SQL["deregister"].sql, {"worker": text(worker_id)})
+    transaction.execute("deregister", worker=text(worker_id))
 
 
 def workers(connection: sqlite3.Connection, now: int) -> Sequence[WorkerStatus]:
@@ -47,10 +45,9 @@ def workers(connection: sqlite3.Connection, now: int) -> Sequence[WorkerStatus]:
     return [_worker(row, now) for row in rows]
 
 
-def _sight(transaction: Transaction, worker_id: str, load: Load) -> dict[str, object]:
+def _heartbeat(worker_id: str, load: Load) -> dict[str, object]:
     return {
         "worker": text(worker_id),
-        "now": transaction.now,
         "running": load.running,
         "full_queues": text(to_json(load.full_queues)),
     }

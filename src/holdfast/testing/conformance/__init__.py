@@ -1,68 +1,42 @@
-"""The suite that every store passes: what `holdfast.stores.protocol` promises, as tests.
+"""The conformance suite: the promises of `holdfast.stores.protocol`, as tests for every store.
 
-The author of a store gives pytest a subclass with a fixture named `harness`:
+To test a store, write a subclass with a fixture named `harness`:
 
     class TestMyStore(StoreConformance, store=MyStore):
         @pytest.fixture
         def harness(self) -> Harness: ...
 
-It runs the tests of the core, and of the capabilities that the store has. What it leaves out is
-listed as `test_left_out[...]`, one line for each capability that the store lacks. `kind=Kind(...)`
-says what jobs it stores, if not all, and which `Room` it lacks.
+It runs the tests of the core, and of the capabilities that the store has. Each capability that the
+store lacks is listed as a `test_left_out[...]`. `kind=Kind(...)` describes the jobs that the store
+accepts, if not all, and the `Room` that it lacks.
 
-It needs pytest and pytest-asyncio.
+The suite needs pytest and pytest-asyncio.
 """
 
+from collections import Counter
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite(
-    *(
-        f"holdfast.testing.conformance.{module}"
-        for module in (
-            "breakers",
-            "cancel",
-            "caps",
-            "claim",
-            "constraints",
-            "crashes",
-            "enqueue",
-            "history",
-            "keys",
-            "pause",
-            "probes",
-            "queries",
-            "races",
-            "reclaim",
-            "renew",
-            "settle",
-            "strays",
-            "wakeups",
-            "workers",
-        )
-    )
-)
+pytest.register_assert_rewrite(*(f"{__name__}.{each.name}" for each in iter_modules(__path__)))
 
 from holdfast.stores.protocol import CAPABILITIES, Store  # noqa: E402
 from holdfast.testing.conformance.breakers import Breaking  # noqa: E402
 from holdfast.testing.conformance.cancel import Canceling  # noqa: E402
-from holdfast.testing.conformance.caps import Capping  # noqa: E402
 from holdfast.testing.conformance.claim import Claiming  # noqa: E402
 from holdfast.testing.conformance.constraints import Constraints  # noqa: E402
 from holdfast.testing.conformance.crashes import Crashing  # noqa: E402
-from holdfast.testing.conformance.enqueue import Enqueueing  # noqa: E402
+from holdfast.testing.conformance.enqueue import Enqueueing, Keys  # noqa: E402
 from holdfast.testing.conformance.harness import Harness, Kind, Room, needs_of  # noqa: E402
 from holdfast.testing.conformance.history import History  # noqa: E402
-from holdfast.testing.conformance.keys import Keys  # noqa: E402
-from holdfast.testing.conformance.pause import Pausing  # noqa: E402
 from holdfast.testing.conformance.probes import Probing  # noqa: E402
 from holdfast.testing.conformance.queries import Reading  # noqa: E402
+from holdfast.testing.conformance.queues import Capping, Pausing  # noqa: E402
 from holdfast.testing.conformance.races import Races  # noqa: E402
-from holdfast.testing.conformance.reclaim import Reclaiming  # noqa: E402
+from holdfast.testing.conformance.reclaim import Reclaiming, Straying  # noqa: E402
 from holdfast.testing.conformance.renew import Renewing  # noqa: E402
 from holdfast.testing.conformance.settle import Settling  # noqa: E402
-from holdfast.testing.conformance.strays import Straying  # noqa: E402
 from holdfast.testing.conformance.wakeups import Waking  # noqa: E402
 from holdfast.testing.conformance.workers import Presence  # noqa: E402
 
@@ -89,11 +63,11 @@ class PollingConformance(
     Races,
     Constraints,
 ):
-    """For a store that has no wake-ups where it is: its jobs are found by polling."""
+    """For a store whose workers find jobs by polling alone, without wake-ups."""
 
 
 class StoreConformance(PollingConformance, Waking):
-    """All of it, or what concerns this store."""
+    """All tests, or those that apply to `store`."""
 
     def __init_subclass__(cls, *, store: type | None = None, kind: Kind | None = None) -> None:
         super().__init_subclass__()
@@ -107,25 +81,24 @@ def _leave_out(suite: type[StoreConformance], store: type) -> None:
     if missing := _missing_verbs(store, Store):
         raise TypeError(f"{store.__name__} lacks verbs of the core: {', '.join(missing)}")
     absent = {*suite.kind.lacks, *(each for each in CAPABILITIES if not issubclass(store, each))}
-    lacks: dict[str, int] = {}
+    lacks: Counter[str] = Counter()
     for name in [name for name in dir(suite) if name.startswith("test_")]:
         for each in needs_of(suite, name) & absent:
-            told = _told(store, each)
-            lacks[told] = lacks.get(told, 0) + 1
+            lacks[_describe(store, each)] += 1
             setattr(suite, name, None)
 
     @pytest.mark.parametrize(
         "what", [f"{what}: {tests} tests" for what, tests in sorted(lacks.items())]
     )
     async def test_left_out(self: Any, what: str) -> None:
-        """Only to be seen: the store lacks this, and the tests of it are left out."""
+        """Show that the store lacks this, and that its tests are left out."""
 
     if lacks:
         suite.test_left_out = test_left_out  # type: ignore[attr-defined]
 
 
-def _told(store: type, absent: type | Room) -> str:
-    """What the store lacks. Of a capability that it has in part, also the verbs to add."""
+def _describe(store: type, absent: type | Room) -> str:
+    """Name what the store lacks; for a partial capability, also the missing verbs."""
     if isinstance(absent, Room):
         return str(absent)
     missing = _missing_verbs(store, absent)

@@ -1,4 +1,4 @@
-"""What the suite needs of a store under test, and the words that its tests are written in."""
+"""What the suite needs from the author of a store, and the helpers that its tests share."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest_asyncio
 
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Attempt, Claimed, Job, Lease, NewJob, Settlement
-from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.states import State
+from holdfast.domain.why import Circumstances
 from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Claim, History, ProgressNotes, capability
 from holdfast.stores.protocol import FullStore as Store
@@ -28,26 +28,26 @@ _ids = IdMaker(_seam.random)
 
 
 class Room(StrEnum):
-    """What a store has room for. One whose records belong to somebody else, or that has no
-    database, may lack some of it: `Kind(lacks=...)` says so, and its documentation."""
+    """What a store can record. A store that keeps its jobs in another system's records may lack
+    some of it: name it in `Kind(lacks=...)`, and in the store's documentation."""
 
-    QUEUES = "queues and names of any kind"
-    OPTIONS = "tenants, tags, an expiry and a number of attempts of its own"
-    ANY_JSON = "arguments and results of any shape"
-    CHOSEN_IDS = "ids of the caller's choice"
+    QUEUES = "any queue and job name"
+    OPTIONS = "tenants, tags, expiry and max_attempts per job"
+    ANY_JSON = "arguments and results of any JSON shape"
+    CHOSEN_IDS = "IDs chosen by the caller"
     NEW_IDS = "a new job for each requeue"
-    KEY_TIMES = "keys that are forgotten after a time"
+    KEY_TIMES = "keys that expire"
     DUE_ORDER = "jobs of one priority in the order of their due times"
     TIMES = "when an attempt started and when the job ended"
     COUNTERS = "how often a job was snoozed, released, or crashed"
-    WHOLE_BATCHES = "settlements that are written together or not at all"
-    CONSTRAINTS = "constraints of the database that repeat the domain's tables"
+    WHOLE_BATCHES = "batches of settlements written all or nothing"
+    CONSTRAINTS = "database constraints that repeat the domain's tables"
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that the suite makes, and the room that the store lacks for others.
+    """The jobs that the suite makes, and the `Room` that the store lacks.
 
-    `many` are enough to be many for this database.
+    `many` is how many jobs a test makes at most, for a database that is slow with more.
     """
 
     name: str = "job"
@@ -58,67 +58,73 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     lacks: frozenset[Room] = frozenset()
 
 
-Needs = tuple[type | Room, ...]
 F = TypeVar("F", bound=Callable[..., Any])
 _kind = Kind()
 
 
 def needs(*wanted: type | Room) -> Callable[[F], F]:
-    """Leave this test out for a store that lacks one of these."""
+    """Leave out this test, or all tests of this class, for a store that lacks one of these."""
 
-    def note(test: F) -> F:
+    def mark(test: F) -> F:
         test.needs = {*wanted}  # type: ignore[attr-defined]
         return test
 
-    return note
+    return mark
 
 
 def needs_of(suite: type, test: str) -> set[type | Room]:
-    """What a test needs by itself, and by the part of the suite that it belongs to."""
+    """Return what the test needs, and what all tests of its class need."""
     part = next(each for each in suite.__mro__ if test in vars(each))
-    return {*vars(part).get("all_need", ()), *getattr(vars(part)[test], "needs", ())}
+    return {*vars(part).get("needs", ()), *getattr(vars(part)[test], "needs", ())}
 
 
 class Harness(Protocol):
-    """One empty database, for one test."""
+    """An empty database, for one test."""
 
     async def open_store(self, retention: Retention = A_WEEK) -> Any:
-        """Open one more instance of the store, with what it has, on the same database."""
+        """Open another instance of the store on the same database."""
 
     async def advance(self, seconds: float) -> None:
         """Let time pass for the database."""
 
     async def write(self, job_id: UUID, columns: Mapping[str, object]) -> bool:
-        """Update a job's row past the store, among the live ones or in the history; False if the
-        database itself refuses. The history has no columns for leases. Only tests that
-        need `Room.CONSTRAINTS` or `History` call it."""
+        """Update a job's row, live or in the history, without the store; return False if the
+        database rejects it. The history has no columns for leases. Only tests that need
+        `Room.CONSTRAINTS` or `History` call this."""
 
 
 class Suite:
-    """Two instances of the store, as two processes would have them."""
+    """A part of the suite. `store` and `other` stand for the stores of two processes."""
 
     pytestmark = pytest.mark.asyncio
-    all_need: Needs = ()
     kind: ClassVar[Kind] = Kind()
 
     @pytest.fixture(autouse=True)
-    def speak_of_its_jobs(self) -> Iterator[None]:
+    def use_kind(self) -> Iterator[None]:
         global _kind
         before, _kind = _kind, self.kind
         yield
         _kind = before
 
-    @pytest_asyncio.fixture
-    async def store(self, harness: Harness) -> AsyncIterator[Store]:
+    async def _opened(self, harness: Harness) -> AsyncIterator[Store]:
         store = await harness.open_store()
         yield store
         await store.close()
 
-    @pytest_asyncio.fixture
-    async def other(self, harness: Harness) -> AsyncIterator[Store]:
-        store = await harness.open_store()
-        yield store
-        await store.close()
+    store = pytest_asyncio.fixture(_opened)
+    other = pytest_asyncio.fixture(_opened)
+
+
+RICH: dict[str, Any] = {
+    "queue": "q",
+    "priority": 7,
+    "arguments": b'{"a": [1, "\\u00fc"]}',
+    "max_attempts": 9,
+    "expires_in_seconds": 600.0,
+    "tenant": "t",
+    "correlation_id": "c",
+    "tags": ("x", "y z"),
+}
 
 
 def new_id() -> UUID:
@@ -136,85 +142,68 @@ async def enqueue(store: Store, **changes: Any) -> UUID:
 
 
 async def enqueue_many(store: Store, jobs: int, **changes: Any) -> list[UUID]:
-    """Enqueue so many, but no more than are many for this store."""
+    """Enqueue this many jobs, or as many as the store's `Kind` allows."""
     receipts = await store.enqueue([new_job(**changes) for _ in range(min(jobs, _kind.many))])
     return [receipt.id for receipt in receipts]
 
 
 async def kept_attempts(store: Store, job_id: UUID) -> Sequence[Attempt]:
-    """The attempts that a store has kept; none where it keeps none."""
+    """Return the attempt history; it is empty if the store keeps none."""
     history = capability(store, History)
     return [] if history is None else await history.attempts(job_id)
 
 
 async def reports(store: Store, lease: Lease) -> bool:
-    """Does the store take progress from whoever has this lease?"""
+    """Report progress under this lease; return whether the store accepts it."""
     notes = capability(store, ProgressNotes)
     return notes is not None and await notes.progress(lease, b"1")
 
 
-async def claim(
-    store: Store,
-    limit: int = 100,
-    *,
-    names: Sequence[str] | None = None,
-    queues: Sequence[str] | None = None,
-    except_queues: Sequence[str] = (),
-    worker: str = "worker",
-    alone: bool = False,
-) -> Sequence[Claimed]:
-    return await store.claim(
-        Claim(
-            worker=worker,
-            limit=limit,
-            lease_seconds=LEASE_SECONDS,
-            names=(_kind.name,) if names is None else names,
-            queues=queues,
-            except_queues=except_queues,
-            alone=alone,
-        )
-    )
+def request(limit: int = 100, **changes: Any) -> Claim:
+    return Claim("worker", limit, LEASE_SECONDS, names=(_kind.name,))._replace(**changes)
 
 
-async def claim_suspect(
-    store: Store,
-    *,
-    names: Sequence[str] = ("job",),
-    queues: Sequence[str] | None = None,
-    except_queues: Sequence[str] = (),
-    worker: str = "worker",
-) -> Claimed | None:
-    return await store.claim_suspect(
-        Claim(
-            worker=worker,
-            limit=1,
-            lease_seconds=LEASE_SECONDS,
-            names=names,
-            queues=queues,
-            except_queues=except_queues,
-        )
-    )
+async def claim(store: Store, limit: int = 100, **changes: Any) -> Sequence[Claimed]:
+    return await store.claim(request(limit, **changes))
+
+
+async def claim_suspect(store: Store, **changes: Any) -> Claimed | None:
+    return await store.claim_suspect(request(1, **changes))
+
+
+async def claim_alone(store: Store, **changes: Any) -> Claimed:
+    """Claim a suspect; there must be one."""
+    claimed = await claim_suspect(store, **changes)
+    assert claimed is not None
+    return claimed
 
 
 async def claim_one(store: Store, **changes: Any) -> Claimed:
-    """Enqueue a job and lease it."""
+    """Enqueue a job and claim it."""
     job_id = await enqueue(store, **changes)
     claimed = await store.claim_by_id(job_id, "worker", LEASE_SECONDS)
     assert claimed is not None
     return claimed
 
 
-async def new_suspect(store: Store, **changes: Any) -> UUID:
-    """Enqueue a job and let its process die until it is a suspect."""
+async def make_suspect(store: Store, **changes: Any) -> UUID:
+    """Enqueue a job and let its workers die until it is a suspect."""
     job_id = await enqueue(store, **changes)
-    for _ in range(CRASHES_IN_COMPANY_MAX):
+    while True:
         assert await store.claim_by_id(job_id, "doomed", LEASE_SECONDS) is not None
-        assert len(await store.reclaim(1, "doomed", "died")) == 1
-    return job_id
+        (reclaimed,) = await store.reclaim(10, "doomed", "died")
+        if reclaimed.suspect:
+            return job_id
 
 
-async def queue_seen(store: Store, name: str) -> QueueStatus:
+async def queue_status(store: Store, name: str) -> QueueStatus:
     (found,) = [queue for queue in await store.queues() if queue.name == name]
+    return found
+
+
+async def circumstances(store: Store, job_id: UUID) -> Circumstances:
+    found = await store.circumstances(job_id)
+    assert found is not None
     return found
 
 
@@ -253,18 +242,19 @@ async def recorded(store: Store, job_id: UUID) -> Job:
     return job
 
 
-async def job_in(store: Store, state: State) -> UUID:
-    """Bring a job into this state by the store's own verbs."""
+async def end(store: Store, job: Claimed, state: State) -> None:
+    """End a running job in this state."""
+    if state is State.CANCELED:
+        await store.cancel([job.id])
+    else:
+        await store.settle([success(job) if state is State.SUCCEEDED else failure(job, state)])
+
+
+async def job_in(store: Store, state: State, **changes: Any) -> UUID:
+    """Enqueue a job and bring it into this state."""
     if state is State.QUEUED:
-        return await enqueue(store)
-    job = await claim_one(store)
-    match state:
-        case State.SUCCEEDED:
-            await store.settle([success(job)])
-        case State.FAILED | State.DEAD:
-            await store.settle([failure(job, state)])
-        case State.CANCELED:
-            await store.cancel([job.id])
-        case _:
-            pass
+        return await enqueue(store, **changes)
+    job = await claim_one(store, **changes)
+    if state is not State.RUNNING:
+        await end(store, job, state)
     return job.id

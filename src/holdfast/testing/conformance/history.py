@@ -1,4 +1,4 @@
-"""History: where jobs go when they end, what is seen of them there, and when they are forgotten."""
+"""History: where ended jobs go, how they are found there, and when they are deleted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from holdfast.stores.protocol import FullStore as Store
 from holdfast.stores.protocol import ProgressNotes
 from holdfast.testing.conformance.harness import (
     LEASE_SECONDS,
+    RICH,
     Harness,
-    Needs,
     Suite,
     claim,
     claim_one,
+    end,
     enqueue,
     failure,
     job_in,
@@ -37,7 +38,7 @@ EVERYTHING = Filter()
 
 
 async def end_in_place(store: Store, harness: Harness, state: State, **changes: object) -> UUID:
-    """End a job as a worker of an older version does: its row stays where it is."""
+    """End a job as a worker of an older version does: its row stays among the live ones."""
     job = await claim_one(store, **changes)
     assert await harness.write(
         job.id,
@@ -52,45 +53,20 @@ async def end_in_place(store: Store, harness: Harness, state: State, **changes: 
     return job.id
 
 
-async def end_in(store: Store, queue: str, state: State) -> UUID:
-    job = await claim_one(store, queue=queue)
-    await store.settle([success(job) if state is State.SUCCEEDED else failure(job, state)])
-    return job.id
-
-
 async def listed(store: Store, filter: Filter = EVERYTHING) -> list[UUID]:
     return [job.id for job in (await store.page(filter, 100)).jobs]
 
 
+@needs(protocol.History)
 class History(Suite):
-    all_need: Needs = (protocol.History,)
-
     @pytest.mark.parametrize("state", sorted(ENDED))
     @needs(ProgressNotes)
-    async def test_a_job_that_ends_keeps_all_that_it_was(self, store: Store, state: State) -> None:
-        job = await claim_one(
-            store,
-            queue="q",
-            priority=7,
-            arguments=b'{"a": [1, "\\u00fc"]}',
-            max_attempts=9,
-            expires_in_seconds=600.0,
-            tenant="t",
-            correlation_id="c",
-            tags=("x", "y z"),
-            idempotency_key="k",
-            body_hash=b"h",
-            key_kept_seconds=60.0,
-        )
+    async def test_a_job_that_ends_keeps_its_fields(self, store: Store, state: State) -> None:
+        keyed = {"idempotency_key": "k", "body_hash": b"h", "key_kept_seconds": 60.0}
+        job = await claim_one(store, **RICH, **keyed)
         assert await store.progress(job.lease, b'{"done": 1}')
         before = await recorded(store, job.id)
-        match state:
-            case State.SUCCEEDED:
-                await store.settle([success(job)])
-            case State.CANCELED:
-                await store.cancel([job.id])
-            case _:
-                await store.settle([failure(job, state)])
+        await end(store, job, state)
         after = await recorded(store, job.id)
         assert after.finished_at is not None
         assert before == msgspec.structs.replace(
@@ -105,7 +81,7 @@ class History(Suite):
             error_text=None,
         )
 
-    async def test_a_list_holds_live_and_ended_jobs_in_one_order(self, store: Store) -> None:
+    async def test_live_and_ended_jobs_are_listed_in_one_order(self, store: Store) -> None:
         ids = [await job_in(store, state) for state in (*State, *State)]
         seen: list[UUID] = []
         after: UUID | None = None
@@ -134,7 +110,7 @@ class History(Suite):
             assert await listed(store, dead) == [job.id]
             assert await listed(store, msgspec.structs.replace(dead, queue="other")) == []
 
-    async def test_a_search_for_something_rare_goes_on_in_bounded_steps(self, store: Store) -> None:
+    async def test_a_rare_match_is_found_in_bounded_steps(self, store: Store) -> None:
         rare = await claim_one(store, tags=("rare",))
         await store.settle([success(rare)])
         jobs = [new_job() for _ in range(PAGE_LOOK_MAX)]
@@ -145,7 +121,7 @@ class History(Suite):
         second = await store.page(wanted, 10, first.after)
         assert ([job.id for job in second.jobs], second.after) == ([rare.id], None)
 
-    async def test_an_id_that_the_history_holds_is_refused(self, store: Store) -> None:
+    async def test_an_id_in_the_history_is_rejected(self, store: Store) -> None:
         ended = await job_in(store, State.SUCCEEDED)
         again = new_job(id=ended, id_is_chosen=True)
         keyed = msgspec.structs.replace(
@@ -158,9 +134,7 @@ class History(Suite):
         chosen = new_job(id_is_chosen=True)
         assert (await store.enqueue([chosen]))[0].created
 
-    async def test_what_ended_in_place_is_seen_like_all_that_ended(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_jobs_that_ended_in_place_are_found(self, store: Store, harness: Harness) -> None:
         ids = {state: await end_in_place(store, harness, state) for state in sorted(ENDED)}
         live = await enqueue(store)
         assert sorted(await listed(store)) == sorted([*ids.values(), live])
@@ -176,9 +150,7 @@ class History(Suite):
             with pytest.raises(DuplicateJob):
                 await store.enqueue([new_job(id=job_id)])
 
-    async def test_what_ended_in_place_is_moved_unchanged_in_bounded_steps(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_upkeep_moves_jobs_ended_in_place(self, store: Store, harness: Harness) -> None:
         ids = [await end_in_place(store, harness, State.DEAD, tenant="t") for _ in range(5)]
         live = await enqueue(store)
         before = [await recorded(store, job_id) for job_id in ids]
@@ -191,9 +163,7 @@ class History(Suite):
         await store.tidy(100)
         assert await listed(store) == [live]
 
-    async def test_history_is_forgotten_after_the_time_that_it_is_kept(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_history_is_deleted_after_retention(self, store: Store, harness: Harness) -> None:
         ended = [await job_in(store, state) for state in ENDED]
         await harness.advance(6.9 * DAY_SECONDS)
         live = await enqueue(store)
@@ -212,9 +182,7 @@ class History(Suite):
             Count("default", State.DEAD, 1),
         }
 
-    async def test_a_requeue_is_known_as_long_as_the_old_job_is_kept(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_requeue_is_remembered_with_the_old_job(self, harness: Harness) -> None:
         rules = parse_rules("*:succeeded=1d")
         store = await harness.open_store(Retention(9 * DAY_SECONDS, rules))
         old, new = await job_in(store, State.DEAD), new_id()
@@ -232,19 +200,17 @@ class History(Suite):
         assert await store.requeued([old]) == {}
         await store.close()
 
-    async def test_a_rule_for_queue_and_state_goes_before_the_others(
-        self, harness: Harness
-    ) -> None:
+    async def test_the_most_specific_retention_rule_wins(self, harness: Harness) -> None:
         rules = parse_rules("*:dead=20d, a:succeeded=2d, b:*=4d")
         store = await harness.open_store(Retention(9 * DAY_SECONDS, rules))
         kept_days = {
-            await end_in(store, "a", State.SUCCEEDED): 2,
-            await end_in(store, "b", State.DEAD): 4,
-            await end_in(store, "b", State.SUCCEEDED): 4,
-            await end_in(store, "c", State.SUCCEEDED): 9,
-            await end_in(store, "a", State.DEAD): 20,
+            await job_in(store, State.SUCCEEDED, queue="a"): 2,
+            await job_in(store, State.DEAD, queue="b"): 4,
+            await job_in(store, State.SUCCEEDED, queue="b"): 4,
+            await job_in(store, State.SUCCEEDED, queue="c"): 9,
+            await job_in(store, State.DEAD, queue="a"): 20,
         }
-        # A day is forgotten as a whole, so what was kept until yesterday is gone for sure.
+        # Days are deleted as a whole, so jobs kept until yesterday are gone for sure.
         passed = 0.0
         for days in (1, 3.1, 5.1, 8, 10.1, 19, 21.1):
             await harness.advance((days - passed) * DAY_SECONDS)
@@ -272,7 +238,7 @@ class History(Suite):
         assert await store.enqueue([again]) == [Receipt(again.id, True)]
         await store.close()
 
-    async def test_attempts_of_a_live_job_are_kept_however_old(self, harness: Harness) -> None:
+    async def test_attempts_of_a_live_job_are_always_kept(self, harness: Harness) -> None:
         store = await harness.open_store(Retention(60.0))
         job = await claim_one(store)
         await store.settle([failure(job, State.QUEUED)])
@@ -281,9 +247,7 @@ class History(Suite):
         assert len(await store.attempts(job.id)) == 1
         await store.close()
 
-    async def test_a_step_of_upkeep_forgets_no_more_than_its_limit(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_upkeep_respects_its_limit(self, store: Store, harness: Harness) -> None:
         ended = [await job_in(store, State.DEAD) for _ in range(5)]
         await harness.advance(9 * DAY_SECONDS)
         done = []
@@ -294,7 +258,7 @@ class History(Suite):
         assert await store.tidy(3) == 0
         assert await store.counts() == []
 
-    async def test_counts_of_the_ended_are_by_queue_state_and_tenant(
+    async def test_ended_jobs_are_counted_by_queue_state_and_tenant(
         self, store: Store, other: Store, harness: Harness
     ) -> None:
         for tenant in (None, "t", "t"):
@@ -313,7 +277,7 @@ class History(Suite):
             assert await instance.counts("") == []
             await instance.tidy(100)
 
-    async def test_upkeep_leaves_the_live_alone(self, store: Store, harness: Harness) -> None:
+    async def test_upkeep_leaves_live_jobs_alone(self, store: Store, harness: Harness) -> None:
         waiting = await enqueue(store, delay_seconds=60 * DAY_SECONDS)
         running = await claim_one(store)
         await harness.advance(30 * DAY_SECONDS)
@@ -321,7 +285,9 @@ class History(Suite):
         assert await store.tidy(100) == 0
         assert [await recorded(store, each) for each in (waiting, running.id)] == before
 
-    async def test_a_holder_is_told_how_its_job_ended(self, store: Store, harness: Harness) -> None:
+    async def test_a_lost_lease_reports_how_the_job_ended(
+        self, store: Store, harness: Harness
+    ) -> None:
         job = await claim_one(store)
         await store.settle([failure(job, State.FAILED)])
         lost = [Lost(job.id, job.fence, State.FAILED)]
@@ -331,9 +297,7 @@ class History(Suite):
         await store.tidy(100)
         assert await store.settle([success(job)]) == [Lost(job.id, job.fence, None)]
 
-    async def test_claims_and_reclaims_never_see_the_ended(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_ended_jobs_are_never_claimed(self, store: Store, harness: Harness) -> None:
         for state in ENDED:
             await job_in(store, state)
             await end_in_place(store, harness, state)

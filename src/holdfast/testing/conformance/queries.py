@@ -1,4 +1,4 @@
-"""Reads: pages, counts, and the questions that a worker asks."""
+"""Reads: pages, counts, and what a worker asks before it exits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def ids_of(store: Store, filter: Filter, limit: int = 100) -> list[UUID]:
 
 
 class Reading(Suite):
-    async def test_what_does_not_exist_is_none(self, store: Store) -> None:
+    async def test_reads_of_an_empty_store_find_nothing(self, store: Store) -> None:
         assert await store.get(new_id()) is None
         assert await store.page(Filter(), 10) == ([], None)
         assert await store.counts() == []
@@ -40,11 +40,9 @@ class Reading(Suite):
         job = await claim_one(store)
         assert await other.get(job.id) == await store.get(job.id)
         await other.settle([success(job)])
-        found = await store.get(job.id)
-        assert found is not None
-        assert found.state is State.SUCCEEDED
+        assert (await recorded(store, job.id)).state is State.SUCCEEDED
 
-    async def test_pages_go_from_the_newest_to_the_oldest_without_a_gap(self, store: Store) -> None:
+    async def test_pages_go_from_newest_to_oldest_without_a_gap(self, store: Store) -> None:
         older, newer = await enqueue_many(store, 5), await enqueue_many(store, 5)
         ids = [*older, *newer]
         for limit in (1, 3, 5, 9, 10, 11):
@@ -59,7 +57,7 @@ class Reading(Suite):
             assert seen == ids[::-1]
 
     @needs(Room.QUEUES, Room.OPTIONS)
-    async def test_a_page_holds_what_all_filters_match(self, store: Store) -> None:
+    async def test_a_page_holds_the_jobs_that_match_all_filters(self, store: Store) -> None:
         plain = await enqueue(store)
         full = await enqueue(
             store, queue="q", name="n", tenant="t", tags=("a", "b"), correlation_id="c"
@@ -76,9 +74,7 @@ class Reading(Suite):
         assert await ids_of(store, Filter(queue="q", name="other")) == []
 
     @needs(Room.TIMES)
-    async def test_a_page_holds_the_error_codes_and_times_that_were_asked_for(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_pages_filter_by_code_and_time(self, store: Store, harness: Harness) -> None:
         before = await job_in(store, State.DEAD)
         await harness.advance(3600)
         canceled, dead = await job_in(store, State.CANCELED), await job_in(store, State.DEAD)
@@ -90,10 +86,10 @@ class Reading(Suite):
         assert await ids_of(store, Filter(since=then)) == [waiting, dead, canceled]
         assert await ids_of(store, Filter(until=then)) == [before]
         assert await ids_of(store, Filter(since=then, error_code="BROKEN")) == [dead]
-        # What waits has not ended: it counts from when it was created.
+        # A waiting job has not ended; it counts by its creation.
         assert await ids_of(store, Filter(since=then, states=(State.QUEUED,))) == [waiting]
 
-    async def test_a_page_holds_the_states_that_were_asked_for(self, store: Store) -> None:
+    async def test_pages_filter_by_state(self, store: Store) -> None:
         ids = {state: await job_in(store, state) for state in State}
         for state in State:
             assert await ids_of(store, Filter(states=(state,))) == [ids[state]]
@@ -109,7 +105,7 @@ class Reading(Suite):
         live = (State.QUEUED, State.RUNNING)
         assert set(await ids_of(store, Filter(states=live))) == {ids[state] for state in live}
 
-    async def test_counts_and_depths_are_by_state(self, store: Store) -> None:
+    async def test_counts_and_queues_are_by_state(self, store: Store) -> None:
         assert await store.queues() == []
         await enqueue_many(store, 3)
         await enqueue_many(store, 2, delay_seconds=600.0)
@@ -127,7 +123,7 @@ class Reading(Suite):
         assert 0 <= depth.oldest_ready_seconds < 60
 
     @needs(Room.QUEUES, Room.OPTIONS)
-    async def test_counts_are_by_queue_and_state_and_tenant(self, store: Store) -> None:
+    async def test_counts_are_by_queue_state_and_tenant(self, store: Store) -> None:
         await store.enqueue([new_job(queue="a") for _ in range(3)])
         await store.enqueue([new_job(queue="b", tenant="t") for _ in range(2)])
         (job,) = await claim(store, 1, queues=("b",))
@@ -143,9 +139,7 @@ class Reading(Suite):
         ]
         assert await store.counts("nobody") == []
 
-    async def test_a_job_is_awaited_while_it_runs_or_is_soon_due(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_running_and_due_jobs_are_awaited(self, store: Store, harness: Harness) -> None:
         names = [self.kind.name]
         assert not await store.awaited(names, None, 0)
         await enqueue(store, delay_seconds=60.0)
@@ -159,7 +153,7 @@ class Reading(Suite):
         assert not await store.awaited(names, None, 3600)
 
     @needs(Room.QUEUES)
-    async def test_only_these_names_and_queues_are_awaited(self, store: Store) -> None:
+    async def test_only_jobs_of_these_names_and_queues_are_awaited(self, store: Store) -> None:
         await enqueue(store, name="waiting", queue="q", priority=4)
         running = await enqueue(store, name="running", queue="r")
         await store.claim_by_id(running, "worker", LEASE_SECONDS)
@@ -172,7 +166,7 @@ class Reading(Suite):
         assert not await store.awaited(["waiting", "running"], [], 0)
 
     @needs(Diagnosis, Room.QUEUES)
-    async def test_names_of_due_jobs_that_nobody_here_knows_are_told(self, store: Store) -> None:
+    async def test_due_jobs_with_unknown_names_are_found(self, store: Store) -> None:
         await enqueue(store, name="known")
         await enqueue(store, name="strange", queue="a")
         await enqueue(store, name="stranger", queue="b", priority=3)
@@ -181,7 +175,7 @@ class Reading(Suite):
         assert list(await store.unknown_names(["known"], ["a"])) == ["strange"]
         assert list(await store.unknown_names(["known", "strange"], ["a"])) == []
 
-    async def test_migrating_a_database_that_is_up_to_date_does_nothing(self, store: Store) -> None:
+    async def test_migrating_an_up_to_date_database_does_nothing(self, store: Store) -> None:
         job_id = await enqueue(store)
         assert list(await store.migrate()) == []
         assert await store.get(job_id) is not None

@@ -1,4 +1,4 @@
-"""Races between two instances: somebody wins, and both are told the truth."""
+"""Races between two stores: one wins, and both get the right answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.testing.conformance.harness import (
 
 
 class Races(Suite):
-    async def test_a_job_has_at_most_one_lease_whoever_claims_at_once(
+    async def test_concurrent_claims_lease_a_job_once(
         self, store: Store, other: Store, harness: Harness
     ) -> None:
         third = await harness.open_store()
@@ -49,14 +49,12 @@ class Races(Suite):
             for each in await asyncio.gather(*(take_all(racer) for racer in racers))
             for job_id in each
         )
-        # A claim may leave out what another has locked at that moment, so the last may be left.
+        # A claim may skip jobs that another has locked at that moment, so some may be left.
         taken.update(await take_all(store))
         await third.close()
         assert taken == Counter(receipt.id for receipt in receipts)
 
-    async def test_one_job_claimed_by_id_from_all_sides_is_leased_once(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_concurrent_claims_by_id_lease_once(self, store: Store, other: Store) -> None:
         job_id = await enqueue(store)
         answers = await asyncio.gather(
             *(
@@ -66,7 +64,7 @@ class Races(Suite):
         )
         assert len([answer for answer in answers if answer is not None]) == 1
 
-    async def test_of_a_cancel_and_a_settle_one_wins(self, store: Store, other: Store) -> None:
+    async def test_either_a_cancel_or_a_settle_wins(self, store: Store, other: Store) -> None:
         await store.enqueue([new_job() for _ in range(20)])
         for job in await claim(store):
             canceled, lost = await asyncio.gather(
@@ -81,7 +79,7 @@ class Races(Suite):
                 assert lost == []
                 assert found.state is State.SUCCEEDED
 
-    async def test_of_a_reclaim_and_a_settle_one_wins(
+    async def test_either_a_reclaim_or_a_settle_wins(
         self, store: Store, other: Store, harness: Harness
     ) -> None:
         await store.enqueue([new_job() for _ in range(40)])
@@ -97,7 +95,7 @@ class Races(Suite):
             taken = job.id in {one.job_id for one in reclaimed}
             assert found.state is (State.QUEUED if taken else State.SUCCEEDED)
 
-    async def test_two_reclaims_at_once_take_each_job_once(
+    async def test_concurrent_reclaims_take_a_job_once(
         self, store: Store, other: Store, harness: Harness
     ) -> None:
         await store.enqueue([new_job() for _ in range(100)])
@@ -110,16 +108,14 @@ class Races(Suite):
         for job in jobs:
             assert (await recorded(store, job.id)).fence == job.fence + 1
 
-    async def test_two_cancels_at_once_end_each_job_once(self, store: Store, other: Store) -> None:
+    async def test_concurrent_cancels_end_a_job_once(self, store: Store, other: Store) -> None:
         ids = await enqueue_many(store, 50)
         answers = await asyncio.gather(
             store.cancel(ids), other.cancel(ids[::-1]), store.cancel(ids[::2])
         )
         assert sorted(one.job_id for answer in answers for one in answer) == sorted(ids)
 
-    async def test_verbs_that_cross_each_other_never_deadlock(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_crossing_verbs_never_deadlock(self, store: Store, other: Store) -> None:
         ids = await enqueue_many(store, 60)
         claimed = list(await claim(store))
         leases = [job.lease for job in claimed]

@@ -1,4 +1,4 @@
-"""Renew and progress: with the exact fence of a running job, or not at all."""
+"""Renew and progress: only with the exact fence of a running job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.errors import StoreRefused
-from holdfast.domain.job import Lease, Lost
+from holdfast.domain.job import Claimed, Lease, Lost
 from holdfast.domain.states import State
 from holdfast.stores.protocol import FullStore as Store
 from holdfast.stores.protocol import ProgressNotes
@@ -39,9 +39,7 @@ class Renewing(Suite):
         assert (await recorded(store, job.id)).fence == job.fence
 
     @needs(Room.TIMES)
-    async def test_a_renewal_lasts_from_now_for_as_long_as_it_says(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_a_renewal_counts_from_now(self, store: Store, harness: Harness) -> None:
         job = await claim_one(store)
         await harness.advance(20)
         await store.renew([job.lease], 100.0)
@@ -54,7 +52,7 @@ class Renewing(Suite):
     async def test_renewing_nothing_is_fine(self, store: Store) -> None:
         assert await store.renew([], LEASE_SECONDS) == []
 
-    async def test_a_lease_that_ran_out_unnoticed_is_still_held(
+    async def test_an_expired_lease_is_valid_until_reclaimed(
         self, store: Store, harness: Harness
     ) -> None:
         renewing, settling = await claim_one(store), await claim_one(store)
@@ -63,15 +61,13 @@ class Renewing(Suite):
         assert await store.settle([success(settling)]) == []
         assert await store.reclaim(10) == []
 
-    async def test_renewal_tells_which_leases_are_lost_and_keeps_the_others(
-        self, store: Store, harness: Harness
-    ) -> None:
-        held, canceled, settled = [await claim_one(store) for _ in range(3)]
+    async def test_a_renewal_names_the_lost_leases(self, store: Store, harness: Harness) -> None:
+        kept, canceled, settled = [await claim_one(store) for _ in range(3)]
         missing = new_id()
         await store.cancel([canceled.id])
         await store.settle([success(settled)])
         await harness.advance(20)
-        leases = [canceled.lease, held.lease, Lease(missing, 1), settled.lease]
+        leases = [canceled.lease, kept.lease, Lease(missing, 1), settled.lease]
         lost = await store.renew(leases, LEASE_SECONDS)
         assert sorted(lost) == sorted(
             [
@@ -83,29 +79,18 @@ class Renewing(Suite):
         await harness.advance(20)
         assert await store.reclaim(10) == []
 
-    async def test_a_ghost_can_neither_renew_nor_report_nor_settle(
+    async def test_a_worker_that_lost_its_lease_can_write_nothing(
         self, store: Store, other: Store, harness: Harness
     ) -> None:
-        ghost = await claim_one(store)
+        late = await claim_one(store)
         await harness.advance(LEASE_SECONDS + 1)
         assert len(await other.reclaim(10)) == 1
-        waiting = await recorded(store, ghost.id)
-        lost = [Lost(ghost.id, ghost.fence, State.QUEUED)]
-        assert await store.renew([ghost.lease], LEASE_SECONDS) == lost
-        assert await store.settle([success(ghost)]) == lost
-        assert not await reports(store, ghost.lease)
-        assert await recorded(store, ghost.id) == waiting
+        await _assert_locked_out(store, late, State.QUEUED)
+        (new,) = await claim(other, worker="new")
+        await _assert_locked_out(store, late, State.RUNNING)
+        assert await other.settle([success(new)]) == []
 
-        (heir,) = await claim(other, worker="heir")
-        running = await recorded(store, ghost.id)
-        lost = [Lost(ghost.id, ghost.fence, State.RUNNING)]
-        assert await store.renew([ghost.lease], LEASE_SECONDS) == lost
-        assert await store.settle([success(ghost)]) == lost
-        assert not await reports(store, ghost.lease)
-        assert await recorded(store, ghost.id) == running
-        assert await other.settle([success(heir)]) == []
-
-    async def test_a_fence_that_was_never_given_out_holds_nothing(self, store: Store) -> None:
+    async def test_a_fence_that_was_never_issued_is_lost(self, store: Store) -> None:
         job_id = await enqueue(store)
         before = await recorded(store, job_id)
         for fence in (0, 1, 2**62):
@@ -115,7 +100,7 @@ class Renewing(Suite):
         assert await recorded(store, job_id) == before
 
     @needs(ProgressNotes)
-    async def test_progress_is_recorded_and_leaves_the_fence(self, store: Store) -> None:
+    async def test_progress_is_recorded_and_keeps_the_fence(self, store: Store) -> None:
         job = await claim_one(store)
         assert await store.progress(job.lease, b'{"percent": 40, "text": "halb\xc3\xa9"}')
         found = await recorded(store, job.id)
@@ -125,7 +110,7 @@ class Renewing(Suite):
         assert (await recorded(store, job.id)).progress == 50
 
     @needs(ProgressNotes)
-    async def test_progress_that_can_not_be_stored_is_refused(self, store: Store) -> None:
+    async def test_progress_that_can_not_be_stored_is_rejected(self, store: Store) -> None:
         job = await claim_one(store)
         with pytest.raises(StoreRefused):
             await store.progress(job.lease, b"{")
@@ -139,3 +124,13 @@ class Renewing(Suite):
         assert await store.renew(leases, LEASE_SECONDS) == []
         await harness.advance(20)
         assert await store.reclaim(10) == []
+
+
+async def _assert_locked_out(store: Store, late: Claimed, state: State) -> None:
+    """Assert that this old lease can change nothing, and that the store says why."""
+    before = await recorded(store, late.id)
+    lost = [Lost(late.id, late.fence, state)]
+    assert await store.renew([late.lease], LEASE_SECONDS) == lost
+    assert await store.settle([success(late)]) == lost
+    assert not await reports(store, late.lease)
+    assert await recorded(store, late.id) == before

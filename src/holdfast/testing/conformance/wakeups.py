@@ -1,4 +1,4 @@
-"""Wake-ups, for stores that have them: who is told what."""
+"""Wake-ups, for stores that have them: which changes wake whom."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from holdfast.stores.protocol import FullStore as Store
 from holdfast.testing.conformance.harness import (
     LEASE_SECONDS,
     Harness,
-    Needs,
     Room,
     Suite,
     claim,
@@ -34,19 +33,19 @@ PATIENCE_SECONDS = 10.0
 
 
 class Ear:
-    """What was heard so far."""
+    """Collects wake-ups."""
 
     def __init__(self) -> None:
         self.heard: list[Wakeup] = []
         self._more = asyncio.Event()
 
     def __call__(self, wakeup: Wakeup) -> None:
-        # Which job it is about, it need not say.
+        # Naming the job is optional.
         self.heard.append(wakeup._replace(job_id=None))
         self._more.set()
 
     async def until(self, wakeup: Wakeup) -> list[Wakeup]:
-        """Answer what was heard before this wake-up, which ends the story."""
+        """Wait for this wake-up; return what came before it."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while wakeup not in self.heard:
                 self._more.clear()
@@ -56,9 +55,8 @@ class Ear:
         return before
 
 
+@needs(Listening, Room.QUEUES)
 class Waking(Suite):
-    all_need: Needs = (Listening, Room.QUEUES)
-
     @pytest_asyncio.fixture
     async def ear(self, other: Store) -> AsyncIterator[Ear]:
         ear = Ear()
@@ -69,7 +67,7 @@ class Waking(Suite):
         await listener.close()
 
     async def heard(self, store: Store, ear: Ear) -> list[Wakeup]:
-        """Answer what was heard until now: wake-ups of one sender come in order."""
+        """Return what was heard so far. Wake-ups of one sender arrive in order."""
         await enqueue(store, queue="the end", name="none")
         return await ear.until(Wakeup(queue="the end"))
 
@@ -82,15 +80,13 @@ class Waking(Suite):
         await enqueue(store, queue="late", delay_seconds=60.0)
         assert await self.heard(store, ear) == []
 
-    async def test_a_cancel_tells_who_holds_the_job(self, store: Store, ear: Ear) -> None:
+    async def test_a_cancel_notifies_the_worker(self, store: Store, ear: Ear) -> None:
         job, waiting = await claim_one(store, queue="q"), await enqueue(store, queue="q")
         await self.heard(store, ear)
         await store.cancel([job.id, waiting, new_id()])
         assert await self.heard(store, ear) == [Wakeup(canceled=job.id)]
 
-    async def test_what_waits_again_and_is_due_wakes_its_queue(
-        self, store: Store, ear: Ear
-    ) -> None:
+    async def test_jobs_due_again_wake_their_queue(self, store: Store, ear: Ear) -> None:
         jobs = [await claim_one(store, queue=queue) for queue in ("released", "retried", "snoozed")]
         await self.heard(store, ear)
         await store.settle([release(jobs[0]), failure(jobs[1], delay_seconds=9)])
@@ -105,7 +101,7 @@ class Waking(Suite):
         await store.requeue(ended, new_id())
         assert await self.heard(store, ear) == [Wakeup(queue="default")]
 
-    async def test_a_reclaim_wakes_the_queues_of_what_starts_again(
+    async def test_a_reclaim_wakes_the_queues_of_its_jobs(
         self, store: Store, ear: Ear, harness: Harness
     ) -> None:
         await store.enqueue([new_job(queue="again"), new_job(queue="dead", max_attempts=1)])
@@ -115,7 +111,7 @@ class Waking(Suite):
         assert len(await store.reclaim(10)) == 2
         assert await self.heard(store, ear) == [Wakeup(queue="again")]
 
-    async def test_strays_that_are_released_wake_their_queues(self, store: Store, ear: Ear) -> None:
+    async def test_released_strays_wake_their_queues(self, store: Store, ear: Ear) -> None:
         await claim_one(store, queue="stray")
         await self.heard(store, ear)
         await store.release_strays("worker", [], 10)
@@ -129,7 +125,7 @@ class Waking(Suite):
         assert await self.heard(store, ear) == [Wakeup(queue="q")]
 
     @needs(Breakers)
-    async def test_jobs_that_are_let_go_wake_their_queues(self, store: Store, ear: Ear) -> None:
+    async def test_unparked_jobs_wake_their_queues(self, store: Store, ear: Ear) -> None:
         jobs = [new_job(queue=queue, breaker="gateway") for queue in ("a", "b", "a")]
         await store.enqueue(jobs)
         await store.open_breaker("gateway", None, None)
@@ -140,9 +136,7 @@ class Waking(Suite):
         assert (await store.park(10)).moved == 3
         assert sorted(await self.heard(store, ear)) == [Wakeup(queue="a"), Wakeup(queue="b")]
 
-    async def test_a_listener_that_was_closed_hears_nothing(
-        self, store: Store, other: Store
-    ) -> None:
+    async def test_a_closed_listener_hears_nothing(self, store: Store, other: Store) -> None:
         closed, open_ear = Ear(), Ear()
         first, second = await other.listen(closed), await other.listen(open_ear)
         if first is None or second is None:

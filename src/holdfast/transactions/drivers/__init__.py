@@ -1,6 +1,6 @@
-"""Connections that belong to the caller: which they are, and how to work in their transaction.
+"""The caller's connections: recognize them, and work in their transactions.
 
-None of these libraries is imported here before somebody brings one of its connections.
+None of their libraries is imported before somebody passes one of its connections.
 """
 
 from holdfast.transactions.drivers.protocol import (
@@ -8,23 +8,14 @@ from holdfast.transactions.drivers.protocol import (
     Foreign,
     PostgresDriver,
     SqliteDriver,
+    finish,
     run_now,
     speaks_postgres,
     speaks_sqlite,
-    to_its_end,
 )
-from holdfast.transactions.drivers.recognition import recognize, recognize_async, recognize_sync
+from holdfast.transactions.drivers.recognition import recognize_async, recognize_sync
 
 __all__ = [
-    "Driver",
-    "Foreign",
-    "PostgresDriver",
-    "SqliteDriver",
-    "recognize",
-    "recognize_async",
-    "recognize_sync",
-    "run_now",
-    "speaks_postgres",
-    "speaks_sqlite",
-    "to_its_end",
-]
+    "Driver", "Foreign", "PostgresDriver", "SqliteDriver", "finish", "recognize_async",
+    "recognize_sync", "run_now", "speaks_postgres", "speaks_sqlite",
+]  # fmt: skip

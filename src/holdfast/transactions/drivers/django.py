@@ -1,4 +1,4 @@
-"""Django's connections, on PostgreSQL and SQLite."""
+"""Django connections, on PostgreSQL and SQLite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from holdfast.domain.errors import BadArguments
-from holdfast.transactions.drivers.marks import mark, mark_file
+from holdfast.transactions.drivers.marks import mark
 from holdfast.transactions.drivers.placeholders import named, percent_style
 from holdfast.transactions.drivers.postgres import rows_of
 from holdfast.transactions.drivers.protocol import Dialect, Row, dialect_of
@@ -51,15 +51,12 @@ class DjangoDriver:
         if not connection.get_autocommit():
             raise BadArguments(
                 "the connection's autocommit is off, so Django would not commit at the end of the"
-                " block; turn it on, the block is a transaction by itself"
+                " block; turn it on: the block is a transaction of its own"
             )
         atomic = import_module("django.db.transaction").atomic
         self._atomic = atomic(using=connection.alias, durable=True)
         self._atomic.__enter__()
-        if self.dialect == "SQLite":
-            mark_file(self)
-        else:
-            await mark(self, _READ_COMMITTED)
+        await mark(self, _READ_COMMITTED)
 
     async def flush(self) -> None:
         return None

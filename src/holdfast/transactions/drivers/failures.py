@@ -1,4 +1,4 @@
-"""What went wrong on a connection of the caller's, taken out of its library's wrapping."""
+"""Errors of the caller's connection, unwrapped from those of its library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _INTEGRITY = "23"  # the class of SQLSTATE
 
 
 class DriverError(Exception):
-    """An error of PostgreSQL, or of the way to it, whatever the driver."""
+    """An error of PostgreSQL or of the connection to it, from any driver."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
@@ -23,7 +23,7 @@ class DriverError(Exception):
 
 
 def unwrapped(error: BaseException) -> BaseException:
-    """The driver's own error inside of what SQLAlchemy or Django made of it."""
+    """The driver's error inside one of SQLAlchemy or Django."""
     while _package(error) in _WRAPPERS:
         inner: Any = getattr(error, "orig", None) or error.__cause__
         if inner is None:
@@ -37,7 +37,7 @@ def is_of_driver(error: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Does a constraint stand against what was written? Another try would meet it again."""
+    """Whether a constraint was violated, so that a retry would fail again."""
     sqlstate = DriverError(error).sqlstate or ""
     return isinstance(error, sqlite3.IntegrityError) or sqlstate.startswith(_INTEGRITY)
 

@@ -1,4 +1,4 @@
-"""One statement for every driver: `$1` in the style that each reads."""
+"""Convert the placeholder `$1` to the style of each driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drivers that speak to PostgreSQL alone: asyncpg, psycopg, psycopg2."""
+"""Drivers for PostgreSQL only: asyncpg, psycopg, psycopg2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.domain.errors import BadArguments
 from holdfast.transactions.drivers.marks import mark
 from holdfast.transactions.drivers.placeholders import named, percent_style
-from holdfast.transactions.drivers.protocol import Dialect, Row, to_its_end
+from holdfast.transactions.drivers.protocol import Dialect, Row, finish
 from holdfast.transactions.drivers.refusals import in_transaction, not_in_transaction
 
 _OPEN_ONE: Final = "open one with `connection.transaction()`"
@@ -41,19 +41,19 @@ class AsyncpgDriver(_PostgresDriver):
     async def begin(self) -> None:
         if self._connection.is_in_transaction():
             raise in_transaction("a transaction")
-        # DEFERRABLE is the mark of it: see in_block.sql.
+        # DEFERRABLE is its mark: see in_block.sql.
         self._transaction = self._connection.transaction(
             isolation="read_committed", deferrable=True
         )
-        # A start that is canceled half way leaves a transaction open, which asyncpg can't end: the
-        # next one on this connection would be a savepoint of it, and commit nothing.
-        await to_its_end(asyncio.create_task(self._transaction.start()))
+        # A start that is canceled halfway leaves a transaction open that asyncpg can't end: the
+        # next one on this connection would be a savepoint in it, and commit nothing.
+        await finish(asyncio.create_task(self._transaction.start()))
 
     async def commit(self) -> None:
         await self._transaction.commit()
 
     async def rollback(self) -> None:
-        # Also if somebody has ended it: the connection would believe that it lasts.
+        # Even if somebody ended it: the connection believes that it is still open.
         if self._transaction is not None:
             await self._transaction.rollback()
 
@@ -71,12 +71,12 @@ class _PsycopgDriver(_PostgresDriver):
     def _refuse_pipeline(self) -> None:
         if self._connection.pgconn.pipeline_status:
             raise BadArguments(
-                "the connection is in pipeline mode, where an answer comes after the next"
-                " statement; enqueue, or complete the job, outside of `connection.pipeline()`"
+                "the connection is in pipeline mode, which delays answers; enqueue, or complete the"
+                " job, outside `connection.pipeline()`"
             )
 
     def _taken(self) -> Any:
-        """The transaction, which is left once only: the connection counts."""
+        """The transaction, to be exited only once: the connection counts."""
         transaction, self._transaction = self._transaction, None
         return transaction
 
@@ -87,7 +87,7 @@ class _PsycopgDriver(_PostgresDriver):
         return self._connection.transaction()
 
     def _cursor(self, kind: str) -> Any:
-        """A plain one, whatever factories the connection has."""
+        """A plain cursor, whatever factories the connection has."""
         make = getattr(import_module("psycopg"), kind)
         return make(self._connection, row_factory=import_module("psycopg.rows").dict_row)
 
@@ -161,7 +161,7 @@ class Psycopg2Driver(_PostgresDriver):
 
 
 def rows_of(cursor: Any) -> list[Row]:
-    """The rows of a plain cursor, by the names of their columns."""
+    """The rows of a plain cursor, as dicts by column name."""
     if cursor.description is None:
         return []
     names = [column[0] for column in cursor.description]

@@ -1,4 +1,4 @@
-"""What Holdfast asks of a connection that is not its own."""
+"""What Holdfast needs from a connection of the caller."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _DIALECTS: dict[str, Dialect] = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
 
 class Driver(Protocol):
-    """A connection as its own thread, task or greenlet uses it.
+    """A connection, in its own thread, task or greenlet.
 
-    The methods of drivers that block are coroutines that never wait: see `run_now`.
+    In drivers that block, these coroutines never wait: see `run_now`.
     """
 
     @property
     def dialect(self) -> Dialect: ...
 
     async def join(self) -> None:
-        """Refuse a connection that commits each statement by itself; begin where the driver would
-        begin with the next statement."""
+        """Reject a connection in autocommit; begin if the driver would do so with the next
+        statement."""
 
     async def begin(self) -> None:
-        """Begin a transaction that `commit` will end; refuse where it would not."""
+        """Begin a transaction, or reject a connection whose transaction `commit` would not end."""
 
     async def flush(self) -> None:
-        """Send what an object-relational mapper still holds back."""
+        """Send the pending changes of an object-relational mapper."""
 
     async def commit(self) -> None: ...
 
@@ -41,7 +41,7 @@ class Driver(Protocol):
 
 class PostgresDriver(Driver, Protocol):
     async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
-        """Run a statement with `$1`, `$2`."""
+        """Run a statement with the placeholders `$1`, `$2`."""
 
 
 class SqliteDriver(Driver, Protocol):
@@ -51,7 +51,7 @@ class SqliteDriver(Driver, Protocol):
 
 def dialect_of(database: str) -> Dialect:
     if database not in _DIALECTS:
-        raise BadArguments(f"jobs can't be kept in {database}, only in PostgreSQL and SQLite")
+        raise BadArguments(f"jobs can't be stored in {database}; use PostgreSQL or SQLite")
     return _DIALECTS[database]
 
 
@@ -64,7 +64,7 @@ def speaks_sqlite(driver: Driver) -> TypeGuard[SqliteDriver]:
 
 
 class Foreign(Protocol):
-    """A way to its driver."""
+    """Runs work on a connection's driver, where that connection can be used."""
 
     @property
     def is_async(self) -> bool: ...
@@ -73,18 +73,18 @@ class Foreign(Protocol):
 
 
 def run_now(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing, with or without an event loop."""
+    """Run a coroutine that never waits, with or without an event loop."""
     try:
         work.send(None)
     except StopIteration as stop:
         answer: T = stop.value
         return answer
     work.close()
-    raise RuntimeError("the work waited for something")
+    raise RuntimeError("the coroutine waited")
 
 
-async def to_its_end(task: asyncio.Task[T]) -> T:
-    """Wait for the task even while being canceled; the cancellation is raised afterwards."""
+async def finish(task: asyncio.Task[T]) -> T:
+    """Wait for the task even if canceled, and raise the cancellation afterwards."""
     canceled: asyncio.CancelledError | None = None
     while not task.done():
         try:

@@ -1,4 +1,4 @@
-"""Which library a connection is of, by the names of its classes."""
+"""Recognize a connection's library by the names of its classes."""
 
 from __future__ import annotations
 
@@ -69,15 +69,14 @@ def recognize(connection: Any) -> Foreign:
         if way is not None:
             return way(connection)
     raise BadArguments(
-        f"a {type(connection).__module__}.{type(connection).__qualname__} is no connection that"
-        " Holdfast knows; `connection` can be a connection of asyncpg, psycopg, psycopg2, sqlite3"
-        " or Django, a connection or session of SQLAlchemy, sync or async, or what ctx.completing()"
-        " gives"
+        f"{type(connection).__module__}.{type(connection).__qualname__} is not a supported"
+        " connection; pass a connection of asyncpg, psycopg, psycopg2, sqlite3 or Django, a"
+        " connection or session of SQLAlchemy, sync or async, or that of ctx.completing()"
     )
 
 
 def recognize_async(connection: Any, instead: str) -> Foreign:
-    """Refuse a connection that would block the event loop; `instead` names the other method."""
+    """Reject a connection that would block the event loop. `instead` names the other method."""
     foreign = recognize(connection)
     if not foreign.is_async:
         raise BadArguments(

@@ -1,6 +1,6 @@
 """Connections and sessions of SQLAlchemy 2, on PostgreSQL and SQLite.
 
-The async ones run the same code: SQLAlchemy hands their sync side to a function.
+The async ones run the same code: SQLAlchemy passes their sync side to a function.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import Any
 
 from holdfast.domain.errors import BadArguments
-from holdfast.transactions.drivers.marks import mark, mark_file
+from holdfast.transactions.drivers.marks import mark
 from holdfast.transactions.drivers.placeholders import colon_style, named
 from holdfast.transactions.drivers.protocol import Dialect, Row, dialect_of
 from holdfast.transactions.drivers.refusals import in_transaction, not_in_transaction
 from holdfast.transactions.drivers.sqlite import BEGIN, must_begin
 
 _READ_COMMITTED = 'use `execution_options(isolation_level="READ COMMITTED")`'
-_NO_AUTOCOMMIT = 'use another isolation level than "AUTOCOMMIT"'
+_NO_AUTOCOMMIT = 'use an isolation level other than "AUTOCOMMIT"'
 
 
 class SqlalchemyDriver:
@@ -37,7 +37,8 @@ class SqlalchemyDriver:
 
     def execute(self, sql: str, values: Any = ()) -> Any:
         given = values if isinstance(values, dict) else tuple(values)
-        return self._connection().exec_driver_sql(sql, given)
+        result = self._connection().exec_driver_sql(sql, given)
+        return result.cursor if result.returns_rows else result
 
     async def join(self) -> None:
         connection = self._connection()
@@ -57,14 +58,11 @@ class SqlalchemyDriver:
             raise in_transaction("a `begin()` block")
         if not _is_connection(owner) and _is_connection(self._bind()):
             raise BadArguments(
-                "the session is bound to a connection, whose transaction it would not commit; give"
+                "the session is bound to a connection, whose transaction it would not commit; pass"
                 " the connection itself, or a session that is bound to an engine"
             )
         await self.join()
-        if self.dialect == "SQLite":
-            mark_file(self)
-        else:
-            await mark(self, _READ_COMMITTED)
+        await mark(self, _READ_COMMITTED)
 
     async def flush(self) -> None:
         if not _is_connection(self._owner):
@@ -84,10 +82,10 @@ class SqlalchemyDriver:
 
 
 def _is_in_block(owner: Any) -> bool:
-    """Has somebody begun the transaction, and not the library by itself?"""
+    """Whether the caller began the transaction, and not the library on its own."""
     if _is_connection(owner):
-        # SQLAlchemy has no public word for it. If it calls this otherwise one day, the error is to
-        # be seen: with a default, blocks would be taken whose commit is not ours.
+        # SQLAlchemy has no public name for it. If it renames this, fail loudly: with a default, we
+        # would accept blocks that we can't commit.
         return owner._trans_context_manager is not None
     transaction = owner.get_transaction()
     return transaction is not None and transaction.origin.name != "AUTOBEGIN"

@@ -1,15 +1,15 @@
-"""Connections of the standard library's sqlite3."""
+"""Connections of the standard library's `sqlite3`."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.transactions.drivers.marks import mark_file
+from holdfast.transactions.drivers.marks import mark
 from holdfast.transactions.drivers.protocol import Dialect
 from holdfast.transactions.drivers.refusals import in_transaction, not_in_transaction
 
-# The lock is taken at once: a transaction that reads first and is refused the lock later would have
-# to start over, and SQLite does not wait for it.
+# Take the lock at once: a transaction that reads first and is denied it later must start over,
+# and SQLite does not wait for it.
 BEGIN: Final = "BEGIN IMMEDIATE"
 
 
@@ -30,35 +30,35 @@ class Sqlite3Driver:
             self.execute(BEGIN)
 
     async def begin(self) -> None:
-        if not begins_by_itself(self._connection):
+        if not is_always_in_transaction(self._connection):
             if self._connection.in_transaction:
                 raise in_transaction("a transaction")
             self.execute(self._begin)
-        mark_file(self)
+        await mark(self)
 
     async def flush(self) -> None:
         return None
 
     async def commit(self) -> None:
-        if begins_by_itself(self._connection):
+        if is_always_in_transaction(self._connection):
             self._connection.commit()
         else:
             self.execute("COMMIT")
 
     async def rollback(self) -> None:
-        if begins_by_itself(self._connection):
+        if is_always_in_transaction(self._connection):
             self._connection.rollback()
         elif self._connection.in_transaction:
             self.execute("ROLLBACK")
 
 
-def begins_by_itself(connection: Any) -> bool:
-    """Is it one with `autocommit=False`, which is always in a transaction?"""
+def is_always_in_transaction(connection: Any) -> bool:
+    """Whether it has `autocommit=False` and so is always in a transaction."""
     return getattr(connection, "autocommit", None) is False
 
 
 def must_begin(connection: Any, how: str) -> bool:
-    """Would the driver begin a transaction with the next change? It does not see every kind."""
+    """Whether the driver would begin with the next change; it does not notice every kind."""
     if connection.in_transaction:
         return False
     if connection.isolation_level is None or getattr(connection, "autocommit", None) is True:

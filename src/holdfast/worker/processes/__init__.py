@@ -1,2 +1,3 @@
-"""Child processes for handlers with executor="process": each runs one job at a time, and can be
-killed. `pool` and `process` are the worker's side, `child` and `link` the child's."""
+"""Processes: children that run handlers with executor="process", workers that a worker or the
+supervisor starts, and the warden. Of a child, `pool` and `process` are the worker's side, `child`
+and `link` the child's."""

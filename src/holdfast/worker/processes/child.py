@@ -1,6 +1,6 @@
 """A child process: runs handlers for the worker that started it, one at a time.
 
-The main thread has the handlers and their resources, a side thread the connection to the worker.
+The main thread runs the handlers and their resources, a side thread the connection to the worker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.context import current_context
-from holdfast.domain import codec
+from holdfast.domain import codec, texts
 from holdfast.domain.limits import CHILD_MESSAGE_BYTES_MAX
 from holdfast.domain.outcomes import Failed, Outcome, Succeeded
 from holdfast.job_function import Definition
@@ -30,7 +30,7 @@ from holdfast.worker.processes import memory
 from holdfast.worker.processes.link import Link
 from holdfast.worker.processes.messages import Boot, Ended, NotReady, Ready
 from holdfast.worker.processes.origin import load_app
-from holdfast.worker.run import Run, Stop
+from holdfast.worker.run import Run
 
 _TITLE: Final = "holdfast-child"
 
@@ -42,7 +42,7 @@ def main() -> None:
         try:
             app = _load(link.boot)
         except BaseException as error:
-            link.send(_not_ready("the job could not be imported", error))
+            link.send(_not_ready("the app could not be imported", error))
             return
         definitions, functions = app._for_child(link.boot.url)
         bytes_max = min(app.settings.result_bytes_max, CHILD_MESSAGE_BYTES_MAX // 2)
@@ -53,10 +53,10 @@ def main() -> None:
 
 
 def _become_child(lifeline: int) -> None:
-    """Stay with the worker: its signals come through it, and its death is ours."""
-    _DeafEar().put_on()
+    """Tie this process to the worker: the worker handles signals for both, and we die with it."""
+    _IgnoredSignals().install()
     if sys.platform == "linux":
-        # The kernel kills us and what the handlers have started when the worker is gone, even if a
+        # When the worker is gone, the kernel kills us and what the handlers started, even if a
         # handler never lets another thread run.
         os.set_inheritable(lifeline, False)
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
@@ -66,10 +66,10 @@ def _become_child(lifeline: int) -> None:
             title.write(_TITLE)
 
 
-class _DeafEar:
-    """For signals that are the worker's business. They are not ignored, which processes that
-    handlers start would inherit; and copies of this process, like those of `multiprocessing`, hear
-    them again."""
+class _IgnoredSignals:
+    """Handles signals that are meant for the worker by doing nothing. SIG_IGN would be inherited by
+    processes that handlers start. Forked processes, like those of `multiprocessing`, get the
+    previous handlers back."""
 
     _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -77,26 +77,26 @@ class _DeafEar:
         self._before: dict[int, Any] = {}
         self._thread = threading.local()
 
-    def put_on(self) -> None:
+    def install(self) -> None:
         for number in self._NUMBERS:
-            self._before[number] = signal.signal(number, self._overhear)
+            self._before[number] = signal.signal(number, self._ignore)
         os.register_at_fork(
-            before=self._block, after_in_parent=self._unblock, after_in_child=self._take_off
+            before=self._block, after_in_parent=self._unblock, after_in_child=self._restore
         )
 
-    def _overhear(self, number: int, frame: object) -> None:
+    def _ignore(self, number: int, frame: object) -> None:
         pass
 
     def _block(self) -> None:
-        # What is sent to a copy right after its birth waits until it can hear.
+        # A signal that is sent to a forked process at once waits until its handlers are back.
         self._thread.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._NUMBERS)
 
     def _unblock(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._thread.mask)
 
-    def _take_off(self) -> None:
+    def _restore(self) -> None:
         for number, handler in self._before.items():
-            if signal.getsignal(number) == self._overhear:
+            if signal.getsignal(number) == self._ignore:
                 signal.signal(number, handler)
         self._unblock()
 
@@ -110,7 +110,7 @@ def _load(boot: Boot) -> Any:
 
 
 def _not_ready(reason: str, error: BaseException) -> NotReady:
-    return NotReady(reason, type(error).__name__, codec.error_text(error))
+    return NotReady(reason, type(error).__name__, texts.error_text(error))
 
 
 def _serve_with_resources(
@@ -127,7 +127,7 @@ def _serve_with_resources(
     try:
         link.resources = runner.run(enter())
     except BaseException as error:
-        link.send(_not_ready("a resource could not be made", error))
+        link.send(_not_ready("a resource could not be opened", error))
         return
     link.send(Ready())
     _serve(link, definitions)
@@ -140,8 +140,8 @@ def _serve(link: Link, definitions: Mapping[str, Definition]) -> None:
         definition = definitions.get(run.job.name)
         outcome: Outcome | None
         if definition is None:
-            text = "is not defined when its module is imported; a handler that runs in a child"
-            outcome = Failed("CHILD_FAILED", f"the job {run.job.name} {text} process must be")
+            text = "is not defined when its module is imported; define it at module level"
+            outcome = Failed("CHILD_FAILED", f"the job {run.job.name} {text}")
         else:
             outcome = _perform(run, definition, perform.memory_bytes_max, link.results)
         link.send(Ended.of(outcome, memory.used_bytes()))
@@ -154,24 +154,22 @@ def _perform(
         values = definition.signature.load(run.job.arguments)
         with memory.limited(memory_bytes_max):
             value = contextvars.copy_context().run(_call, definition, run, values)
-        if run.context.noticed_stop:
+        if run.context._noticed_stop:
             raise asyncio.CancelledError
-        result = results.encode(value)
+        result = results.encode(run.context._result_or(value))
     except BaseException as error:
         return classify(definition, run, error)
-    return None if run.stop is Stop.LOST else Succeeded(result)
+    return None if run.is_lost else Succeeded(result)
 
 
 def _call(definition: Definition, run: Run, values: dict[str, Any]) -> Any:
     context = run.context
     current_context.set(context)
-    tracing.go_on(run.job.trace)
-    if definition.signature.takes_context:
-        value = definition.function(context, **values)
-    else:
-        value = definition.function(**values)
+    tracing.continue_trace(run.job.trace)
+    arguments = (context,) if definition.signature.takes_context else ()
+    value = definition.function(*arguments, **values)
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()
-        raise TypeError("an async function can't run in a child process; leave out executor=")
+        raise TypeError("an async function can't run in a child process; remove executor=")
     return value

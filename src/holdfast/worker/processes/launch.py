@@ -1,4 +1,4 @@
-"""Worker processes, as the process that starts them sees them."""
+"""Start worker processes, stop them, and reclaim their jobs when they die."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from logging import WARNING
 
 import msgspec
@@ -19,13 +19,13 @@ from holdfast.worker.deadline import BLOCKED_CODE
 from holdfast.worker.events import Events
 from holdfast.worker.processes.origin import find_origin
 
-TakeBack = Callable[[str, str], Awaitable[Sequence[Reclaimed] | None]]
+ReclaimWorker = Callable[[str, str], Awaitable[Sequence[Reclaimed] | None]]
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker process is told by the one that starts it: who that is, which token to have in
-    its id, its title, what to import besides the app's module, on which path, and which queues to
-    serve, where that is not left to its options, and to which socket it reports its metrics."""
+    """What a process passes to a worker process that it starts: its own id, the token of the
+    worker's id, the title, what to import besides the app's module and on which path, the queues to
+    serve if the options don't say, and the socket for metrics."""
 
     parent: int
     token: str
@@ -39,7 +39,7 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How worker processes for an app are started: `holdfast worker` with this app and options."""
+    """How to start worker processes for an app: `holdfast worker` with these options."""
 
     app: str
     options: Sequence[str] = ()
@@ -47,15 +47,6 @@ class Launch:
     path: tuple[str, ...] = ()
     queues: tuple[str, ...] | None = None
     metrics_socket: str | None = None
-
-    def with_options(self, *options: str) -> Launch:
-        return replace(self, options=[*self.options, *options])
-
-    def with_queues(self, queues: Sequence[str]) -> Launch:
-        return replace(self, queues=tuple(queues))
-
-    def reporting_to(self, metrics_socket: str | None) -> Launch:
-        return replace(self, metrics_socket=metrics_socket)
 
     async def start(self, seam: Seam, title: str, *, suspects_only: bool = False) -> WorkerProcess:
         birth = Birth(
@@ -69,14 +60,14 @@ class Launch:
             metrics_socket=self.metrics_socket,
         )
         program = [sys.executable, "-P", "-m", "holdfast.cli.main", "worker", self.app]
-        told = ["--birth", msgspec.json.encode(birth).decode()]
-        process = await seam.start_process([*program, *self.options, *told])
+        options = [*self.options, "--birth", msgspec.json.encode(birth).decode()]
+        process = await seam.start_process([*program, *options])
         return WorkerProcess(process, seam.identity(process.pid, birth.token))
 
 
 def find_launch(app: object, functions: Iterable[object]) -> Launch | None:
-    """How another process can import this app; None if it can't, or if that could run a script
-    which starts a worker when it is imported."""
+    """How another process can import this app; None if it can't, or if the app is in a script,
+    which might start a worker when it is imported."""
     origin = find_origin(app, functions)
     if origin is None or origin.script is not None:
         return None
@@ -85,7 +76,7 @@ def find_launch(app: object, functions: Iterable[object]) -> Launch | None:
 
 
 class WorkerProcess:
-    """A `holdfast worker` that this process has started."""
+    """A `holdfast worker` that this process started."""
 
     def __init__(self, process: Process, worker_id: str) -> None:
         self._process = process
@@ -99,27 +90,24 @@ class WorkerProcess:
     async def wait(self) -> int:
         return await self._process.wait()
 
-    def tell_to_stop(self) -> None:
-        self._signal(signal.SIGTERM)
+    def request_stop(self) -> None:
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
 
     def kill_late(self) -> None:
-        """Kill it, because it did not stop in time."""
+        """Kill a process that did not stop in time."""
         if self._process.returncode is None:
             self._killed_late = True
-            self._signal(signal.SIGKILL)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process.returncode is None:
-            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGKILL)
 
     def reason(self, code: int) -> str:
-        """Say how it ended, as the rest of a sentence."""
+        """How it ended, as the end of a sentence."""
         return "did not stop in time and was killed" if self._killed_late else ending(code)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a worker process ended. `had_work` is None if nobody knows."""
+    """How a worker process ended. `had_work` is None if unknown."""
 
     code: int
     reason: str
@@ -128,12 +116,12 @@ class Ended:
 
 
 class ProcessGroup:
-    """Worker processes that stop together. `take_back` frees at once what one that died had
-    leased, and answers None if the database can't be asked."""
+    """Worker processes that stop together. `reclaim` frees the jobs of one that died at once, and
+    returns None if the database does not answer."""
 
-    def __init__(self, seam: Seam, take_back: TakeBack, events: Events, kind: Child) -> None:
+    def __init__(self, seam: Seam, reclaim: ReclaimWorker, events: Events, kind: Child) -> None:
         self._seam = seam
-        self._take_back = take_back
+        self._reclaim = reclaim
         self._events = events
         self._kind = kind
         self._processes: set[WorkerProcess] = set()
@@ -147,10 +135,10 @@ class ProcessGroup:
         return self._stops > 0
 
     def stop(self) -> None:
-        """Tell all of them; the second call hurries."""
+        """Stop all processes. The second call hurries them."""
         self._stops += 1
         for process in self._processes:
-            process.tell_to_stop()
+            process.request_stop()
 
     def kill_late(self) -> None:
         for process in self._processes:
@@ -159,7 +147,7 @@ class ProcessGroup:
     async def run(
         self, launch: Launch, title: str, what: str, *, suspects_only: bool = False
     ) -> Ended:
-        """Start one and wait for its end."""
+        """Start a process and wait for its end."""
         try:
             process = await launch.start(self._seam, title, suspects_only=suspects_only)
         except OSError as error:
@@ -168,9 +156,9 @@ class ProcessGroup:
             return Ended(1, reason, died=True, had_work=False)
         self._processes.add(process)
         self._events.child_started(self._kind, process.worker_id, process.pid, what)
-        # What it was told while it was being started has not reached it.
+        # Requests that came during its start have not reached it.
         for _ in range(self._stops):
-            process.tell_to_stop()
+            process.request_stop()
         code = await process.wait()
         self._processes.discard(process)
         reason = process.reason(code)
@@ -180,19 +168,19 @@ class ProcessGroup:
         )
         if not died:
             return Ended(code, reason, died=False, had_work=None)
-        freed = await self._take_back(process.worker_id, reason)
+        freed = await self._reclaim(process.worker_id, reason)
         self._events.reclaimed(freed or ())
-        # One that ends itself because a handler hangs has settled its jobs before.
+        # A process that exits because a handler hangs has already settled its jobs.
         had_work = code == BLOCKED_CODE or (None if freed is None else bool(freed))
         return Ended(code, reason, died=True, had_work=had_work)
 
 
 def ending(code: int) -> str:
-    """Say how a process ended with this code, as the rest of a sentence."""
+    """How a process with this exit code ended, as the end of a sentence."""
     if code >= 0:
         return f"exited with code {code}"
     if code == -signal.SIGABRT:
-        return "was killed by SIGABRT: it aborted, or its warden killed it because it stood still"
+        return "was killed by SIGABRT: it aborted, or its warden killed it because it was frozen"
     try:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
@@ -200,6 +188,6 @@ def ending(code: int) -> str:
 
 
 def stopped_well(code: int) -> bool:
-    """Was it told to stop, and did so? One that was only just starting knows no better answer to
-    SIGTERM than to end by it; it holds nothing then."""
+    """Did it stop as requested? SIGTERM kills a process that has only just started, which has no
+    jobs yet."""
     return code in (0, -signal.SIGTERM)

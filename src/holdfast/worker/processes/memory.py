@@ -1,4 +1,4 @@
-"""What a process uses of the machine's memory, and the limits that it can run into."""
+"""The memory of a process, and its limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def used_bytes() -> int:
-    """The memory that this process has now; where that can't be asked, the most it ever had."""
+    """The memory of this process now or, where the system doesn't say, at its peak."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):
@@ -25,7 +25,7 @@ def used_bytes() -> int:
 
 @contextmanager
 def limited(bytes_max: int | None) -> Iterator[None]:
-    """Let allocations beyond so many bytes fail, with a MemoryError, until the end of the block."""
+    """Make allocations above the limit fail with a MemoryError inside the block."""
     if bytes_max is None:
         yield
         return
@@ -39,7 +39,7 @@ def limited(bytes_max: int | None) -> Iterator[None]:
 
 
 def count_oom_kills() -> int:
-    """How often the kernel has killed for memory in the cgroup of this process; 0 if unknown."""
+    """How often the kernel ran out of memory and killed in this cgroup; 0 if unknown."""
     try:
         for line in _events_file().read_text().splitlines():
             name, _, count = line.partition(" ")
@@ -52,7 +52,7 @@ def count_oom_kills() -> int:
 
 @cache
 def _events_file() -> Path:
-    """The file that counts, in version 2 of cgroups or in version 1."""
+    """The file with the counter, in cgroups version 2 or 1."""
     for line in _CGROUP.read_text().splitlines():
         _, controllers, place = line.split(":", 2)
         if not controllers:

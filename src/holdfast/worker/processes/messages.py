@@ -1,4 +1,4 @@
-"""What a worker and its child processes say to each other, as frames on a socket."""
+"""Messages between a worker and its child processes, as frames on a socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LENGTH_BYTES: Final = 4
 
 
 class Boot(msgspec.Struct, tag=True, kw_only=True):
-    """The first message to a child: what it is to be like its parent in."""
+    """The first message to a child: what it needs to resemble its parent."""
 
     origin: Origin
     url: str
@@ -33,13 +33,13 @@ class Perform(msgspec.Struct, tag=True):
     memory_bytes_max: int | None
 
 
-class TellToStop(msgspec.Struct, tag=True):
+class StopHandler(msgspec.Struct, tag=True):
     why: Stop
 
 
 class Recorded(msgspec.Struct, tag=True):
-    """The answer to the Progress of this number: is its lease still held, or why is that not
-    known?"""
+    """The answer to the Progress with this number: whether the job is still leased, or why that is
+    unknown."""
 
     number: int
     leased: bool
@@ -55,7 +55,7 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class NotReady(msgspec.Struct, tag=True):
-    """`error_text` is what the user's own code raised: for the job's error, and for no log."""
+    """`error_text` comes from the user's code: it goes into the job's error, but into no log."""
 
     reason: str
     error_type: str
@@ -69,7 +69,7 @@ class Progress(msgspec.Struct, tag=True):
 
 
 class Ended(msgspec.Struct, tag=True, kw_only=True):
-    """How the handler ended; nothing is given if its lease is lost."""
+    """How the handler ended; all are None if its lease is lost."""
 
     succeeded: Succeeded | None = None
     failed: Failed | None = None
@@ -99,28 +99,28 @@ class Ended(msgspec.Struct, tag=True, kw_only=True):
         return self.succeeded or self.failed or self.snoozed or self.released or self.handed_back
 
 
-Message = Boot | Perform | TellToStop | Recorded | Close | Ready | NotReady | Progress | Ended
+Message = Boot | Perform | StopHandler | Recorded | Close | Ready | NotReady | Progress | Ended
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Message)
 
 
 class Unreadable(Exception):
-    """The other side sent what is no message, or one that is too large."""
+    """The other side sent an invalid message, or one that is too large."""
 
 
 def pack(message: Message) -> bytes:
     data = _ENCODER.encode(message)
     if len(data) > CHILD_MESSAGE_BYTES_MAX:
         raise PayloadTooLarge(
-            f"{len(data)} bytes are more than the {CHILD_MESSAGE_BYTES_MAX} of a message to or from"
-            " a child process"
+            f"a message of {len(data)} bytes to or from a child process is too large; the limit is"
+            f" {CHILD_MESSAGE_BYTES_MAX}"
         )
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
 async def receive(reader: asyncio.StreamReader) -> Message | None:
-    """Read one message; None when the other side has gone."""
+    """Read one message; None if the other side is gone."""
     try:
         length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
         if length > CHILD_MESSAGE_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Where an app comes from, so that another process can import it again."""
+"""Where an app was defined, so that another process can import it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ import msgspec
 from holdfast.domain.errors import ConfigurationError
 
 MAIN = "__main__"
-# The name that the standard library's multiprocessing gives to a script in its children, too: a
-# script that guards its main program with `if __name__ == "__main__"` does not start it there.
+# The name that multiprocessing gives to a script in its children: a main program behind
+# `if __name__ == "__main__"` does not run there.
 MAIN_AGAIN = "__mp_main__"
 
 _loading = threading.Event()
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The module and the name of an app, and the modules that define its jobs.
-
-    `script` is the file of `__main__`, where that is one of them.
-    """
+    """The module and name of an app, and the modules that define its jobs. `script` is the file of
+    `__main__`, if that is one of them."""
 
     module: str
     name: str
@@ -37,7 +35,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_origin(app: object, functions: Iterable[object] = ()) -> Origin | None:
-    """Look for the module that has this app as a global, best not `__main__`; None if none does."""
+    """Find the module that has this app as a global, preferably not `__main__`."""
     modules = {_importable(getattr(function, "__module__", None)) for function in functions}
     found = _global(app)
     if found is None:
@@ -51,7 +49,7 @@ def find_origin(app: object, functions: Iterable[object] = ()) -> Origin | None:
 
 
 def load_app(origin: Origin) -> Any:
-    """Import the app, and whatever else defines its jobs."""
+    """Import the app, and the other modules that define its jobs."""
     _loading.set()
     try:
         module = _import(origin.module, origin.script)
@@ -63,11 +61,11 @@ def load_app(origin: Origin) -> Any:
 
 
 def check_not_loading() -> None:
-    """Refuse to go on with a main program that `load_app` runs again."""
+    """Refuse to run a main program that `load_app` imports."""
     if _loading.is_set():
         raise ConfigurationError(
-            "a child process imports this program for its jobs and must not run it again: what"
-            ' enqueues jobs or runs a worker needs `if __name__ == "__main__":` before it'
+            "a child process imports this program to get its jobs and must not run it again; put"
+            ' code that enqueues jobs or runs a worker behind `if __name__ == "__main__":`'
         )
 
 
@@ -83,7 +81,7 @@ def _global(app: object) -> tuple[str, str] | None:
 
 
 def _importable(module: str | None) -> str | None:
-    """The name to import a module by: that of `python -m tasks` is `tasks`."""
+    """The name to import a module by: `tasks` for `python -m tasks`."""
     if module not in (MAIN, MAIN_AGAIN):
         return module
     spec = getattr(sys.modules[MAIN], "__spec__", None)
@@ -104,6 +102,6 @@ def _import(module: str, script: str | None) -> ModuleType:
         spec = spec_from_loader(MAIN_AGAIN, loader)
         assert spec is not None
         again = sys.modules[MAIN] = sys.modules[MAIN_AGAIN] = module_from_spec(spec)
-        again.__spec__ = None  # as scripts have it; multiprocessing would import it by its name
+        again.__spec__ = None  # as in a script; multiprocessing would import it by its name
         loader.exec_module(again)
     return sys.modules[MAIN_AGAIN]

@@ -1,4 +1,4 @@
-"""The child processes of a worker: made when they are needed, reused, replaced when worn out."""
+"""The child processes of a worker: started on demand, reused, and replaced when worn out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_children(
     seam: Seam,
     metrics: Metrics,
 ) -> AbstractAsyncContextManager[Children | None]:
-    """Make child processes possible, if there are jobs for them and the machine has processes."""
+    """Prepare child processes, if there are jobs for them and processes can be started."""
     functions = [each.function for each in definitions.values() if each.executor == "process"]
     if not functions or not seam.starts_processes:
         return nullcontext()
@@ -52,8 +52,8 @@ def make_children(
     return Children(boot, settings, seam, metrics)
 
 
-class Children:
-    """As many as there are handlers to run at a time. Use it as a context manager."""
+class Children(AbstractAsyncContextManager["Children"]):
+    """Up to one child process per running handler. Use it as a context manager."""
 
     def __init__(self, boot: Boot, settings: Settings, seam: Seam, metrics: Metrics) -> None:
         self._boot = boot
@@ -67,30 +67,29 @@ class Children:
         self._trouble = Backoff(seam, 0.5, 5.0)
         self._not_before = 0.0
 
-    async def __aenter__(self) -> Children:
-        return self
-
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """End all; those that run a handler are killed."""
+        """Close all children, and kill those that run a handler."""
         for child in list(self._all):
             self._discard(child)
         await asyncio.gather(*self._closing)
 
     def kill(self) -> None:
-        """Kill all; may be called from any thread."""
+        """Kill all children. Call it from any thread."""
         for child in list(self._all):
             child.kill()
 
     async def perform(self, definition: Definition, run: Run) -> Outcome | None:
-        """Run the job's handler in a child; None means that the lease is lost."""
+        """Run the handler in a child; None means that the lease is lost."""
         try:
-            # One that was given back for a crash, perhaps: see _decide_crashed.
+            # It may have been released after a crash: see _decide_crashed.
             child = await self._take(unused=run.job.releases > 0)
         except NotStarted as error:
-            logs.event(WARNING, "executor_failed", error.told, job_id=run.job.id, name=run.job.name)
+            logs.event(
+                WARNING, "executor_failed", error.log_text, job_id=run.job.id, name=run.job.name
+            )
             return Failed("CHILD_FAILED", str(error))
         try:
             return await self._perform_in(child, definition, run)
@@ -98,15 +97,15 @@ class Children:
             self._put_back(child)
 
     async def _take(self, *, unused: bool) -> ChildProcess:
-        """Take one that is idle, or start one; an unused one has run no job before."""
+        """Take an idle child, or start one. An unused child has run no job before."""
         if (idle := self._take_idle()) is not None:
             if not unused:
                 return idle
-            self._discard(idle)  # the new one takes its place
+            self._discard(idle)  # a new one takes its place
         async with self._starts:
             if not unused and (idle := self._take_idle()) is not None:
                 return idle
-            # Children that don't come to work are not started one after the other in a rush.
+            # Don't start children in a rush if they fail to start.
             await asyncio.sleep(max(0.0, self._not_before - self._seam.monotonic()))
             try:
                 child = await self._start()
@@ -150,7 +149,7 @@ class Children:
 
     def _discard(self, child: ChildProcess) -> None:
         if child not in self._all:
-            return  # The worker ends, and has closed it already.
+            return  # already closed, because the worker is stopping
         self._all.remove(child)
         if self._metrics.counting and not child.is_alive:
             self._metrics.child_died("handler")
@@ -164,8 +163,8 @@ class Children:
         oom_kills = count_oom_kills()
         grace_seconds = self._settings.timeout_grace_seconds
         running = asyncio.create_task(child.perform(run, definition.memory_bytes_max))
-        # The worker ends and hands the job to others: the handler must be gone by then.
-        run.told_to_stop = lambda run: child.kill() if run.settlement is not None else None
+        # A released job may start elsewhere: its handler must be gone by then.
+        run.on_stop = lambda run: child.kill() if run.settlement is not None else None
         deadline = None
         if definition.timeout_seconds is not None:
             now = self._seam.monotonic()
@@ -173,10 +172,10 @@ class Children:
         try:
             hung = await self._ends(child, run, running)
         finally:
-            run.told_to_stop = None
+            run.on_stop = None
             if deadline is not None:
                 deadline.cancel()
-        if run.stop is Stop.LOST:
+        if run.is_lost:
             return None
         if (ended := running.result()) is not None:
             return ended.outcome
@@ -184,16 +183,16 @@ class Children:
         if run.stop is Stop.SHUTDOWN:
             return Released()
         if hung:
-            more = f" and did not stop within {grace_seconds:g} s more; its process was killed"
+            more = f" and did not stop within another {grace_seconds:g} s; its process was killed"
             return timed_out(definition, more)
         return _crashed(child, definition, reason, count_oom_kills() > oom_kills)
 
     async def _ends(
         self, child: ChildProcess, run: Run, running: asyncio.Task[Ended | None]
     ) -> bool:
-        """Wait for the handler's end; answer whether it had to be killed for not stopping."""
+        """Wait for the handler's end; return whether it was killed because it did not stop."""
         seconds: float | None = None
-        told = hung = False
+        stopping = hung = False
         while not running.done():
             try:
                 await asyncio.wait([running], timeout=seconds)
@@ -201,11 +200,11 @@ class Children:
                     hung, seconds = True, None
                     child.kill()
             except asyncio.CancelledError:
-                if run.stop is None or (told and run.stop is Stop.LOST):
+                if run.stop is None or (stopping and run.is_lost):
                     child.kill()
                     raise
-                told = True
-                child.tell_to_stop(run.stop)
+                stopping = True
+                child.stop_handler(run.stop)
                 if run.stop is not Stop.SHUTDOWN:
                     seconds = self._settings.timeout_grace_seconds
         return hung

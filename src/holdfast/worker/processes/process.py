@@ -13,27 +13,17 @@ from typing import IO, Final
 from weakref import WeakSet
 
 from holdfast.domain.errors import StoreError
-from holdfast.runtime.seam import Process, Seam, give_up, no_forks
+from holdfast.runtime.seam import Process, Seam, detach, no_forks
 from holdfast.worker.processes import messages
 from holdfast.worker.processes.launch import ending
-from holdfast.worker.processes.messages import (
-    Boot,
-    Close,
-    Ended,
-    NotReady,
-    Perform,
-    Progress,
-    Recorded,
-    TellToStop,
-)
 from holdfast.worker.run import Run, Stop
 
 START_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 5.0
 _ECHO_SECONDS: Final = 1.0
 _SOURCE: Final = str(Path(__file__).parents[3])
-# Without the current directory on the path (-P): a file there may have the name of a module that
-# is needed before the worker's own path is known.
+# Without the current directory on the path (-P): a file there may shadow a module that is needed
+# before the worker's own path is known.
 _COMMAND: Final = (
     sys.executable,
     "-P",
@@ -42,29 +32,23 @@ _COMMAND: Final = (
     " from holdfast.worker.processes.child import main; main()",
 )
 
-# Our ends of what ties children to this process: none may outlive it in a copy of it.
+# Our ends of what ties children to this process. A forked process must not keep them open.
 _ends: WeakSet[IO[bytes] | socket.socket] = WeakSet()
-
-
-def _let_go_of_ends() -> None:
-    give_up(_ends)
-
-
-os.register_at_fork(after_in_child=_let_go_of_ends)
+os.register_at_fork(after_in_child=lambda: detach(_ends))
 
 
 class NotStarted(Exception):
-    """A child process does not come to work; the text says why, and `told` what logs may say."""
+    """A child process failed to start. `log_text` is the text without what the user's code said."""
 
-    def __init__(self, text: str, told: str | None = None) -> None:
+    def __init__(self, text: str, log_text: str | None = None) -> None:
         super().__init__(text)
-        self.told = told or text
+        self.log_text = log_text or text
 
 
 class ChildProcess:
     """One child process and the connection to it.
 
-    The lifeline is a pipe through which nothing is ever sent: it breaks when the worker dies.
+    The lifeline is a pipe that carries no data: it breaks when the worker dies.
     """
 
     def __init__(
@@ -104,11 +88,11 @@ class ChildProcess:
                     streams = await asyncio.open_unix_connection(sock=near)
             except OSError as error:
                 reason = str(error) or f"it took longer than {START_SECONDS_MAX:g} s"
-                raise NotStarted(f"no child process could be started: {reason}") from error
+                raise NotStarted(f"could not start a child process: {reason}") from error
             ours.pop_all()
             return cls(process, lifeline, *streams)
 
-    async def boot(self, boot: Boot) -> None:
+    async def boot(self, boot: messages.Boot) -> None:
         """Wait until it is ready, or raise NotStarted."""
         self._send(boot)
         try:
@@ -120,48 +104,48 @@ class ChildProcess:
         except messages.Unreadable as error:
             raise NotStarted(f"the child process sent an invalid message: {error}") from error
         if answer is None:
-            raise NotStarted(f"the child process {await self.ending()} at its start")
-        if isinstance(answer, NotReady):
+            raise NotStarted(f"the child process {await self.ending()} while starting")
+        if isinstance(answer, messages.NotReady):
             raise NotStarted(
                 f"{answer.reason}: {answer.error_text}", f"{answer.reason}: {answer.error_type}"
             )
         self.is_busy = False
 
-    async def perform(self, run: Run, memory_bytes_max: int | None) -> Ended | None:
-        """Have it run the handler, and record its progress; None if it died."""
-        self._send(Perform(run.traced_job, memory_bytes_max))
+    async def perform(self, run: Run, memory_bytes_max: int | None) -> messages.Ended | None:
+        """Run the handler in the child, and record its progress; None if the child died."""
+        self._send(messages.Perform(run.traced_job, memory_bytes_max))
         self.is_busy = True
         try:
             while (message := await messages.receive(self._reader)) is not None:
-                if isinstance(message, Progress):
+                if isinstance(message, messages.Progress):
                     self._send(await _record(run, message))
-                elif isinstance(message, Ended):
+                elif isinstance(message, messages.Ended):
                     self.is_busy = False
                     self.jobs_done += 1
                     self.bytes_used = message.bytes_used
                     failed = message.failed
-                    # What did not fit may have left it in any state.
+                    # A failed allocation may have left it in any state.
                     self.is_spent = failed is not None and failed.code == "MemoryError"
                     return message
         except messages.Unreadable:
-            # The handler has written into what is not its own: nothing more can be understood.
+            # The handler wrote to our socket: nothing that follows can be read.
             self._fault = "sent an invalid message"
             self.kill()
         return None
 
-    def tell_to_stop(self, why: Stop) -> None:
-        self._send(TellToStop(why))
+    def stop_handler(self, why: Stop) -> None:
+        self._send(messages.StopHandler(why))
 
     def kill(self) -> None:
-        """Kill it, and all that the handler has started in its process group."""
+        """Kill it, and all that the handler started in its process group."""
         if self._process.returncode is None:
             self._kill_group()
 
     async def close(self) -> None:
-        """Let it close its resources and end; kill it if it is busy, or takes too long."""
+        """Let it close its resources and exit. Kill it if it is busy or takes too long."""
         if self.is_busy:
             self.kill()
-        self._send(Close())
+        self._send(messages.Close())
         await asyncio.wait([self._exited], timeout=END_SECONDS_MAX)
         self.kill()
         await asyncio.wait([self._exited], timeout=_ECHO_SECONDS)
@@ -177,7 +161,7 @@ class ChildProcess:
         return self._process.returncode
 
     async def ending(self) -> str:
-        """Wait for its end; say how it came, as the rest of a sentence."""
+        """Wait for its end; return how it ended, as the end of a sentence."""
         await asyncio.wait([self._exited], timeout=_ECHO_SECONDS)
         if not self._exited.done():
             self._fault = self._fault or "closed its connection to the worker"
@@ -190,22 +174,24 @@ class ChildProcess:
             self._writer.write(messages.pack(message))
 
     async def _watch(self) -> int:
-        """Wait for its end. What it has started ends with it, and so do copies of its socket."""
+        """Wait for its end. Then kill what it started, and with that the copies of its socket."""
         code = await self._process.wait()
         self._kill_group()
         asyncio.get_running_loop().call_later(_ECHO_SECONDS, self._writer.transport.abort)
         return code
 
     def _kill_group(self) -> None:
-        # Its number is not given to others while a process of the group is left.
+        # The kernel does not reuse the number while a process of the group is left.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _record(run: Run, progress: Progress) -> Recorded:
+async def _record(run: Run, progress: messages.Progress) -> messages.Recorded:
     if progress.lease != run.lease:
-        return Recorded(progress.number, leased=False)
+        return messages.Recorded(progress.number, leased=False)
     try:
-        return Recorded(progress.number, leased=await run.context.record_progress(progress.data))
+        return messages.Recorded(
+            progress.number, leased=await run.context._record_progress(progress.data)
+        )
     except StoreError as error:
-        return Recorded(progress.number, leased=True, trouble=str(error))
+        return messages.Recorded(progress.number, leased=True, trouble=str(error))

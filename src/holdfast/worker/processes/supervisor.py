@@ -8,20 +8,20 @@ from logging import INFO
 
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.observability import logs
-from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.backoff import Backoff, is_set_within
 from holdfast.runtime.seam import Seam
 from holdfast.worker.events import Events
-from holdfast.worker.processes.launch import Launch, ProcessGroup, TakeBack, stopped_well
+from holdfast.worker.processes.launch import Launch, ProcessGroup, ReclaimWorker, stopped_well
 from holdfast.worker.signals import handling_signals
 
 RESTART_SECONDS_MIN = 1.0
 RESTART_SECONDS_MAX = 30.0
-STEADY_SECONDS = 60.0  # a process that lived so long was no false start
-KILL_SECONDS = STOP_SECONDS_MAX + 5.0  # beyond the grace time of a worker that should have ended
+STEADY_SECONDS = 60.0  # a process that lived this long was no false start
+KILL_SECONDS = STOP_SECONDS_MAX + 5.0  # after the grace time
 
 
 class Supervisor:
-    """Runs `count` processes of one launch. With `until_empty` one that ends well is not
+    """Runs `count` processes of one launch. With `until_empty`, a process that exits with 0 is not
     replaced."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Supervisor:
         until_empty: bool,
         grace_seconds: float,
         seam: Seam,
-        take_back: TakeBack,
+        reclaim: ReclaimWorker,
         events: Events,
     ) -> None:
         self._launch = launch
@@ -41,26 +41,26 @@ class Supervisor:
         self._grace_seconds = grace_seconds
         self._seam = seam
         self._events = events
-        self._processes = ProcessGroup(seam, take_back, events, "worker")
+        self._processes = ProcessGroup(seam, reclaim, events, "worker")
         self._stopping = asyncio.Event()
 
     async def run(self) -> bool:
-        """Work until told to stop, or until all is done; answer whether all ended well."""
+        """Work until a signal, or until all is done; return whether all processes ended well."""
         async with handling_signals(self._seam, self._on_signal):
             places = range(1, self._count + 1)
             return all(await asyncio.gather(*[self._fill(place) for place in places]))
 
     def _on_signal(self, number: signal.Signals) -> None:
-        """Tell all processes. The second signal hurries them; late ones are killed."""
+        """Stop all processes. The second signal hurries them; late ones are killed."""
         hurry = self._stopping.is_set()
-        self._events.signaled(signal.Signals(number).name, hurry, len(self._processes))
+        self._events.signaled(number.name, hurry, len(self._processes))
         self._stopping.set()
         self._processes.stop()
         wait_seconds = KILL_SECONDS if hurry else self._grace_seconds + KILL_SECONDS
         asyncio.get_running_loop().call_later(wait_seconds, self._processes.kill_late)
 
     async def _fill(self, place: int) -> bool:
-        """Keep one place filled; answer whether its last process ended well."""
+        """Keep one process running; return whether the last one ended well."""
         name = f"{place}/{self._count}"
         backoff = Backoff(self._seam, RESTART_SECONDS_MIN, RESTART_SECONDS_MAX)
         while True:
@@ -73,19 +73,7 @@ class Supervisor:
             if self._seam.monotonic() - started_at > STEADY_SECONDS:
                 backoff.reset()
             wait_seconds = backoff.next_seconds()
-            logs.event(
-                INFO,
-                "child_restarts",
-                f"worker {name} starts again",
-                delay_seconds=round(wait_seconds, 1),
-            )
-            if await self._stopped_within(wait_seconds):
+            text = f"restarting worker {name}"
+            logs.event(INFO, "child_restarts", text, delay_seconds=round(wait_seconds, 1))
+            if await is_set_within(self._stopping, wait_seconds):
                 return ended.code == 0
-
-    async def _stopped_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return False
-        return True

@@ -1,9 +1,9 @@
-"""The warden: ends a worker process that stands still.
+"""The warden: kills a worker process in which no thread runs.
 
-A handler that never lets go of the interpreter lock (a catastrophic regular expression, say) stops
-every thread of its process, and with them all who could notice. So the warden is a process of its
-own, beside each worker: `python -I -S warden.py`. It needs nothing but the standard library, and
-starts in a moment. The worker writes a beat into a page of memory that both share.
+A handler that never releases the interpreter lock, such as a catastrophic regular expression, stops
+every thread of its process, including those that could notice. So each worker has a warden, a
+separate process: `python -I -S warden.py`. It needs only the standard library and starts quickly.
+The worker writes a beat into a page of memory that both share.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 EVENT = "frozen"  # with the fields worker_id and process_id
 PAGE_BYTES = 8192
 TEXT_BYTES_MAX = 2000
 LOOK_SECONDS = 0.5
-LATE_SECONDS = 2.0  # a look that comes so late: the machine stood still, and the worker with it
-QUIET_SECONDS = 1.5  # less without a beat is nothing
+LATE_SECONDS = 2.0  # if a look is this late, the machine was suspended, and the worker with it
+QUIET_SECONDS = 1.5  # a shorter time without a beat is normal
 ABORT_SECONDS = 2.0
-SAY_SECONDS_MAX = 1.0
-# The byte that SQLite locks in the -shm file for whoever writes, and the bytes next to it.
+LOG_SECONDS_MAX = 1.0
+# The byte of the -shm file that SQLite locks to write, and the last one beside it.
 WRITE_LOCK, LAST_LOCK = 120, 127
 
 _BEAT = struct.Struct("=Q")
@@ -34,7 +33,7 @@ _TEXT = struct.Struct(f"=I{TEXT_BYTES_MAX}s")
 
 
 class Page:
-    """What the worker tells: that it lives, which jobs it has, and which it claimed last."""
+    """Shared memory: the worker's beat, its jobs, and the jobs that it claimed last."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, PAGE_BYTES)
@@ -79,7 +78,7 @@ class Warden:
         self._locked_seconds = locked_seconds
 
     def watch(self) -> str | None:
-        """Look until the worker has to be ended, and say why; None if it is gone."""
+        """Watch until the worker has to be killed, and return why; None if it is gone."""
         beat = -1
         looked_at = beat_at = still_since = time.monotonic()
         locked_since: float | None = None
@@ -93,16 +92,16 @@ class Warden:
                 locked_since = None
                 continue
             if _is_stopped(self._worker):
-                still_since = now  # by somebody who may let it go on
+                still_since = now  # whoever stopped it may continue it
             locked_since = (locked_since or now) if _writes(self._worker) else None
             if now - still_since >= self._frozen_seconds:
-                return f"has stood still for {now - still_since:.1f} s"
+                return f"has been frozen for {now - still_since:.1f} s"
             if locked_since is not None and now - locked_since >= self._locked_seconds:
-                return "has stopped running and keeps an SQLite database locked"
+                return "is frozen and keeps an SQLite database locked"
         return None
 
     def end(self) -> None:
-        """Have it write the traceback of all its threads, and end; or else kill it."""
+        """Make it dump the traceback of all its threads and exit; kill it if it does not."""
         for number, seconds in ((signal.SIGABRT, ABORT_SECONDS), (signal.SIGKILL, 0.0)):
             if self.is_there():
                 os.kill(self._worker, number)
@@ -116,33 +115,29 @@ class Warden:
 
 def _is_stopped(process: int) -> bool:
     """Is it stopped by a signal, or by a debugger?"""
-    with _proc(f"/proc/{process}/stat") as text:
-        return text.rpartition(") ")[2][:1] in ("T", "t")
+    return _read(f"/proc/{process}/stat").rpartition(") ")[2][:1] in ("T", "t")
 
 
 def _writes(process: int) -> bool:
-    """Has it the write lock of an SQLite database?"""
-    with _proc("/proc/locks") as text:
-        for line in text.splitlines():
-            words = line.split()
-            if words[1:2] == ["POSIX"] and words[3:5] == ["WRITE", str(process)]:
-                first, last = words[6], words[7]
-                if first == str(WRITE_LOCK) and last.isdigit() and int(last) <= LAST_LOCK:
-                    return True
+    """Does it have the write lock of an SQLite database?"""
+    for line in _read("/proc/locks").splitlines():
+        words = line.split()
+        if words[1:2] == ["POSIX"] and words[3:5] == ["WRITE", str(process)]:
+            first, last = words[6], words[7]
+            if first == str(WRITE_LOCK) and last.isdigit() and int(last) <= LAST_LOCK:
+                return True
     return False
 
 
-@contextmanager
-def _proc(path: str) -> Iterator[str]:
-    """What the system tells in this file; nothing where there is no such file."""
-    text = ""
+def _read(path: str) -> str:
+    """The content of this file, or nothing on systems without it."""
     with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read()
-    yield text
+        return file.read()
+    return ""
 
 
-def say(log_format: str, worker_id: str, worker: int, message: str) -> None:
-    """Write a line of the worker's log, but not for long: its reader may stand still, too."""
+def write_log(log_format: str, worker_id: str, worker: int, message: str) -> None:
+    """Write a line to the worker's log, but wait only briefly: its reader may be frozen, too."""
     import json
 
     when = time.strftime("%Y-%m-%dT%H:%M:%S.000+00:00", time.gmtime())
@@ -151,17 +146,17 @@ def say(log_format: str, worker_id: str, worker: int, message: str) -> None:
         line = json.dumps({**fields, "worker_id": worker_id, "process_id": worker})
     else:
         flat = "".join(letter if letter.isprintable() else " " for letter in message)
-        told = f"worker_id={worker_id} process_id={worker}"
-        line = f"{time.strftime('%H:%M:%S')}.000 ERROR   {EVENT} {flat} {told}"
+        fields_text = f"worker_id={worker_id} process_id={worker}"
+        line = f"{time.strftime('%H:%M:%S')}.000 ERROR   {EVENT} {flat} {fields_text}"
     watch = select.poll()
     watch.register(2, select.POLLOUT)
     with suppress(OSError):
-        if watch.poll(SAY_SECONDS_MAX * 1000):
+        if watch.poll(LOG_SECONDS_MAX * 1000):
             os.write(2, line.encode("utf-8", "replace") + b"\n")
 
 
 def main() -> None:
-    # It goes when its worker is gone: whoever stops them all at once stops the worker first.
+    # It exits when its worker is gone: a signal to all of them must end the worker first.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     descriptor, worker, worker_id, frozen_seconds, locked_seconds, log_format = sys.argv[1:]
@@ -171,8 +166,8 @@ def main() -> None:
         title.write("holdfast warden")
     why = warden.watch()
     if why is not None:
-        message = f"the process {why}; ending it with a traceback of its threads"
-        say(log_format, worker_id, int(worker), f"{message}; {page.read_jobs()}")
+        message = f"the process {why}; killing it with a traceback of its threads"
+        write_log(log_format, worker_id, int(worker), f"{message}; {page.read_jobs()}")
         warden.end()
 
 

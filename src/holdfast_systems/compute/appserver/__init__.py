@@ -1,1 +1,1 @@
-"""An AppServer that fits a house on a plot: small, and real."""
+"""A small but real AppServer that fits a house on a plot."""

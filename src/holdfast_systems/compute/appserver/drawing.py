@@ -1,4 +1,4 @@
-"""The site plan as an SVG: the plot, what may be built on, the house, and what it comes to."""
+"""The site plan as an SVG: the plot, its buildable area, the house, and its numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from holdfast_systems.compute.appserver.fit import Placement, Site
-from holdfast_systems.compute.appserver.geometry import Point, inward, sides
+from holdfast_systems.compute.appserver.geometry import Point, distance, inward, sides
 from holdfast_systems.compute.appserver.panel import draw_panel
 from holdfast_systems.compute.appserver.sheet import (
     GRASS,
@@ -28,7 +28,6 @@ from holdfast_systems.compute.appserver.sheet import (
     between,
     label,
     line,
-    readable,
 )
 
 STREET_PIXELS = 84
@@ -75,20 +74,16 @@ def _definitions(sheet: Sheet) -> Iterator[str]:
 
 
 def _ground(site: Site, sheet: Sheet) -> Iterator[str]:
+    plot, buildable = sheet.path(site.plot), sheet.path(site.buildable)
     yield from _street(site, sheet)
-    yield f'<path d="{sheet.path(site.plot)}" fill="{GRASS}"/>'
+    yield f'<path d="{plot}" fill="{GRASS}"/>'
+    yield f'<path d="{plot}{buildable}" fill="url(#hatch)" fill-rule="evenodd"/>'
     yield (
-        f'<path d="{sheet.path(site.plot)}{sheet.path(site.buildable)}" fill="url(#hatch)"'
-        ' fill-rule="evenodd"/>'
+        f'<path d="{buildable}" fill="#eef3e2" stroke="{GRASS_LINE}" stroke-width="1.5"'
+        ' stroke-dasharray="7 5"/>'
     )
-    yield (
-        f'<path d="{sheet.path(site.buildable)}" fill="#eef3e2" stroke="{GRASS_LINE}"'
-        ' stroke-width="1.5" stroke-dasharray="7 5"/>'
-    )
-    yield (
-        f'<path d="{sheet.path(site.plot)}" fill="none" stroke="{INK}" stroke-width="2.5"'
-        ' stroke-linejoin="round"/>'
-    )
+    border = f'stroke="{INK}" stroke-width="2.5" stroke-linejoin="round"'
+    yield f'<path d="{plot}" fill="none" {border}/>'
 
 
 def _street(site: Site, sheet: Sheet) -> Iterator[str]:
@@ -106,12 +101,8 @@ def _street(site: Site, sheet: Sheet) -> Iterator[str]:
     yield f'<path d="{sheet.path(band)}" fill="{STREET}"/>'
     middle = [sheet.at(beside(-far, broad / 2)), sheet.at(beside(far, broad / 2))]
     yield line(middle[0], middle[1], 'stroke="#fff" stroke-width="2" stroke-dasharray="16 12"')
-    yield label(
-        sheet.at(beside(length / 2, broad * 0.76)),
-        "STREET",
-        turn=readable(middle[0], middle[1]),
-        style='class="small" letter-spacing="6"',
-    )
+    place = sheet.at(beside(length / 2, broad * 0.76))
+    yield label(place, "STREET", middle, 'class="small" letter-spacing="6"')
 
 
 def _others(sheet: Sheet, placements: Sequence[Placement]) -> Iterator[str]:
@@ -135,7 +126,7 @@ def _house(sheet: Sheet, placement: Placement) -> Iterator[str]:
 
 
 def _roof(sheet: Sheet, corners: Sequence[Point], placement: Placement) -> Iterator[str]:
-    """A hipped roof: the ridge, the hips, and the lit side a little brighter."""
+    """Draw a hipped roof: the ridge, the hips, and the lit side a little brighter."""
     reach = placement.depth / 2 / placement.width
     ends = [
         between(between(corners[0], corners[3], 0.5), between(corners[1], corners[2], 0.5), share)
@@ -149,13 +140,12 @@ def _roof(sheet: Sheet, corners: Sequence[Point], placement: Placement) -> Itera
 
 
 def _distances(site: Site, sheet: Sheet, placement: Placement) -> Iterator[str]:
-    """The shortest way from the house to each side of the plot that is near."""
+    """Draw the shortest distance from the house to each side of the plot that is beside it."""
     for number, side in enumerate(sides(site.plot)):
         nx, ny = inward(side)
-        height = [nx * (x - side[0][0]) + ny * (y - side[0][1]) for x, y in placement.corners]
-        least = min(height)
-        nearest = [c for c, h in zip(placement.corners, height, strict=True) if h < least + 0.01]
-        start = _middle(nearest)
+        least = min(distance(side, corner) for corner in placement.corners)
+        nearest = [each for each in placement.corners if distance(side, each) < least + 0.01]
+        start = between(nearest[0], nearest[-1], 0.5)
         end = (start[0] - least * nx, start[1] - least * ny)
         if least < 1e-6 or not _is_beside(side, end):
             continue
@@ -163,17 +153,12 @@ def _distances(site: Site, sheet: Sheet, placement: Placement) -> Iterator[str]:
         a, b = sheet.at(start), sheet.at(end)
         yield line(a, b, f'stroke="{color}" stroke-width="1.4"')
         yield f'<circle cx="{b[0]:.2f}" cy="{b[1]:.2f}" r="3" fill="{color}"/>'
-        yield label(
-            between(a, b, 0.5),
-            f"{least:.2f}",
-            turn=readable(a, b),
-            style=f'class="dim" style="fill:{color}"',
-            plate=PANEL_PAPER,
-        )
+        style = f'class="dim" style="fill:{color}"'
+        yield label(between(a, b, 0.5), f"{least:.2f}", (a, b), style, PANEL_PAPER)
 
 
 def _dimension(sheet: Sheet, start: Point, end: Point, meters: float) -> Iterator[str]:
-    """A line with ticks beside a side of the house, and its length inside of the house."""
+    """Draw a line with ticks along a side of the house, and the side's length, inside the house."""
     (ax, ay), (bx, by) = a, b = sheet.at(start), sheet.at(end)
     length = math.hypot(bx - ax, by - ay)
     nx, ny = (by - ay) / length, (ax - bx) / length
@@ -185,12 +170,8 @@ def _dimension(sheet: Sheet, start: Point, end: Point, meters: float) -> Iterato
         yield line(
             (x - 5 * nx, y - 5 * ny), (x + 5 * nx, y + 5 * ny), 'stroke="#fff" stroke-width="1.2"'
         )
-    yield label(
-        between(words[0], words[1], 0.5),
-        f"{meters:.2f} m",
-        turn=readable(a, b),
-        style='class="dim" style="fill:#fff" font-weight="600"',
-    )
+    style = 'class="dim" style="fill:#fff" font-weight="600"'
+    yield label(between(words[0], words[1], 0.5), f"{meters:.2f} m", (a, b), style)
 
 
 def _plot_lengths(site: Site, sheet: Sheet) -> Iterator[str]:
@@ -198,12 +179,8 @@ def _plot_lengths(site: Site, sheet: Sheet) -> Iterator[str]:
         a, b = map(sheet.at, side)
         nx, ny = inward(side)
         x, y = between(a, b, 0.5)
-        yield label(
-            (x - 17 * nx, y + 17 * ny),
-            f"{math.dist(*side):.2f} m",
-            turn=readable(a, b),
-            style='class="dim"',
-        )
+        text = f"{math.dist(*side):.2f} m"
+        yield label((x - 17 * nx, y + 17 * ny), text, (a, b), 'class="dim"')
 
 
 def _scale_bar(sheet: Sheet) -> Iterator[str]:
@@ -234,10 +211,6 @@ def _north(site: Site) -> Iterator[str]:
         f'<path d="M0-23L-9 15L0 9Z" fill="none" stroke="{INK}" stroke-width="1.2"/>'
         '<text y="-36" text-anchor="middle" font-size="15" font-weight="700">N</text></g>'
     )
-
-
-def _middle(points: Sequence[Point]) -> Point:
-    return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
 
 
 def _is_beside(side: tuple[Point, Point], point: Point) -> bool:

@@ -1,12 +1,13 @@
 """Find the best place for a house on a plot.
 
-The plot is convex, and so is what the setbacks leave of it. For one direction of the house, look at
-that rest in the house's own axes: a house from x to x + w fits if its depth is at most
+The plot is convex, and so is the buildable area that the setbacks leave. For one direction of the
+house, look at that area in the axes of the house: a house from x to x + w fits if its depth is at
+most
 
     min(top(x), top(x + w)) - max(bottom(x), bottom(x + w))
 
-which is a concave function of x, so that climbing finds its greatest value; the area is a hill in w
-as well. What remains is a search over the directions.
+which is a concave function of x, so hill climbing finds its maximum. The area has a single maximum
+in w, too. What remains is a search over the directions.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from holdfast_systems.compute.appserver.geometry import (
 
 STEP_DEGREES = 4
 DIRECTION_TRIES = 10
-# Steps of a climb: few to compare directions with each other, many for what is answered.
+# Steps of a climb: few to compare directions, many for the result.
 ROUGH, FINE = 14, 28
 RESULTS_MAX = 3
 APART_DEGREES = 20.0
-CENTIMETRE = 0.01
+CENTIMETER = 0.01
 
 
 class NoFit(Exception):
-    """There is no answer to these inputs; `code` says why."""
+    """These inputs have no solution; `code` says why."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -60,7 +61,7 @@ class House:
 
 @dataclass(frozen=True)
 class Site:
-    """A plot, counter-clockwise, and the rules that hold on it."""
+    """A plot, counterclockwise, and the rules for building on it."""
 
     plot: Polygon
     street_side: int
@@ -78,11 +79,11 @@ class Site:
         if street >= len(plot):
             raise NoFit("STREET_SIDE", f"a plot of {len(plot)} sides has no side {street}")
         if area(plot) < 0:
-            # The side between the last corners becomes the first one.
+            # The side between the last two corners becomes the first one.
             plot.reverse()
             street = (len(plot) - 2 - street) % len(plot)
         if not is_convex(plot):
-            raise NoFit("PLOT_NOT_CONVEX", "the plot must be convex, without equal corners")
+            raise NoFit("PLOT_NOT_CONVEX", "the plot must be convex, without duplicate corners")
         return cls(
             plot=plot,
             street_side=street,
@@ -100,14 +101,10 @@ class Site:
 
     @cached_property
     def buildable(self) -> Polygon:
-        """What the setbacks leave."""
-        return inset(
-            self.plot,
-            [
-                self.street_setback if number == self.street_side else self.neighbors_setback
-                for number in range(len(self.plot))
-            ],
-        )
+        """The area that the setbacks leave."""
+        setbacks = [self.neighbors_setback] * len(self.plot)
+        setbacks[self.street_side] = self.street_setback
+        return inset(self.plot, setbacks)
 
     @property
     def footprint_max(self) -> float:
@@ -122,7 +119,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Placement:
-    """A house that stands somewhere; its first side, from corner 0 to 1, is its front."""
+    """A house in its place. Its first side, from corner 0 to corner 1, is its front."""
 
     width: float
     depth: float
@@ -139,14 +136,14 @@ class Placement:
         return round(math.degrees(math.atan2(by - ay, bx - ax)) % 180, 2) % 180
 
     def front_degrees(self, site: Site) -> float:
-        """Where the front looks, clockwise from north."""
+        """The direction that the front faces, clockwise from north."""
         (ax, ay), (bx, by) = self.corners[:2]
         from_y = math.degrees(math.atan2(by - ay, bx - ax))
         return round((180 - from_y - site.north_degrees) % 360, 2) % 360
 
 
 class View:
-    """The buildable rest in the axes of a house that is turned by an angle."""
+    """The buildable area in the axes of a house that is turned by an angle."""
 
     def __init__(self, site: Site, degrees: float, tries: int) -> None:
         self._site = site
@@ -159,7 +156,7 @@ class View:
         self._right = max(x for x, _ in turned)
 
     def best(self) -> Placement | None:
-        """The largest house in this direction, with its score."""
+        """Find the largest house in this direction."""
         house = self._site.house
         least = max(house.width_min, house.depth_min)
         most = min(house.width_max, self._right - self._left)
@@ -171,7 +168,7 @@ class View:
         return self._placed(_floored(width, least), _floored(self._depth(width), house.depth_min))
 
     def _area(self, width: float) -> float:
-        """The most that a house of this width can cover; negative if there is none."""
+        """The largest area of a house of this width; negative if none fits."""
         house = self._site.house
         depth = self._depth(width)
         least = max(house.depth_min, width / house.aspect_max)
@@ -194,7 +191,7 @@ class View:
         return high - low
 
     def _placed(self, width: float, depth: float) -> Placement:
-        """Put the house in the middle of where it can stand."""
+        """Put the house in the middle of where it fits."""
         low, high = self._range(width)
         best, _ = climb(lambda x: self._free(x, width), low, high, self._tries)
         x = (self._last(best, low, width, depth) + self._last(best, high, width, depth)) / 2
@@ -202,16 +199,12 @@ class View:
         y = (bottom + top - depth) / 2
         corners = [(x, y), (x + width, y), (x + width, y + depth), (x, y + depth)]
         around = [rotated(point, self._radians) for point in corners]
-        front_is_first = self._sun() >= 0
-        return Placement(
-            width=width,
-            depth=depth,
-            corners=around if front_is_first else [*around[2:], *around[:2]],
-            score=self._score(width * depth),
-        )
+        if self._sun() < 0:  # the other long side is the front
+            around = [*around[2:], *around[:2]]
+        return Placement(width, depth, around, self._score(width * depth))
 
     def _last(self, start: float, end: float, width: float, depth: float) -> float:
-        """The last place from `start` towards `end` where the house fits."""
+        """Find the last place from `start` toward `end` where the house fits."""
         for _ in range(40):
             middle = (start + end) / 2
             if self._free(middle, width) >= depth:
@@ -221,7 +214,7 @@ class View:
         return start
 
     def _sun(self) -> float:
-        """How much the first of the two long sides looks south: from -1 to 1."""
+        """How much the first of the two long sides faces south, from -1 to 1."""
         front = rotated((0.0, -1.0), self._radians)
         south = self._site.south
         return front[0] * south[0] + front[1] * south[1]
@@ -233,23 +226,24 @@ class View:
 
 
 def fit(site: Site) -> list[Placement]:
-    """The best placements, each in a direction of its own, the best first."""
+    """Find the best placements in clearly different directions, the best first."""
     if not site.buildable:
-        raise NoFit("NO_FIT", "the setbacks leave nothing of the plot")
+        raise NoFit("NO_FIT", "the setbacks leave no room on the plot")
     found = {degrees: View(site, degrees, ROUGH).best() for degrees in _directions(site)}
+    scores = {degrees: best.score for degrees, best in found.items() if best}
     chosen: list[Placement] = []
-    for degrees in _best_first(found):
+    for degrees in sorted(scores, key=lambda degrees: -scores[degrees]):
         if len(chosen) == RESULTS_MAX:
             break
         if all(_apart(degrees, other.angle_degrees) >= APART_DEGREES for other in chosen):
             chosen.append(_refined(site, degrees))
     if not chosen:
-        raise NoFit("NO_FIT", "no house of the least size fits inside of the setbacks")
+        raise NoFit("NO_FIT", "even the smallest house does not fit within the setbacks")
     return sorted(chosen, key=lambda placement: -placement.score)
 
 
 def _directions(site: Site) -> list[float]:
-    """Some all around, and those of the plot's own sides."""
+    """Evenly spaced directions, and those of the plot's sides."""
     along = [
         math.degrees(math.atan2(b[1] - a[1], b[0] - a[0])) + turn
         for a, b in sides(site.plot)
@@ -258,13 +252,8 @@ def _directions(site: Site) -> list[float]:
     return sorted({*map(float, range(0, 180, STEP_DEGREES)), *(each % 180 for each in along)})
 
 
-def _best_first(found: Mapping[float, Placement | None]) -> Sequence[float]:
-    fitting = {degrees: placement.score for degrees, placement in found.items() if placement}
-    return sorted(fitting, key=lambda degrees: -fitting[degrees])
-
-
 def _refined(site: Site, degrees: float) -> Placement:
-    """Look closer, and for something still better a little to the left and to the right."""
+    """Search more finely, also a little to the left and to the right."""
 
     def score(angle: float) -> float:
         best = View(site, angle, ROUGH).best()
@@ -281,17 +270,12 @@ def _apart(degrees: float, other: float) -> float:
 
 
 def _floored(length: float, least: float) -> float:
-    """Whole centimeters, but not less than asked for."""
-    return max(least, math.floor(length / CENTIMETRE + EPSILON) * CENTIMETRE)
+    """Round down to centimeters, but not below `least`."""
+    return max(least, math.floor(length / CENTIMETER + EPSILON) * CENTIMETER)
 
 
 def clearances(site: Site, corners: Sequence[Point]) -> tuple[float, float]:
-    """The distances from the house to the street's side, and to the nearest of the others."""
-    street, others = math.inf, math.inf
-    for number, side in enumerate(sides(site.plot)):
-        nearest = min(distance(side, corner) for corner in corners)
-        if number == site.street_side:
-            street = nearest
-        else:
-            others = min(others, nearest)
-    return street, others
+    """The distances from the house to the street side, and to the nearest other side."""
+    nearest = [min(distance(side, corner) for corner in corners) for side in sides(site.plot)]
+    street = nearest.pop(site.street_side)
+    return street, min(nearest)

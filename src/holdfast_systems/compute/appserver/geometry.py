@@ -1,4 +1,4 @@
-"""Convex polygons in the plane: corners in order, counter-clockwise, in meters."""
+"""Convex polygons in the plane: corners counterclockwise, in meters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def area(polygon: Sequence[Point]) -> float:
-    """Positive if the corners run counter-clockwise."""
+    """Positive if the corners run counterclockwise."""
     return sum(a[0] * b[1] - b[0] * a[1] for a, b in sides(polygon)) / 2
 
 
@@ -24,7 +24,7 @@ def sides(polygon: Sequence[Point]) -> list[tuple[Point, Point]]:
 
 
 def is_convex(polygon: Sequence[Point]) -> bool:
-    """Does it turn left all the way round, and round once?"""
+    """Whether it turns left at every corner, and goes around once."""
     turned = 0.0
     lines = sides(polygon)
     for (a, b), (c, d) in zip(lines, [*lines[1:], *lines[:1]], strict=True):
@@ -47,13 +47,13 @@ def inward(side: tuple[Point, Point]) -> Point:
 
 
 def distance(side: tuple[Point, Point], point: Point) -> float:
-    """How far inside of a side's line a point lies; negative beyond it."""
+    """How far inside a side's line a point is; negative if it is outside."""
     normal, start = inward(side), side[0]
     return normal[0] * (point[0] - start[0]) + normal[1] * (point[1] - start[1])
 
 
 def inset(polygon: Polygon, distances: Sequence[float]) -> Polygon:
-    """What is left at these distances from the sides; empty if nothing is."""
+    """The part that is at least this far from each side; empty if there is none."""
     left = list(polygon)
     for side, least in zip(sides(polygon), distances, strict=True):
         left = _cut(left, side, least)
@@ -80,7 +80,7 @@ def rotated(point: Point, radians: float) -> Point:
 
 
 class Floor:
-    """The lower edge of a convex polygon: its least y at each x."""
+    """The lower edge of a convex polygon: its lowest y at each x."""
 
     def __init__(self, polygon: Polygon) -> None:
         hull: Polygon = []
@@ -88,7 +88,7 @@ class Floor:
             while len(hull) > 1 and _turns_right(hull[-2], hull[-1], (x, y)):
                 hull.pop()
             hull.append((x, y))
-        # A side that stands upright at the right end belongs to no floor.
+        # A vertical side at the right end is not part of the floor.
         while len(hull) > 2 and hull[-1][0] - hull[-2][0] < EPSILON:
             hull.pop()
         self._x = [x for x, _ in hull]
@@ -107,7 +107,7 @@ def _turns_right(a: Point, b: Point, c: Point) -> bool:
 def climb(
     height: Callable[[float], float], low: float, high: float, tries: int
 ) -> tuple[float, float]:
-    """Find the top of a hill by golden sections; answer where it is and how high."""
+    """Find the top of a hill by golden-section search; return its place and its height."""
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_left, at_right = height(left), height(right)
     for _ in range(tries):
@@ -119,6 +119,5 @@ def climb(
             high, right, at_right = right, left, at_left
             left = high - _GOLDEN * (high - low)
             at_left = height(left)
-    candidates = [(height(each), each) for each in (low, left, right, high)]
-    best = max(candidates)
-    return best[1], best[0]
+    top, place = max((height(each), each) for each in (low, left, right, high))
+    return place, top

@@ -1,4 +1,4 @@
-"""The panel beside the plan: what the house comes to, in numbers."""
+"""The panel beside the plan: the house in numbers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def draw_panel(site: Site, best: Placement) -> Iterator[str]:
     rows = [
         ("Footprint", f"{best.footprint:.1f} m²"),
         ("Floor area", f"{best.footprint * site.house.storeys:.1f} m²"),
-        ("Storeys", f"{site.house.storeys}"),
+        ("Stories", f"{site.house.storeys}"),
         ("House", f"{best.width:.2f} by {best.depth:.2f} m"),
         ("Plot", f"{site.area:.1f} m²"),
-        ("Built on", f"{best.footprint / site.area:.0%} of {site.coverage_max:.0%}"),
+        ("Coverage", f"{best.footprint / site.area:.0%} of {site.coverage_max:.0%}"),
         ("To the street", f"{street:.2f} m (≥ {site.street_setback:g})"),
         ("To the neighbors", f"{others:.2f} m (≥ {site.neighbors_setback:g})"),
-        ("Front looks", f"{best.front_degrees(site):.0f}° {_wind(best.front_degrees(site))}"),
+        ("Front faces", f"{best.front_degrees(site):.0f}° {_wind(best.front_degrees(site))}"),
     ]
     for number, (name, value) in enumerate(rows):
         y = 306 + number * 32
@@ -65,23 +65,16 @@ def _gauge(x: float, y: float, score: float) -> Iterator[str]:
 
 def _legend(x: float, y: float) -> Iterator[str]:
     entries = [
-        (f'<rect width="22" height="12" fill="{ROOF}"/>', "house"),
-        (
-            f'<path d="M0 6H22" stroke="{SUN}" stroke-width="6" stroke-linecap="round"/>',
-            "its front",
-        ),
-        (
-            f'<path d="M0 6H22" stroke="{GRASS_LINE}" stroke-width="1.5" stroke-dasharray="7 5"/>',
-            "may be built on",
-        ),
-        (
-            f'<path d="M0 6H22" stroke="{ROOF}" stroke-width="1.3" stroke-dasharray="2 4"/>',
-            "other places",
-        ),
+        (f'stroke="{ROOF}" stroke-width="12"', "house"),
+        (f'stroke="{SUN}" stroke-width="6" stroke-linecap="round"', "its front"),
+        (f'stroke="{GRASS_LINE}" stroke-width="1.5" stroke-dasharray="7 5"', "buildable area"),
+        (f'stroke="{ROOF}" stroke-width="1.3" stroke-dasharray="2 4"', "alternatives"),
     ]
-    for number, (sign, text) in enumerate(entries):
-        at = f"translate({x:.0f} {y + number * 26:.0f})"
-        yield f'<g transform="{at}">{sign}<text class="small" x="30" y="10">{text}</text></g>'
+    for number, (style, text) in enumerate(entries):
+        yield (
+            f'<g transform="translate({x:.0f} {y + number * 26:.0f})"><path d="M0 6H22" {style}/>'
+            f'<text class="small" x="30" y="10">{text}</text></g>'
+        )
 
 
 def _wind(degrees: float) -> str:

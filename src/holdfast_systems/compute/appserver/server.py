@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, HTTPException, Request
 
 from holdfast_systems.compute.appserver.drawing import draw
-from holdfast_systems.compute.appserver.faults import Faults
+from holdfast_systems.compute.appserver.faults import Faults, read_faults
 from holdfast_systems.compute.appserver.fit import NoFit, Placement, Site, clearances, fit
 from holdfast_systems.compute.bodies import TooLarge, read_body
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown, load_contracts
@@ -20,7 +21,9 @@ from holdfast_systems.compute.solver import CORRELATION_HEADER
 _log = logging.getLogger(__name__)
 
 
-def make_app(faults: Faults) -> FastAPI:
+def make_app(faults: Faults | None = None) -> FastAPI:
+    """Make the application. Without `faults`, the environment may set some."""
+    faults = faults or read_faults(os.environ)
     app = FastAPI(title="AppServer")
     contracts = load_contracts()
     app.state.solved = 0
@@ -34,7 +37,7 @@ def make_app(faults: Faults) -> FastAPI:
         inputs = await _read_inputs(request)
         correlation_id = request.headers.get(CORRELATION_HEADER, "-")
         _log.info("solve cid=%r %r@%r", correlation_id, definition, version)
-        await faults.happen()
+        await faults.apply()
         try:
             contract = contracts.find(definition, version)
             filled = contract.inputs.filled(inputs)
@@ -55,27 +58,27 @@ async def _read_inputs(request: Request) -> dict[str, Any]:
     except TooLarge as error:
         raise HTTPException(413, str(error)) from None
     except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the inputs are no JSON object: {error}") from None
+        raise HTTPException(400, f"the inputs are not a JSON object: {error}") from None
 
 
 def solve_house(inputs: dict[str, Any]) -> dict[str, Any]:
     site = Site.of(inputs)
     placements = fit(site)
     return {
-        "results": [_told(site, placement) for placement in placements],
+        "results": [_result(site, placement) for placement in placements],
         "artifacts": [
             {"kind": "svg", "media_type": "image/svg+xml", "data": draw(site, placements)}
         ],
     }
 
 
-def _told(site: Site, placement: Placement) -> dict[str, Any]:
+def _result(site: Site, placement: Placement) -> dict[str, Any]:
     street, neighbors = clearances(site, placement.corners)
     return {
         "score": round(placement.score, 2),
         "footprint_m2": round(placement.footprint, 2),
         "floor_area_m2": round(placement.footprint * site.house.storeys, 2),
-        # Not so many decimals: on a vast plot nothing would be left of it.
+        # Significant digits: on a huge plot, a fixed number of decimals would give 0.
         "coverage": float(f"{placement.footprint / site.area:.4g}"),
         "width_m": round(placement.width, 2),
         "depth_m": round(placement.depth, 2),

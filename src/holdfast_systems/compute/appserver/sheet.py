@@ -1,4 +1,4 @@
-"""The paper: its size and colors, meters on it, lines and words."""
+"""The sheet: its size, colors and scale, and how to draw lines and labels on it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ STYLE = (
 
 
 class Sheet:
-    """Metres on paper: north may be anywhere, y goes up."""
+    """Maps meters to the sheet. North may be anywhere; y goes up."""
 
     def __init__(self, plot: Polygon) -> None:
         xs, ys = [x for x, _ in plot], [y for _, y in plot]
-        free = min((PLAN - 2 * MARGIN) / (max(xs) - min(xs)), (HEIGHT - 2 * MARGIN) / _span(ys))
-        self.scale = free
-        self._x = PLAN / 2 - free * (max(xs) + min(xs)) / 2
-        self._y = HEIGHT / 2 + free * (max(ys) + min(ys)) / 2
+        wide, high = max(xs) - min(xs), max(ys) - min(ys)
+        self.scale = min((PLAN - 2 * MARGIN) / wide, (HEIGHT - 2 * MARGIN) / high)
+        self._x = PLAN / 2 - self.scale * (max(xs) + min(xs)) / 2
+        self._y = HEIGHT / 2 + self.scale * (max(ys) + min(ys)) / 2
 
     def at(self, point: Point) -> Point:
         return self._x + self.scale * point[0], self._y - self.scale * point[1]
@@ -42,7 +42,10 @@ def line(a: Point, b: Point, style: str) -> str:
     return f'<line x1="{a[0]:.2f}" y1="{a[1]:.2f}" x2="{b[0]:.2f}" y2="{b[1]:.2f}" {style}/>'
 
 
-def label(at: Point, text: str, *, turn: float, style: str, plate: str = "") -> str:
+def label(at: Point, text: str, along: Sequence[Point], style: str, plate: str = "") -> str:
+    """Write a text along a line, never upside down; `plate` is the color behind it."""
+    (ax, ay), (bx, by) = along
+    turn = (math.degrees(math.atan2(by - ay, bx - ax)) + 90.01) % 180 - 90.01
     half = 4.2 * len(text) + 3
     behind = (
         f'<rect x="{-half:.1f}" y="-9" width="{2 * half:.1f}" height="18" rx="4" fill="{plate}"/>'
@@ -53,15 +56,5 @@ def label(at: Point, text: str, *, turn: float, style: str, plate: str = "") -> 
     )
 
 
-def readable(a: Point, b: Point) -> float:
-    """The turn of a text along a line, never upside down."""
-    degrees = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
-    return (degrees + 90.01) % 180 - 90.01
-
-
 def between(a: Point, b: Point, share: float) -> Point:
     return a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1])
-
-
-def _span(values: Sequence[float]) -> float:
-    return max(values) - min(values)

@@ -1,6 +1,6 @@
 -- name: claim_hash
 INSERT INTO holdfast.compute_hashes (inputs_hash, job_id) VALUES (:inputs_hash, :job_id)
--- Nothing changes: it waits for whoever claims the same hash just now, and locks the row.
+-- The update changes nothing, but waits for a concurrent claim of the same hash and locks the row.
 ON CONFLICT (inputs_hash) DO UPDATE SET inputs_hash = excluded.inputs_hash
 RETURNING job_id
 

@@ -1,1 +1,1 @@
-"""The reference gateway: an HTTP server that converts PDF files to XML for real."""
+"""The reference gateway: an HTTP server that converts PDF files to XML."""

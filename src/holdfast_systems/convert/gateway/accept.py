@@ -1,4 +1,4 @@
-"""Does a client take XML? What its Accept header says (RFC 9110, section 12.5.1)."""
+"""Whether a client accepts XML, by its Accept header (RFC 9110, section 12.5.1)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _XML = ("application/xml", "text/xml", "application/*", "*/*")
 
 
 def accepts_xml(header: str | None) -> bool:
-    """The most specific range that fits decides; no header takes anything."""
+    """The most specific matching range decides. Without a header, anything is accepted."""
     if header is None or not header.strip():
         return True
     weights: dict[str, float] = {}

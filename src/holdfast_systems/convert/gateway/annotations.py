@@ -1,4 +1,4 @@
-"""What lies on a page without being a part of its text: the fields of a form, and annotations."""
+"""What is on a page but not part of its text: form fields and annotations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast_systems.convert.gateway.coordinates import Placing
 from holdfast_systems.convert.gateway.pages import Annotation, Box, Field, clean
 
 _UNSEEN: Final = pdfium_c.FPDF_ANNOT_FLAG_HIDDEN | pdfium_c.FPDF_ANNOT_FLAG_NOVIEW
-_PASSWORD: Final = 1 << 13  # the flag of a text field whose value nobody should see
+_PASSWORD: Final = 1 << 13  # the flag of a password field
 _FIELDS: Final = {
     pdfium_c.FPDF_FORMFIELD_CHECKBOX: "checkbox",
     pdfium_c.FPDF_FORMFIELD_RADIOBUTTON: "radio",
@@ -22,7 +22,7 @@ _FIELDS: Final = {
     pdfium_c.FPDF_FORMFIELD_TEXTFIELD: "text",
     pdfium_c.FPDF_FORMFIELD_SIGNATURE: "signature",
 }
-# These show something even without a text of their own.
+# These are visible even without text.
 _SHOWN: Final = {pdfium_c.FPDF_ANNOT_FREETEXT: "text", pdfium_c.FPDF_ANNOT_STAMP: "stamp"}
 _COMMENTS: Final = {
     pdfium_c.FPDF_ANNOT_TEXT: "note",
@@ -41,7 +41,7 @@ _SKIPPED: Final = {pdfium_c.FPDF_ANNOT_POPUP, pdfium_c.FPDF_ANNOT_XFAWIDGET}
 def read_annotations(
     page: Any, form: Any, placing: Placing
 ) -> tuple[list[Field], list[Annotation]]:
-    """Those that can be seen; `form` is None in a document without fields."""
+    """Read the visible ones. `form` is None in a document without fields."""
     fields: list[Field] = []
     annotations: list[Annotation] = []
     for index in range(pdfium_c.FPDFPage_GetAnnotCount(page)):
@@ -85,7 +85,7 @@ def _field(form: Any, handle: Any, box: Box) -> list[Field]:
 
 
 def _chosen(form: Any, handle: Any) -> str:
-    """What people see: the labels of what was chosen, or what was typed instead."""
+    """What the reader sees: the labels of the selected options, or the text typed instead."""
     chosen = [
         _text(pdfium_c.FPDFAnnot_GetOptionLabel, form, handle, index)
         for index in range(pdfium_c.FPDFAnnot_GetOptionCount(form, handle))
@@ -109,7 +109,7 @@ def _box(handle: Any, placing: Placing) -> Box:
 
 
 def _text(read: Callable[..., int], *about: Any) -> str:
-    """The library writes UTF-16 with a zero behind it, into room that the caller makes."""
+    """Read a text. The library writes zero-terminated UTF-16 into a buffer of the caller."""
     size = read(*about, None, 0)
     room = ctypes.create_string_buffer(max(size, 2))
     read(*about, ctypes.cast(room, ctypes.POINTER(pdfium_c.FPDF_WCHAR)), size)

@@ -11,8 +11,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
 from holdfast_systems.convert.gateway.accept import accepts_xml
-from holdfast_systems.convert.gateway.converter import Converter
-from holdfast_systems.convert.gateway.refusals import Refused
+from holdfast_systems.convert.gateway.converter import Converter, Refused
 from holdfast_systems.convert.limits import (
     CORRELATION_CHARS_MAX,
     FORM_BYTES_MAX,
@@ -38,7 +37,9 @@ def make_app() -> FastAPI:
     @app.post("/process")
     async def process(request: Request) -> Response:
         if not accepts_xml(request.headers.get("accept")):
-            raise Refused(406, "the answer is application/xml, which is not accepted")
+            raise Refused(
+                406, "the response is application/xml, which the Accept header does not allow"
+            )
         mapping, pdf = await _read_form(request)
         xml = await converter.convert(pdf, mapping)
         return Response(xml, media_type="application/xml", headers=_correlation(request))
@@ -50,20 +51,24 @@ async def _read_form(request: Request) -> tuple[str, bytes]:
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Refused(415, "send multipart/form-data with the fields mapping and file")
     limited = Request(request.scope, _limited(request.receive))
-    async with limited.form(max_files=1, max_fields=FORM_FIELDS_MAX) as form:
-        mapping, file = form.get("mapping"), form.get("file")
-        if not isinstance(file, UploadFile):
-            raise Refused(400, "there is no file")
-        if not isinstance(mapping, str) or mapping not in MAPPINGS:
-            raise Refused(422, f"there is no such mapping; there are: {', '.join(MAPPINGS)}")
-        pdf = await file.read()
+    try:
+        async with limited.form(max_files=1, max_fields=FORM_FIELDS_MAX) as form:
+            mapping, file = form.get("mapping"), form.get("file")
+            if not isinstance(file, UploadFile):
+                raise Refused(400, "the field file is missing")
+            if not isinstance(mapping, str) or mapping not in MAPPINGS:
+                raise Refused(422, f"no such mapping; use one of: {', '.join(MAPPINGS)}")
+            pdf = await file.read()
+    except ValueError as error:  # the parser decodes with whatever charset the client names
+        text = "the form can't be read: check the charset in Content-Type"
+        raise Refused(400, text) from error
     if len(pdf) > PDF_BYTES_MAX:
         raise _too_large()
     return mapping, pdf
 
 
 def _limited(receive: Receive) -> Receive:
-    """Stop reading a body that is too large, whatever length it said to have."""
+    """Stop reading a body that is too large, whatever its Content-Length says."""
     received = 0
 
     async def receive_some() -> MutableMapping[str, Any]:
@@ -95,7 +100,7 @@ def _answer_refusal(request: Request, refused: Exception) -> Response:
         raise refused
     headers = _correlation(request)
     if refused.status == 413:
-        headers["Connection"] = "close"  # otherwise the rest would be read, to be thrown away
+        headers["Connection"] = "close"  # otherwise the server would read and discard the rest
     if refused.retry_after_seconds is not None:
         headers["Retry-After"] = str(refused.retry_after_seconds)
     return PlainTextResponse(str(refused), status_code=refused.status, headers=headers)

@@ -1,4 +1,4 @@
-"""Each conversion in a child process of its own, with limits: a PDF is somebody else's program."""
+"""Run each conversion in its own child process, with limits: PDFs are untrusted programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 
 from holdfast_systems.convert.gateway import child
-from holdfast_systems.convert.gateway.refusals import Refused
 from holdfast_systems.convert.limits import (
     CONVERSION_KILLS_MAX,
     CONVERSION_SECONDS_MAX,
@@ -21,6 +20,20 @@ from holdfast_systems.convert.limits import (
 )
 
 _BUSY_SECONDS = 5
+
+
+class Refused(Exception):
+    """Why the gateway rejects a request. The client gets the text in one line.
+
+    400  not a PDF                          415  not a form
+    406  the client does not accept XML     422  this PDF or this mapping can't be converted
+    413  too large                          500, 503  a problem of the gateway itself
+    """
+
+    def __init__(self, status: int, text: str, retry_after_seconds: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Converter:
@@ -35,7 +48,7 @@ class Converter:
 
     async def convert(self, pdf: bytes, mapping: str) -> bytes:
         if self._present >= CONVERSIONS_MAX + CONVERSIONS_WAITING_MAX:
-            raise Refused(503, "too many conversions wait", _BUSY_SECONDS)
+            raise Refused(503, "too many conversions are waiting", _BUSY_SECONDS)
         self._present += 1
         try:
             async with self._slots:
@@ -45,29 +58,31 @@ class Converter:
 
     async def _convert(self, pdf: bytes, mapping: str) -> bytes:
         for _ in range(CONVERSION_KILLS_MAX):
-            code, xml, told = await self._run_child(pdf, mapping)
+            code, xml, message = await self._run_child(pdf, mapping)
             if code == 0:
                 return xml
             if code != -signal.SIGKILL:
-                raise _refusal(code, told.decode("utf-8", "replace"))
-        # The kernel frees memory that way. Once may be bad luck; a PDF that meets it each time is
-        # refused, so that it can't keep the gateway's clients from all others.
+                raise _refusal(code, message.decode("utf-8", "replace"))
+        # The kernel kills processes to free memory. Once may be bad luck, but a PDF that is killed
+        # every time is rejected, so that it can't block the gateway for all others.
         raise Refused(422, f"the conversion was killed {CONVERSION_KILLS_MAX} times")
 
     async def _run_child(self, pdf: bytes, mapping: str) -> tuple[int, bytes, bytes]:
         process = await _start(mapping)
         try:
             async with asyncio.timeout(self._seconds_max):
-                xml, told = await _talk(process, pdf)
-                return await process.wait(), xml, told
+                xml, message = await _talk(process, pdf)
+                return await process.wait(), xml, message
         except TimeoutError:
             raise _too_slow(self._seconds_max) from None
         finally:
-            await _end(process)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
 
 
 async def _start(mapping: str) -> Process:
-    """Start a child that knows nothing: no secrets of the environment, no files of the parent."""
+    """Start a child without the environment's secrets and the parent's files."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
@@ -86,16 +101,16 @@ async def _talk(process: Process, pdf: bytes) -> tuple[bytes, bytes]:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    _, xml, told = await asyncio.gather(
+    _, xml, message = await asyncio.gather(
         _send(process.stdin, pdf),
         _receive(process.stdout, XML_BYTES_MAX),
         _receive(process.stderr, ERROR_MESSAGE_CHARS_MAX),
     )
-    return xml, told
+    return xml, message
 
 
 async def _send(stdin: asyncio.StreamWriter, content: bytes) -> None:
-    # A child that does not want the rest says why on its stderr.
+    # A child that stops reading says why on stderr.
     with suppress(BrokenPipeError, ConnectionResetError):
         stdin.write(content)
         await stdin.drain()
@@ -104,31 +119,25 @@ async def _send(stdin: asyncio.StreamWriter, content: bytes) -> None:
 
 
 async def _receive(output: asyncio.StreamReader, bytes_max: int) -> bytes:
-    """Read up to so many bytes, and throw away what is more, so that the child can end."""
+    """Read up to `bytes_max` bytes and discard the rest, so that the child can end."""
     received = bytearray()
     while chunk := await output.read(64 * 1024):
         received += chunk[: bytes_max - len(received)]
     return bytes(received)
 
 
-async def _end(process: Process) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
-
-
-def _refusal(code: int, told: str) -> Refused:
-    if code in (child.NO_PDF, child.NOT_CONVERTED):
-        return Refused(400 if code == child.NO_PDF else 422, told.strip())
+def _refusal(code: int, message: str) -> Refused:
+    if code in (child.NOT_A_PDF, child.NOT_CONVERTED):
+        return Refused(400 if code == child.NOT_A_PDF else 422, message.strip())
     if code == -signal.SIGXCPU:
         return _too_slow(CONVERSION_SECONDS_MAX)
     if code < 0:
-        # How the library ends that finds no memory, or that a damaged file has misled.
+        # The library crashes when it runs out of memory, or on some damaged files.
         name = signal.Signals(-code).name
-        return Refused(422, f"the PDF can't be converted: the conversion died of {name}")
-    # It did not come as far as the PDF.
-    return Refused(500, f"the conversion could not be started: it ended with the code {code}")
+        return Refused(422, f"can't convert the PDF: the conversion was ended by {name}")
+    # The child failed before it read the PDF.
+    return Refused(500, f"can't start the conversion: it exited with code {code}")
 
 
 def _too_slow(seconds: float) -> Refused:
-    return Refused(422, f"it took longer than {seconds:g} s")
+    return Refused(422, f"the conversion took longer than {seconds:g} s")

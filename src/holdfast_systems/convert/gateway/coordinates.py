@@ -1,4 +1,4 @@
-"""From a PDF's own coordinates to those of the page as people see it."""
+"""Map a PDF's own coordinates to those of the visible page."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from holdfast_systems.convert.gateway.pages import Box
 
 
 class Placing:
-    """One page: which part of the plane it shows, and how far it is turned clockwise."""
+    """The part of the plane that a page shows, and its clockwise rotation."""
 
     def __init__(self, page: Any) -> None:
         box = page.get_bbox()
         if box[0] >= box[2] or box[1] >= box[3]:
-            # The crop box lies beside the media box: nothing is to be seen, so all counts.
-            box = _ordered(page.get_mediabox())
+            # The crop box is outside of the media box: nothing is visible, so use the whole page.
+            # It may be given by any two opposite corners.
+            x1, y1, x2, y2 = page.get_mediabox()
+            box = min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
         self._left, self._bottom, self._right, self._top = box
         self._rotation: int = page.get_rotation()
 
@@ -35,8 +37,3 @@ class Placing:
                 return Box(self._top - top, self._right - right,
                            self._top - bottom, self._right - left)  # fmt: skip
         return Box(left - self._left, self._top - top, right - self._left, self._top - bottom)
-
-
-def _ordered(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-    """Any two corners that lie opposite each other make a box."""
-    return min(box[0], box[2]), min(box[1], box[3]), max(box[0], box[2]), max(box[1], box[3])

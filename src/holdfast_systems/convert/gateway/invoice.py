@@ -1,4 +1,4 @@
-"""An invoice's number, date and totals, found by the labels before them."""
+"""Find an invoice's number, date and totals by the labels in front of them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,7 @@ _CURRENCY: Final = re.compile(r"\b(?:EUR|USD|GBP|CHF)\b|[€$£]")
 _ISO_DATE: Final = re.compile(r"^(\d{4})-(\d{2})-(\d{2})$")
 _DOTTED_DATE: Final = re.compile(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})$")
 _WRITTEN_DATE: Final = re.compile(r"^(\d{1,2})\.? ([a-z]+) (\d{4})$", re.I)
-_MONTHS: Final = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 @dataclass(slots=True)
@@ -50,7 +37,7 @@ class Invoice:
 
 
 def read_invoice(lines: Iterable[str]) -> Invoice:
-    """The first number and date count; of the amounts the last, which is behind all items."""
+    """Take the first number and date, and the last of each amount, which follows all items."""
     invoice = Invoice()
     for line in lines:
         if invoice.number is None and (match := _NUMBER.search(line)):
@@ -70,7 +57,7 @@ def last_amount(line: str) -> Decimal | None:
 
 
 def parse_amount(text: str) -> Decimal | None:
-    """Read 1,190.00 as well as 1.190,00: two digits behind the last mark are cents."""
+    """Read both 1,190.00 and 1.190,00: two digits after the last separator are cents."""
     text = text.strip().rstrip(".,'")
     cents = _CENTS.search(text)
     whole = re.sub(r"[^\d-]", "", text[: cents.start()] if cents else text)
@@ -85,7 +72,7 @@ def _currency(line: str) -> str | None:
 
 
 def parse_date(text: str) -> date | None:
-    """Read 2026-11-16, 16.11.2026 and 16 November 2026; nothing that could mean two days."""
+    """Read 2026-11-16, 16.11.2026 and 16 November 2026, but nothing ambiguous."""
     if match := _ISO_DATE.match(text):
         return _date(int(match[1]), int(match[2]), int(match[3]))
     if match := _DOTTED_DATE.match(text):

@@ -1,4 +1,4 @@
-"""From a PDF's pages to XML, by one of the mappings."""
+"""Write a PDF's pages as XML, by one of the mappings."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def _page(root: Element, page: Page) -> Element:
 
 
 def _write_marks(element: Element, page: Page, *, with_places: bool) -> None:
-    """Fields and annotations, behind the text: they lie on the page, not in its text."""
+    """Write fields and annotations after the text, because they are not part of it."""
     for field in page.fields:
-        told = {"type": field.kind, "name": field.name}
+        attributes = {"type": field.kind, "name": field.name}
         if field.label:
-            told["label"] = field.label
+            attributes["label"] = field.label
         if field.is_checked is not None:
-            told["checked"] = "true" if field.is_checked else "false"
+            attributes["checked"] = "true" if field.is_checked else "false"
         places = _attributes(field.box) if with_places else {}
-        SubElement(element, "field", told | places).text = field.value
+        SubElement(element, "field", attributes | places).text = field.value
     for note in page.annotations:
         places = _attributes(note.box) if with_places else {}
         SubElement(element, "annotation", {"type": note.kind} | places).text = note.text
@@ -75,7 +75,7 @@ def _attributes(box: Box) -> dict[str, str]:
 def _write_invoice(root: Element, document: Document) -> None:
     invoice = read_invoice([text for page in document.pages for text in _texts(page)])
     if invoice.number is None or invoice.total is None:
-        raise NotConverted(f"the PDF has no invoice number with a total{_why(document)}")
+        raise NotConverted(f"the PDF has no invoice number and total{_why(document)}")
     element = SubElement(root, "invoice")
     for name in ("number", "date", "currency", "subtotal", "tax", "total"):
         value = getattr(invoice, name)
@@ -84,7 +84,7 @@ def _write_invoice(root: Element, document: Document) -> None:
 
 
 def _texts(page: Page) -> Iterator[str]:
-    """The lines as people read them, with the fields that were filled in on them."""
+    """The lines as a reader sees them, with the form fields that are filled in."""
     left = [field for field in page.fields if field.is_checked is None and field.value]
     for line in page.lines:
         box = Box.around([word.box for word in line.words])

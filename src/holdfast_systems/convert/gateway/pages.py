@@ -1,4 +1,4 @@
-"""A PDF as the mappings see it: pages of lines of words, of fields and of annotations."""
+"""A PDF as the mappings see it: pages of lines, form fields and annotations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-# All that XML 1.0 has no place for, in any form.
+# Characters that XML 1.0 can't contain, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -16,12 +16,12 @@ class NoPdf(Exception):
 
 
 class NotConverted(Exception):
-    """This PDF can't be converted by this mapping, however often it is tried."""
+    """This mapping can't convert this PDF; retrying doesn't help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """In points of 1/72 inch, from the page's upper left corner."""
+    """In points (1/72 inch) from the upper left corner of the page."""
 
     left: float
     top: float
@@ -38,7 +38,7 @@ class Box:
         )
 
     def is_beside(self, other: Box) -> bool:
-        """On the same height: the middle of the other one is between top and bottom."""
+        """Whether the vertical middle of the other box is between top and bottom."""
         return self.top <= (other.top + other.bottom) / 2 <= self.bottom
 
 
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a form: `kind` is text, choice, checkbox, radio or signature."""
+    """A form field. `kind` is text, choice, checkbox, radio or signature."""
 
     kind: str
     name: str
@@ -77,7 +77,7 @@ class Annotation:
 
 
 class NoText(StrEnum):
-    """Why a page, or a document, has no text of its own."""
+    """Why a page or a document has no text."""
 
     BLANK = "blank"
     IMAGE = "image"

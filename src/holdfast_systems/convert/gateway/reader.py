@@ -1,4 +1,4 @@
-"""A PDF's pages as lines of words, each with its place on the page, and what lies on them."""
+"""Read a PDF's pages: lines of words with their positions, form fields and annotations."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def read_document(content: bytes) -> Document:
     except pdfium.PdfiumError as error:
         if error.err_code == pdfium_c.FPDF_ERR_PASSWORD:
             raise NotConverted("the PDF has a password") from error
-        raise NoPdf("the file is no PDF that can be read") from error
+        raise NoPdf("the file is not a readable PDF") from error
     if len(document) > PAGES_MAX:
         raise NotConverted(f"the PDF has {len(document)} pages, more than {PAGES_MAX}")
-    document.init_forms()  # before any page: it gives their fields
+    document.init_forms()  # before any page is loaded: it gives access to their fields
     is_dynamic = document.get_formtype() == pdfium_c.FORMTYPE_XFA_FULL
     pages = [_read_page(document, index) for index in range(len(document))]
     return Document(pages, NoText.DYNAMIC_XFA if is_dynamic else None)
@@ -53,7 +53,7 @@ def _read_page(document: Any, index: int) -> Page:
         no_text = None if lines else _why_no_text(page, characters)
         return Page(index + 1, *placing.size, lines, fields, annotations, no_text)
     except pdfium.PdfiumError as error:
-        raise NotConverted(f"page {index + 1} of the PDF can't be read") from error
+        raise NotConverted(f"can't read page {index + 1} of the PDF") from error
 
 
 def _why_no_text(page: Any, characters: Sequence[_Character]) -> NoText:
@@ -61,7 +61,7 @@ def _why_no_text(page: Any, characters: Sequence[_Character]) -> NoText:
     if pdfium_c.FPDF_PAGEOBJ_IMAGE in kinds:
         return NoText.IMAGE
     if any(not character.text.isspace() for character in characters):
-        return NoText.FONTS  # which don't say what their characters are
+        return NoText.FONTS  # they don't say which characters they show
     if kinds & {pdfium_c.FPDF_PAGEOBJ_PATH, pdfium_c.FPDF_PAGEOBJ_SHADING}:
         return NoText.DRAWING
     return NoText.BLANK
@@ -81,12 +81,12 @@ def _characters(text_page: Any, placing: Placing) -> Iterator[_Character]:
 
 
 def _text(code: int) -> str:
-    """A font may name its characters as it likes, also with numbers beyond the last one."""
+    """Decode a character. A font may give numbers beyond the last one."""
     return chr(code) if code <= sys.maxunicode else "\ufffd"
 
 
 def _lines(characters: Sequence[_Character]) -> Iterator[Line]:
-    """The library itself finds spaces and line ends, and puts them among the characters."""
+    """Split into lines. The library detects spaces and line ends, and adds them as characters."""
     words: list[Word] = []
     letters: list[_Character] = []
     for character in characters:
@@ -107,6 +107,6 @@ def _word(letters: list[_Character]) -> list[Word]:
     if not letters:
         return []
     text = "".join(letter.text for letter in letters)
-    # The library gives a character beyond the first 65,536 as the two halves of UTF-16.
+    # The library returns characters above U+FFFF as surrogate pairs.
     text = clean(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
     return [Word(text, Box.around([letter.box for letter in letters]))] if text else []

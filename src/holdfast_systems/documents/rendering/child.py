@@ -1,9 +1,8 @@
 """The child process that renders. It is started by its path and imports nothing of ours.
 
-It is told its limits of memory and time, and the folders of the fonts beside Typst's own. A
-request is the path of a template and its data as JSON; an answer is one letter (P for a PDF, E for
-an error, G for glyphs that no font has) and the content. Each part has its length before it, in
-four bytes.
+Its arguments are its memory and time limits, and folders with fonts besides Typst's own. A request
+is the path of a template and its data as JSON. An answer is one letter (P for a PDF, E for an
+error, G for missing glyphs) and the content. Each part is preceded by its length in four bytes.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from typing import BinaryIO, Final, Literal
 import typst
 
 LENGTH = struct.Struct(">I")
-# Typst prints a box for a character that no font has, and says nothing, except when it is asked for
-# a PDF for archives, which may not hold any.
-FOR_ARCHIVES: Final = "a-3b"
-NO_GLYPH = "could not be displayed"
-TEXT_OF_NO_GLYPH = re.compile(r'the text `"((?:(?!the text `").)*?)"` ' + NO_GLYPH)
+# Typst silently prints a box for a character that no font has. Only for an archival PDF, which
+# can't contain such boxes, does it report them.
+ARCHIVAL: Final = "a-3b"
+MISSING_GLYPH = "could not be displayed"
+MISSING_TEXT = re.compile(r'the text `"((?:(?!the text `").)*?)"` ' + MISSING_GLYPH)
 
 
 def main() -> None:
@@ -46,11 +45,11 @@ def _compile(path: Path, data: bytes, fonts: typst.Fonts) -> tuple[bytes, bytes]
     except typst.TypstError as error:
         return b"E", " ".join(error.message.split()).encode()
     try:
-        _pdf(path, data, fonts, FOR_ARCHIVES)
+        _pdf(path, data, fonts, ARCHIVAL)
     except typst.TypstError as error:
-        # Whatever else keeps it from archives is all right.
-        if NO_GLYPH in error.diagnostic:
-            missing = dict.fromkeys(TEXT_OF_NO_GLYPH.findall(error.diagnostic))
+        # The other rules for archives don't matter here.
+        if MISSING_GLYPH in error.diagnostic:
+            missing = dict.fromkeys(MISSING_TEXT.findall(error.diagnostic))
             return b"G", " ".join(missing).encode()
     return b"P", pdf
 

@@ -1,4 +1,4 @@
-"""The processes that render: a rendering that runs wild is ended with its process."""
+"""The child processes that render. A rendering that gets out of hand is killed with its child."""
 
 from __future__ import annotations
 
@@ -12,19 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast_systems.documents.rendering.errors import (
-    MissingGlyphs,
-    RenderError,
-    RenderStopped,
-)
-from holdfast_systems.documents.rendering.limits import (
-    CHILD_MEMORY_BYTES_MAX,
-    CHILD_RENDERS_MAX,
-    CHILD_SECONDS_MAX,
-    CHILDREN_MAX,
-    MISSING_CHARS_MAX,
-    PDF_BYTES_MAX,
-)
+from holdfast_systems.documents.rendering import limits
+from holdfast_systems.documents.rendering.errors import MissingGlyphs, RenderError, RenderStopped
 
 LENGTH = struct.Struct(">I")
 ANSWER = struct.Struct(">cI")
@@ -32,18 +21,20 @@ CHILD = Path(__file__).with_name("child.py")
 
 
 class Children:
-    """A few processes that are kept for the next rendering, because to start one takes longer."""
+    """A few child processes, reused because starting one takes longer than rendering.
+
+    They use Typst's own fonts and those in the folders `fonts`.
+    """
 
     def __init__(self, fonts: Sequence[Path] = ()) -> None:
-        """Beside Typst's own fonts there are those of these folders."""
         self._fonts = fonts
         self._idle: list[_Child] = []
-        self._places = threading.Semaphore(CHILDREN_MAX)
+        self._slots = threading.Semaphore(limits.CHILDREN_MAX)
         self._lock = threading.Lock()
         atexit.register(self.close)
 
     def render(self, template: Path, data: bytes, seconds_max: float) -> bytes:
-        with self._places:
+        with self._slots:
             child = self._take()
             try:
                 kind, content = child.ask(template, data, seconds_max)
@@ -54,8 +45,11 @@ class Children:
         if kind == b"E":
             raise RenderError(f"template {template.stem!r}: {content.decode()}")
         if kind == b"G":
+            missing = content.decode()
+            if len(missing) > limits.MISSING_CHARS_MAX:
+                missing = missing[: limits.MISSING_CHARS_MAX] + "…"
             raise MissingGlyphs(
-                f"template {template.stem!r}: no installed font has {_shown(content.decode())};"
+                f"template {template.stem!r}: no installed font has {missing};"
                 " install fonts, or list their folders in DOCUMENTS_FONTS"
             )
         return content
@@ -75,7 +69,7 @@ class Children:
             return _Child(self._fonts)
 
     def _give_back(self, child: _Child) -> None:
-        if child.renders >= CHILD_RENDERS_MAX:
+        if child.renders >= limits.CHILD_RENDERS_MAX:
             child.kill()
             return
         with self._lock:
@@ -83,14 +77,13 @@ class Children:
 
 
 class _Child:
-    """One process. It ends when its input does, and no rendering goes on for longer than it may,
-    so none is left when we are killed."""
+    """One process. If we are killed, it ends: its input is closed, and its time is limited."""
 
     def __init__(self, fonts: Sequence[Path]) -> None:
         self.renders = 0
-        limits = [str(CHILD_MEMORY_BYTES_MAX), str(CHILD_SECONDS_MAX)]
+        arguments = [CHILD, limits.CHILD_MEMORY_BYTES_MAX, limits.CHILD_SECONDS_MAX, *fonts]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(CHILD), *limits, *map(str, fonts)],
+            [sys.executable, "-P", *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -103,7 +96,7 @@ class _Child:
     def ask(self, template: Path, data: bytes, seconds_max: float) -> tuple[bytes, bytes]:
         self.renders += 1
         deadline = time.monotonic() + seconds_max
-        # It also ends a process that does not read what it is asked.
+        # The timer also ends a child that doesn't read its input.
         timer = threading.Timer(seconds_max, self._process.kill)
         timer.daemon = True
         timer.start()
@@ -112,8 +105,10 @@ class _Child:
                 self._requests.write(LENGTH.pack(len(part)) + part)
             self._requests.flush()
             kind, size = ANSWER.unpack(self._read(ANSWER.size))
-            if size > PDF_BYTES_MAX:
-                raise RenderError(f"the PDF has {size:,} bytes; {PDF_BYTES_MAX:,} are allowed")
+            if size > limits.PDF_BYTES_MAX:
+                raise RenderError(
+                    f"the PDF has {size:,} bytes; the limit is {limits.PDF_BYTES_MAX:,}"
+                )
             return kind, self._read(size)
         except (BrokenPipeError, EOFError):
             message = f"the process that rendered template {template.stem!r} was killed"
@@ -131,7 +126,7 @@ class _Child:
         self._process.kill()
         self._process.wait()
         self._answers.close()
-        # What it has not read of a request can't be written any more.
+        # Closing fails if part of a request is still unread.
         with suppress(BrokenPipeError):
             self._requests.close()
 
@@ -140,9 +135,3 @@ class _Child:
         if len(content) < size:
             raise EOFError
         return content
-
-
-def _shown(characters: str) -> str:
-    if len(characters) <= MISSING_CHARS_MAX:
-        return characters
-    return characters[:MISSING_CHARS_MAX] + "…"

@@ -1,6 +1,9 @@
-"""How a rendering fails; a handler that lets these through ends as they say."""
+"""Rendering errors. A handler lets them through, and they decide whether the job is retried.
 
-from __future__ import annotations
+RenderError(Permanent)          an unknown template, or data that doesn't fit it
+  MissingGlyphs                 no font has a character of the document; it would print as a box
+RenderStopped(Transient)        it took too long, or its process was killed
+"""
 
 from holdfast import Permanent, Transient
 

@@ -1,4 +1,4 @@
-"""Where fonts are for what Typst's own don't have: Chinese, Japanese, Korean, Thai, emoji."""
+"""Fonts for the scripts that Typst's own fonts lack: Chinese, Japanese, Korean, Thai, emoji."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-# Of the Debian packages fonts-noto-core, fonts-noto-cjk and fonts-noto-color-emoji. All fonts of a
-# machine would be more, and nobody could say which one a document gets.
+# From the Debian packages fonts-noto-core, fonts-noto-cjk and fonts-noto-color-emoji. With all
+# fonts on the machine, nobody could say which one a document gets.
 FOLDERS = (Path("/usr/share/fonts/opentype/noto"), Path("/usr/share/fonts/truetype/noto"))
 
 
-def font_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
-    """Those of DOCUMENTS_FONTS, with the separator of PATH, or else the ones above that exist."""
-    found = os.environ if environment is None else environment
-    named = found.get("DOCUMENTS_FONTS")
+def font_folders(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """List the folders in DOCUMENTS_FONTS, separated as in PATH, or else those in FOLDERS."""
+    named = environment.get("DOCUMENTS_FONTS")
     folders = FOLDERS if named is None else map(Path, filter(None, named.split(os.pathsep)))
     return [folder for folder in folders if folder.is_dir()]

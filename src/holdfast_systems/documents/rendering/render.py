@@ -16,10 +16,6 @@ from holdfast_systems.documents.rendering.limits import DATA_BYTES_MAX, RENDER_S
 TEMPLATES = Path(__file__).parent.parent / "templates"
 
 
-def template_names() -> list[str]:
-    return sorted(path.stem for path in TEMPLATES.glob("*.typ"))
-
-
 def render(
     template: str,
     data: Mapping[str, object],
@@ -27,10 +23,10 @@ def render(
     templates: Path = TEMPLATES,
     seconds_max: float = RENDER_SECONDS_MAX,
 ) -> bytes:
-    """Make a PDF; the same data and fonts give the same bytes.
+    """Make a PDF. The same data and fonts give the same bytes.
 
-    The data reach the template as JSON, never as a part of its text, so nothing in them is run.
-    This blocks for as long as it takes: call it in a thread.
+    The template receives the data as JSON, never as part of its text, so nothing in it is executed.
+    This call blocks: run it in a thread.
     """
     path = templates / f"{template}.typ"
     if path not in templates.glob("*.typ"):
@@ -40,7 +36,7 @@ def render(
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise RenderError(f"the data can't be written as JSON: {error}") from error
     if len(encoded) > DATA_BYTES_MAX:
-        raise RenderError(f"the data have {len(encoded):,} bytes; {DATA_BYTES_MAX:,} are allowed")
+        raise RenderError(f"the data has {len(encoded):,} bytes; the limit is {DATA_BYTES_MAX:,}")
     return _children().render(path, encoded, seconds_max)
 
 

@@ -1,2 +1,1 @@
-"""The five jobs of the pipeline, each in a module of its own, each ending in one transaction with
-its audit event and the job that follows."""
+"""The five jobs. Each commits its result, its audit event and the next job in one transaction."""

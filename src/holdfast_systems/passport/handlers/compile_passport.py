@@ -1,4 +1,4 @@
-"""COMPILE_PASSPORT: make a passport version of a sealed snapshot and published rules."""
+"""COMPILE_PASSPORT: make a passport version from a sealed snapshot and published rules."""
 
 from __future__ import annotations
 
@@ -7,30 +7,21 @@ import asyncio
 from holdfast import Context, JobFunction, Statements
 from holdfast_systems.passport.compiler import Compiled, Order, compile_version
 from holdfast_systems.passport.handlers.sign_passport import SignPassport
-from holdfast_systems.passport.parts import Parts, read_inputs, tenant_of
+from holdfast_systems.passport.parts import Parts, tenant_of
 
 
 def define(parts: Parts, sign_passport: JobFunction[[SignPassport]]) -> JobFunction[[Order]]:
     @parts.hf.job(**parts.options("COMPILE_PASSPORT", priority=1))
     async def compile_passport(ctx: Context, payload: Order) -> None:
         tenant = tenant_of(ctx)
-        async with parts.hf.transaction(read_only=True) as connection:
-            package, facts = await read_inputs(
-                parts.tables.on(connection), tenant, payload.snapshot_id, payload.rules_id
-            )
+        package, facts = await parts.read_inputs(tenant, payload.snapshot_id, payload.rules_id)
         compiled = await asyncio.to_thread(compile_version, tenant, payload, package, facts)
         version_id = compiled.receipt.passport_version_id
         async with ctx.completing() as connection:
             statements = parts.tables.on(connection)
             created = await _store(statements, tenant, payload, compiled)
-            await parts.audit(
-                statements,
-                tenant,
-                "PASSPORT_COMPILED",
-                ("PassportVersion", version_id),
-                {"payload_hash": compiled.receipt.payload_hash if created else None},
-                ctx.job_id,
-            )
+            details = {"payload_hash": compiled.receipt.payload_hash if created else None}
+            await parts.audit_version(statements, ctx, "PASSPORT_COMPILED", version_id, details)
             following = sign_passport.options(connection=connection)
             job = await following.enqueue(SignPassport(version_id))
             ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
@@ -39,7 +30,7 @@ def define(parts: Parts, sign_passport: JobFunction[[SignPassport]]) -> JobFunct
 
 
 async def _store(statements: Statements, tenant: str, order: Order, compiled: Compiled) -> bool:
-    """Store the version unless it is there already: a later order of the same changes nothing."""
+    """Store the version unless it exists: ordering it again changes nothing."""
     receipt = compiled.receipt
     return bool(
         await statements.execute(

@@ -1,4 +1,4 @@
-"""DELIVER_WEBHOOK: publish that a passport was signed; the webhooks deliver it."""
+"""DELIVER_WEBHOOK: publish that a passport was signed. Webhooks deliver the event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def define(parts: Parts) -> JobFunction[[DeliverWebhook]]:
         tenant, version_id = tenant_of(ctx), payload.passport_version_id
         version = await parts.find_signed(tenant, version_id)
         async with ctx.completing() as connection:
-            # The id follows from the version, so that one signature is one event.
+            # The id is derived from the version, so that a passport has one such event.
             event = await parts.webhooks.publish(
                 EVENT_TYPE,
                 {"passport_version_id": str(version_id), "key_id": version.key_id},
@@ -34,10 +34,8 @@ def define(parts: Parts) -> JobFunction[[DeliverWebhook]]:
                 occurred_at=version.signed_at,
                 connection=connection,
             )
-            about = ("PassportVersion", version_id)
-            statements = parts.tables.on(connection)
-            told = {"event_id": event.id}
-            await parts.audit(statements, tenant, "WEBHOOK_PUBLISHED", about, told, ctx.job_id)
+            statements, details = parts.tables.on(connection), {"event_id": event.id}
+            await parts.audit_version(statements, ctx, "WEBHOOK_PUBLISHED", version_id, details)
             ctx.set_result({"passport_version_id": version_id, "event_id": event.id})
 
     return deliver_webhook

@@ -1,9 +1,8 @@
-"""GENERATE_QR: draw the code that goes onto the battery."""
+"""GENERATE_QR: draw the code that goes on the battery."""
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -27,20 +26,14 @@ def define(
         tenant, version_id = tenant_of(ctx), payload.passport_version_id
         version = await parts.find_signed(tenant, version_id)
         text = label_of(read_receipt(version.receipt.encode())).text
-        picture = await asyncio.to_thread(partial(draw, text, border=parts.qr_border))
+        picture = await asyncio.to_thread(draw, text, border=parts.qr_border)
         async with ctx.completing() as connection:
             statements = parts.tables.on(connection)
             drawn = await statements.execute(
                 "draw_version", tenant=tenant, id=version_id, qr_text=text, qr_png=picture
             )
-            await parts.audit(
-                statements,
-                tenant,
-                "QR_GENERATED",
-                ("PassportVersion", version_id),
-                {"bytes": len(picture), "drawn": bool(drawn)},
-                ctx.job_id,
-            )
+            details = {"bytes": len(picture), "drawn": bool(drawn)}
+            await parts.audit_version(statements, ctx, "QR_GENERATED", version_id, details)
             following = deliver_webhook.options(connection=connection)
             job = await following.enqueue(DeliverWebhook(version_id))
             ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})

@@ -17,7 +17,7 @@ from holdfast_systems.passport.facts import Fact, parse_document
 from holdfast_systems.passport.parts import Parts, find, tenant_of
 from holdfast_systems.passport.records import Document, Snapshot, SnapshotDocument
 from holdfast_systems.passport.schema import find_schema
-from holdfast_systems.passport.seal import lock_snapshot, seal_if_ordered
+from holdfast_systems.passport.seal import count_unparsed, lock_snapshot, seal
 
 
 class ParseFacts(msgspec.Struct, frozen=True):
@@ -29,45 +29,38 @@ def define(parts: Parts, compile_passport: JobFunction[[Order]]) -> JobFunction[
     @parts.hf.job(**parts.options("PARSE_FACTS", priority=2))
     async def parse_facts(ctx: Context, payload: ParseFacts) -> None:
         tenant = tenant_of(ctx)
-        document = await _read(parts, tenant, payload.document_version_id)
+        async with parts.reading() as statements:
+            document = await find(
+                statements, "find_document", Document, tenant, payload.document_version_id
+            )
         schema = find_schema(document.schema_version)
         facts = await asyncio.to_thread(parse_document, document.content, schema)
         rows = await asyncio.to_thread(_rows, tenant, facts)
         async with ctx.completing() as connection:
             statements = parts.tables.on(connection)
-            # Locked, so that of two last documents one sees the other.
+            # Locked: when two jobs parse the last two documents, the later one sees the other's.
             snapshot = await lock_snapshot(statements, tenant, payload.snapshot_id)
             added = await _store(statements, tenant, snapshot, document.id, rows)
-            await parts.audit(
-                statements,
-                tenant,
-                "FACTS_PARSED",
-                ("DocumentVersion", document.id),
-                {"snapshot_id": payload.snapshot_id, "facts": len(facts), "added": added},
-                ctx.job_id,
-            )
             result: dict[str, Any] = {"facts": len(facts), "added": added}
-            if job := await seal_if_ordered(parts, connection, tenant, snapshot, compile_passport):
-                result["next_job_id"] = job.id
+            about = ("DocumentVersion", document.id)
+            details = {"snapshot_id": payload.snapshot_id, **result}
+            await parts.audit(statements, tenant, "FACTS_PARSED", about, details, ctx.job_id)
+            if snapshot.ordered and not await count_unparsed(statements, tenant, snapshot):
+                job = await seal(parts, connection, tenant, snapshot, compile_passport)
+                result |= {"next_job_id": job.id} if job else {}
             ctx.set_result(result)
 
     return parse_facts
 
 
-async def _read(parts: Parts, tenant: str, document_id: UUID) -> Document:
-    async with parts.hf.transaction(read_only=True) as connection:
-        statements = parts.tables.on(connection)
-        return await find(statements, "find_document", Document, tenant, document_id)
-
-
 async def _store(
     statements: Statements, tenant: str, snapshot: Snapshot, document_id: UUID, rows: str
 ) -> int:
-    """Store the facts that are new, and link all; answer how many were new."""
+    """Store the new facts, and link all to the document; return the number of new ones."""
     place = {"tenant": tenant, "snapshot_id": snapshot.id, "document_version_id": document_id}
     known = await statements.one("find_snapshot_document", SnapshotDocument, **place)
     if known is None:
-        raise ValidationError(f"document {document_id} is not in the snapshot {snapshot.id}")
+        raise ValidationError(f"document {document_id} is not in snapshot {snapshot.id}")
     if known.parsed_at is not None:
         return 0
     added = await statements.execute("insert_facts", tenant=tenant, facts=rows)
@@ -78,13 +71,15 @@ async def _store(
         "add_snapshot_facts", tenant=tenant, snapshot_id=snapshot.id, facts=rows
     )
     if key := await statements.value("find_conflict", **place):
-        raise ValidationError(f"another document of snapshot {snapshot.id} tells {key} otherwise")
+        raise ValidationError(
+            f"another document in snapshot {snapshot.id} describes {key} differently"
+        )
     await statements.execute("mark_parsed", **place)
     return added
 
 
 def _rows(tenant: str, facts: Sequence[Fact]) -> str:
-    """All facts as one parameter. They are in order, so that two jobs can't block each other."""
+    """Put all facts into one parameter. They are sorted, so that two jobs can't deadlock."""
     rows = [
         {
             "id": fact.id(tenant),

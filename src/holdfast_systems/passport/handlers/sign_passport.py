@@ -25,7 +25,7 @@ def define(parts: Parts, generate_qr: JobFunction[[GenerateQr]]) -> JobFunction[
         signature = keys.sign(bytes.fromhex(version.receipt_hash))
         async with ctx.completing() as connection:
             statements = parts.tables.on(connection)
-            # A version that is signed stays so, though the active key may be another one by now.
+            # A version that is already signed keeps its signature, even if the active key changed.
             signed = await statements.execute(
                 "sign_version",
                 tenant=tenant,
@@ -33,14 +33,9 @@ def define(parts: Parts, generate_qr: JobFunction[[GenerateQr]]) -> JobFunction[
                 key_id=signature.key_id,
                 signature=signature.value,
             )
-            await parts.audit(
-                statements,
-                tenant,
-                "PASSPORT_SIGNED",
-                ("PassportVersion", version_id),
-                {"key_id": signature.key_id if signed else version.key_id, "signed": bool(signed)},
-                ctx.job_id,
-            )
+            key_id = signature.key_id if signed else version.key_id
+            details = {"key_id": key_id, "signed": bool(signed)}
+            await parts.audit_version(statements, ctx, "PASSPORT_SIGNED", version_id, details)
             following = generate_qr.options(connection=connection)
             job = await following.enqueue(GenerateQr(version_id))
             ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})

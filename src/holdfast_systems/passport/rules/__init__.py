@@ -1,1 +1,1 @@
-"""Rules: a small typed expression language over facts. Nothing here does I/O."""
+"""Rules: a small typed expression language over facts. No I/O."""

@@ -1,6 +1,6 @@
-"""The value of an expression that was checked, over facts in their order.
+"""Evaluate an expression that passed the type check, over facts in order.
 
-Arithmetic is decimal with 34 digits and rounds half to even, so it is the same on every machine.
+Arithmetic is decimal with 34 digits, rounding half to even: the same on every machine.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from decimal import (
     InvalidOperation,
     Overflow,
 )
+from functools import reduce
 from typing import Any
 
 from holdfast_systems.passport.errors import ValidationError
@@ -43,7 +44,6 @@ _ARITHMETIC = Context(
     flags=[],
     traps=[DivisionByZero, InvalidOperation, Overflow],
 )
-_ZERO = Decimal(0)
 
 _BINARY: Mapping[str, Callable[[Any, Any], Value]] = {
     "+": _ARITHMETIC.add,
@@ -62,7 +62,7 @@ _BINARY: Mapping[str, Callable[[Any, Any], Value]] = {
 
 
 class Evaluator:
-    """Holds the facts of one passport and the fields that were computed so far."""
+    """Holds the facts of one passport, and the fields computed so far."""
 
     def __init__(self, schema: Schema, facts: Sequence[Fact]) -> None:
         self._schema = schema
@@ -73,10 +73,10 @@ class Evaluator:
         try:
             found = self._find(expression)
         except DecimalException as error:
-            problem = "division by zero" if isinstance(error, DivisionByZero) else "a number"
-            raise ValidationError(f"{problem} that can't be computed with") from None
-        if isinstance(found, list):
-            raise ValidationError("a rule gives one value")
+            is_division = isinstance(error, DivisionByZero)
+            problem = "division by zero" if is_division else "the number is too large or undefined"
+            raise ValidationError(problem) from None
+        assert not isinstance(found, list)
         return found
 
     def _find(self, expression: Expression) -> Value | list[Value]:
@@ -98,19 +98,14 @@ class Evaluator:
 
     def _column(self, fact_type: str, field: str) -> list[Value]:
         is_number = self._schema.kind_of(field) is Kind.NUMBER
-        found: list[Value] = []
-        for fact in self._facts:
-            if fact.fact_type == fact_type:
-                cell = fact.payload[field]
-                found.append(Decimal(cell) if is_number else cell)
-        return found
+        cells = [fact.payload[field] for fact in self._facts if fact.fact_type == fact_type]
+        return [Decimal(cell) if is_number else cell for cell in cells]
 
     def _call(self, call: Call) -> Value | list[Value]:
         first = self._find(call.arguments[0])
         if call.function == "round":
             places = call.arguments[1]
-            if not isinstance(places, Literal):
-                raise ValidationError("round takes places written as a number")
+            assert isinstance(places, Literal)
             step = Decimal(1).scaleb(-int(places.value))
             return _spread(lambda number: _ARITHMETIC.quantize(number, step), first)
         values = first if isinstance(first, list) else [first]
@@ -124,10 +119,7 @@ class Evaluator:
 def _aggregate(function: str, values: list[Any]) -> Value:
     match function:
         case "sum":
-            total = _ZERO
-            for value in values:
-                total = _ARITHMETIC.add(total, value)
-            return total
+            return reduce(_ARITHMETIC.add, values, Decimal(0))
         case "count":
             return Decimal(len(values))
         case "any":
@@ -141,7 +133,7 @@ def _aggregate(function: str, values: list[Any]) -> Value:
 
 
 def _spread(function: Callable[..., Value], *operands: Value | list[Value]) -> Value | list[Value]:
-    """Apply to single values, or fact by fact; single values count for every fact."""
+    """Apply a function to single values, or fact by fact; a single value applies to every fact."""
     lengths = {len(operand) for operand in operands if isinstance(operand, list)}
     if not lengths:
         return function(*operands)

@@ -1,4 +1,4 @@
-"""A package of rules: the fields of a passport, and what must hold for it to be issued."""
+"""A rule package: the fields of a passport, and the checks that it must pass."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RulePackage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CompiledRules(msgspec.Struct, frozen=True):
-    """Rules whose types are right."""
+    """Rules that passed the type check."""
 
     schema: Schema
     fact_types: frozenset[str]
@@ -66,7 +66,7 @@ class CompiledRules(msgspec.Struct, frozen=True):
         return [fact for fact in facts if fact.fact_type in self.fact_types]
 
     def evaluate(self, facts: Sequence[Fact]) -> dict[str, Cell]:
-        """Compute the fields over facts in their order; refuse what a check forbids."""
+        """Compute the fields over facts in order; raise ValidationError if a check is false."""
         evaluator = Evaluator(self.schema, facts)
         for name, expression in self.fields:
             with _about(name):
@@ -74,32 +74,32 @@ class CompiledRules(msgspec.Struct, frozen=True):
         for name, expression in self.checks:
             with _about(name):
                 if evaluator.value(expression) is not True:
-                    raise ValidationError("this does not hold")
+                    raise ValidationError("the check is false")
         return {name: _cell(value) for name, value in evaluator.fields.items()}
 
 
 def read_package(source: bytes) -> RulePackage:
     if len(source) > RULES_BYTES_MAX:
-        raise DocumentTooLarge(f"a rule package has up to {RULES_BYTES_MAX} bytes")
+        raise DocumentTooLarge(f"a rule package can have at most {RULES_BYTES_MAX} bytes")
     try:
         package = msgspec.json.decode(source, type=RulePackage)
     except (ValueError, RecursionError) as error:
-        raise ValidationError(f"this is no rule package: {error}") from None
+        raise ValidationError(f"not a valid rule package: {error}") from None
     if not package.fields or len(package.fields) + len(package.checks) > RULES_MAX:
-        raise ValidationError(f"a rule package has 1 to {RULES_MAX} rules")
+        raise ValidationError(f"a rule package must have 1 to {RULES_MAX} rules")
     check_name("name of a rule package", package.name)
     return package
 
 
 def compile_rules(package: RulePackage) -> CompiledRules:
-    """Check every expression; what can't be computed is refused here, not at the first passport."""
+    """Check the types of every expression, before any passport uses them."""
     schema = find_schema(package.schema_version)
     checker = Checker(schema)
     fields: dict[str, Expression] = {}
     for rule in package.fields:
         with _about(rule.name):
             if not _NAME.fullmatch(rule.name) or rule.name in fields:
-                raise ValidationError("this is no name of a field, or is there twice")
+                raise ValidationError("not a valid field name, or used twice")
             fields[rule.name] = expression = parse(rule.value)
             checker.declare(rule.name, checker.scalar(expression))
     checks = tuple((rule.name, _check(checker, rule)) for rule in package.checks)
@@ -110,13 +110,13 @@ def _check(checker: Checker, rule: CheckRule) -> Expression:
     with _about(rule.name):
         expression = parse(rule.holds)
         if (kind := checker.scalar(expression)) is not Kind.BOOLEAN:
-            raise RuleTypeError(f"a check holds or not; this is a {kind}")
+            raise RuleTypeError(f"a check must be a boolean, not a {kind}")
         return expression
 
 
 @contextmanager
 def _about(name: str) -> Iterator[None]:
-    """Say which rule an error is about."""
+    """Add the rule's name to errors."""
     try:
         yield
     except PassportError as error:

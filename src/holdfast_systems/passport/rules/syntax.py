@@ -1,4 +1,4 @@
-"""The language's words and its grammar.
+"""The grammar of the rule language, and its parser.
 
 expression := conjunction ("or" conjunction)*
 conjunction := negation ("and" negation)*
@@ -43,14 +43,14 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The value of a field that an earlier rule gave."""
+    """The value of an earlier field."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field of all facts of one type."""
+    """A field of every fact of one type."""
 
     fact_type: str
     field: str
@@ -87,7 +87,7 @@ class _Token(NamedTuple):
 
 def parse(source: str) -> Expression:
     if len(source) > EXPRESSION_CHARS_MAX:
-        raise ValidationError(f"an expression has up to {EXPRESSION_CHARS_MAX} characters")
+        raise ValidationError(f"an expression can have at most {EXPRESSION_CHARS_MAX} characters")
     return _Parser(source).parse()
 
 
@@ -98,16 +98,17 @@ def _tokens(source: str) -> list[_Token]:
     while place < end:
         match = _TOKEN.match(source, place)
         if match is None or match.lastgroup is None:
-            raise ValidationError(
-                f"character {place + 1}: {source[place : place + 20]!r} is nothing"
-            )
+            text = source[place : place + 20]
+            raise ValidationError(f"character {place + 1}: unexpected {text!r}")
         text = match[match.lastgroup]
         kind = "sign" if text in _KEYWORDS else match.lastgroup
         found.append(_Token(kind, text, match.start(match.lastgroup)))
         place = match.end()
-    # Every sign is a level at most of what is walked by recursion later.
+    # Each sign adds at most one level to the recursion over the expression.
     if sum(token.kind == "sign" for token in found) > EXPRESSION_SIGNS_MAX:
-        raise ValidationError(f"an expression has up to {EXPRESSION_SIGNS_MAX} signs")
+        raise ValidationError(
+            f"an expression can have at most {EXPRESSION_SIGNS_MAX} operators and signs"
+        )
     return [*found, _Token("end", "", end)]
 
 
@@ -125,7 +126,9 @@ class _Parser:
     def _expression(self) -> Expression:
         self._depth += 1
         if self._depth > EXPRESSION_DEPTH_MAX:
-            raise ValidationError(f"an expression is nested up to {EXPRESSION_DEPTH_MAX} deep")
+            raise ValidationError(
+                f"an expression can have at most {EXPRESSION_DEPTH_MAX} levels of nesting"
+            )
         found = self._chain(("or",), lambda: self._chain(("and",), self._negation))
         self._depth -= 1
         return found
@@ -200,6 +203,8 @@ class _Parser:
         if what not in (token.kind, token.text) or (token.kind == "text"):
             found = repr(token.text) if token.text else "the end"
             expected = {"word": "a name", "end": "the end"}.get(what, what)
-            raise ValidationError(f"character {token.place + 1}: {expected} expected, not {found}")
+            raise ValidationError(
+                f"character {token.place + 1}: expected {expected}, found {found}"
+            )
         self._next += 1
         return token.text

@@ -1,4 +1,4 @@
-"""Which expressions make sense, found out before any fact is seen."""
+"""Check the types of expressions, before any fact is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast_systems.passport.schema import Kind, Schema
 
 
 class Type(NamedTuple):
-    """One value, or one for each fact of a type."""
+    """One value, or one for every fact of a type."""
 
     kind: Kind
     over: str | None = None
@@ -29,7 +29,7 @@ class Type(NamedTuple):
         return f"{self.kind} of every {self.over}" if self.over else self.kind.value
 
 
-# What each function takes for every fact, and what it makes of it; None: anything, and the same.
+# What each function takes of every fact (None: anything), and what it returns.
 AGGREGATES: Mapping[str, tuple[Kind | None, Kind]] = {
     "sum": (Kind.NUMBER, Kind.NUMBER),
     "min": (Kind.NUMBER, Kind.NUMBER),
@@ -41,7 +41,7 @@ AGGREGATES: Mapping[str, tuple[Kind | None, Kind]] = {
 
 
 class Checker:
-    """Finds types; remembers the types of the fields so far and the fact types that were used."""
+    """Finds types, and remembers the fields declared so far and the fact types used."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -52,10 +52,10 @@ class Checker:
         self._fields[name] = kind
 
     def scalar(self, expression: Expression) -> Kind:
-        """The type of a whole rule, which must be one value."""
+        """Find the type of a whole rule, which must be one value."""
         kind, over = self.find(expression)
         if over is not None:
-            _refuse(f"a rule gives one value, not one for every {over}: use sum, any, ...")
+            _refuse(f"a rule must give one value, not one for every {over}: use sum, any, ...")
         return kind
 
     def find(self, expression: Expression) -> Type:
@@ -64,7 +64,7 @@ class Checker:
                 return Type(_kind_of(value))
             case Name(name):
                 if name not in self._fields:
-                    _refuse(f"there is no earlier field {name!r}")
+                    _refuse(f"no earlier field {name!r}")
                 return Type(self._fields[name])
             case Column(fact_type, field):
                 return self._column(fact_type, field)
@@ -86,7 +86,7 @@ class Checker:
     def _binary(self, sign: str, left: Expression, right: Expression) -> Type:
         first, second = self.find(left), self.find(right)
         if first.over and second.over and first.over != second.over:
-            _refuse(f"{sign} can't join every {first.over} with every {second.over}")
+            _refuse(f"{sign} can't combine every {first.over} with every {second.over}")
         over = first.over or second.over
         if first.kind != second.kind:
             _refuse(f"{sign} can't take {first} and {second}")
@@ -101,7 +101,7 @@ class Checker:
         if call.function == "round":
             return self._round(call)
         if call.function not in AGGREGATES:
-            _refuse(f"there is no function {call.function!r}")
+            _refuse(f"no function {call.function!r}")
         takes, gives = AGGREGATES[call.function]
         if len(call.arguments) != 1:
             _refuse(f"{call.function} takes one argument")
@@ -111,14 +111,14 @@ class Checker:
         if takes not in (None, kind):
             _refuse(f"{call.function} takes {takes}, not {kind}")
         if call.where is not None and self.find(call.where) != Type(Kind.BOOLEAN, over):
-            _refuse(f"where needs a yes or no of every {over}")
+            _refuse(f"where takes a boolean of every {over}")
         return Type(gives)
 
     def _round(self, call: Call) -> Type:
         if len(call.arguments) != 2 or call.where is not None:
-            _refuse("round takes a number and a count of places")
+            _refuse("round takes a number and the number of places")
         if not _is_places(call.arguments[1]):
-            _refuse(f"round takes 0 to {NUMBER_PLACES_MAX} places, written as a number")
+            _refuse(f"round takes 0 to {NUMBER_PLACES_MAX} places, as a literal")
         return self._expect(Kind.NUMBER, call.arguments[0], "round")
 
     def _expect(self, kind: Kind, operand: Expression, taker: str) -> Type:

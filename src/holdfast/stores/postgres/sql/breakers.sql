@@ -7,24 +7,20 @@ SELECT
         FROM unnest(failures) AS failed_at
         WHERE failed_at > now() - make_interval(secs => window_seconds)
     ) AS failures,
-    opened_at, opened_by, opened_because, next_probe_at, letting_go AS unparking,
-    times_opened,
+    opened_at, opened_by, opened_because, next_probe_at, letting_go AS unparking, times_opened,
     (
         SELECT count(*)
         FROM (
-            SELECT
-            FROM holdfast.jobs
+            SELECT FROM holdfast.jobs
             WHERE breaker = known.key AND state = 'queued' AND run_at = 'infinity'
             LIMIT :parked_max
         ) AS counted
     ) AS parked
-FROM holdfast.breakers AS known
-WHERE :key::text IS NULL OR key = :key
-ORDER BY opened_at IS NULL, key
-LIMIT :limit
+FROM holdfast.breakers AS known WHERE :key::text IS NULL OR key = :key
+ORDER BY opened_at IS NULL, key LIMIT :limit
 
 -- name: strike
--- In the order of the keys, as all who lock several breakers.
+-- In the order of the keys, like all statements that lock several breakers.
 SELECT
     key,
     holdfast.strike(
@@ -40,8 +36,8 @@ FROM (
         array_agg(failed_seconds_ago ORDER BY place) AS failed_seconds_ago,
         min(worked_seconds_ago) AS worked_seconds_ago
     FROM unnest(
-        :keys::text[], :failures_max::integer[], :window_seconds::float8[],
-        :probe_seconds::float8[], :becauses::text[], :failed_seconds_ago::float8[],
+        :key::text[], :failures_max::integer[], :window_seconds::float8[],
+        :probe_seconds::float8[], :because::text[], :failed_seconds_ago::float8[],
         :worked_seconds_ago::float8[]
     ) WITH ORDINALITY AS given (
         key, failures_max, window_seconds, probe_seconds, because, failed_seconds_ago,
@@ -57,23 +53,18 @@ INSERT INTO holdfast.breakers AS known (
     key, window_seconds, probe_seconds, opened_at, opened_by, opened_because, times_opened
 )
 VALUES (:key, :window_seconds, :probe_seconds, now(), :by, :because, 1)
-ON CONFLICT (key) DO UPDATE
-SET opened_at = coalesce(known.opened_at, now()),
-    opened_by = excluded.opened_by,
-    opened_because = excluded.opened_because,
-    next_probe_at = NULL,
-    letting_go = false,
-    times_opened = known.times_opened + (known.opened_at IS NULL)::integer,
-    changed_at = now()
+ON CONFLICT (key) DO UPDATE SET
+    opened_at = coalesce(known.opened_at, now()), opened_by = excluded.opened_by,
+    opened_because = excluded.opened_because, next_probe_at = NULL, letting_go = false,
+    times_opened = known.times_opened + (known.opened_at IS NULL)::integer, changed_at = now()
 
 -- name: close_breaker
--- The failures stay known when a probe succeeds: they tell, if more follow, that some inputs fail
--- and others don't.
+-- A successful probe keeps the failures: if more follow, some inputs fail and others don't.
 UPDATE holdfast.breakers
 SET opened_at = NULL, opened_by = NULL, next_probe_at = NULL, probed_id = NULL,
     probes = 0, failures = CASE WHEN :by_hand THEN '{}' ELSE failures END,
     worked_at = CASE WHEN NOT :by_hand THEN now() END, letting_go = true, changed_at = now()
--- One that was opened by hand has no probes.
+-- A breaker that was opened by hand has no probes.
 WHERE key = :key AND opened_at IS NOT NULL AND (:by_hand OR next_probe_at IS NOT NULL)
 RETURNING key
 
@@ -81,11 +72,10 @@ RETURNING key
 SELECT key FROM holdfast.breakers WHERE key = :key FOR UPDATE
 
 -- name: forget_breaker
--- One with parked jobs is needed until they are unparked; `end_unparking` forgets it then.
+-- A breaker with parked jobs stays until they are unparked; then `end_unparking` deletes it.
 WITH parked AS MATERIALIZED (
     SELECT EXISTS (
-        SELECT
-        FROM holdfast.jobs
+        SELECT FROM holdfast.jobs
         WHERE breaker = :key AND state = 'queued' AND run_at = 'infinity'
             AND held_run_at IS NOT NULL
     ) AS any
@@ -100,34 +90,28 @@ SET opened_at = NULL, opened_by = NULL, opened_because = NULL, next_probe_at = N
 WHERE key = :key AND (SELECT parked.any FROM parked)
 
 -- name: park
--- The breakers are locked after the look, and asked again: none of them closes before its jobs are
--- seen by whoever unparks them.
+-- Locks the breakers after the search and checks them again: none of them closes before whoever
+-- unparks its jobs can see them.
 WITH due AS MATERIALIZED (
-    SELECT known.key, job.id
-    FROM holdfast.breakers AS known
+    SELECT known.key, job.id FROM holdfast.breakers AS known
     CROSS JOIN LATERAL (
-        SELECT id
-        FROM holdfast.jobs
+        SELECT id FROM holdfast.jobs
         WHERE state = 'queued' AND breaker = known.key AND run_at <= now() AND NOT suspect
-        ORDER BY run_at, id
-        LIMIT :limit
+        ORDER BY run_at, id LIMIT :limit
     ) AS job
     WHERE known.opened_at IS NOT NULL
     LIMIT :limit
 ),
 locked AS MATERIALIZED (
-    SELECT key
-    FROM holdfast.breakers
+    SELECT key FROM holdfast.breakers
     WHERE key = ANY (ARRAY(SELECT DISTINCT key FROM due)) AND opened_at IS NOT NULL
     ORDER BY key
     FOR SHARE SKIP LOCKED
 ),
 parked AS (
-    UPDATE holdfast.jobs
-    SET held_run_at = run_at, run_at = 'infinity'
+    UPDATE holdfast.jobs SET held_run_at = run_at, run_at = 'infinity'
     WHERE id = ANY (ARRAY(
-        SELECT id
-        FROM holdfast.jobs
+        SELECT id FROM holdfast.jobs
         WHERE id = ANY (ARRAY(SELECT id FROM due WHERE key IN (SELECT key FROM locked)))
             AND lease_owner IS NULL AND finished_at IS NULL AND run_at <= now() AND NOT suspect
         FOR UPDATE SKIP LOCKED
@@ -151,18 +135,15 @@ SELECT key FROM holdfast.breakers WHERE letting_go ORDER BY key LIMIT :limit FOR
 
 -- name: unpark
 WITH unparked AS (
-    UPDATE holdfast.jobs
-    SET run_at = held_run_at, held_run_at = NULL
+    UPDATE holdfast.jobs SET run_at = held_run_at, held_run_at = NULL
     WHERE id = ANY (ARRAY(
         SELECT job.id
         FROM unnest(:keys::text[]) AS closed (key)
         CROSS JOIN LATERAL (
-            SELECT id
-            FROM holdfast.jobs
+            SELECT id FROM holdfast.jobs
             WHERE state = 'queued' AND breaker = closed.key AND run_at = 'infinity'
                 AND held_run_at IS NOT NULL
-            ORDER BY run_at, id
-            LIMIT :limit
+            ORDER BY run_at, id LIMIT :limit
             FOR UPDATE SKIP LOCKED
         ) AS job
         LIMIT :limit
@@ -179,21 +160,17 @@ FROM unparked
 
 -- name: end_unparking
 WITH empty AS MATERIALIZED (
-    SELECT key, times_opened = 0 AND failures = '{}' AS is_forgotten
-    FROM holdfast.breakers
+    SELECT key, times_opened = 0 AND failures = '{}' AS is_forgotten FROM holdfast.breakers
     WHERE key = ANY (:keys::text[]) AND (
-        SELECT id
-        FROM holdfast.jobs
+        SELECT id FROM holdfast.jobs
         WHERE state = 'queued' AND jobs.breaker = breakers.key AND run_at = 'infinity'
             AND held_run_at IS NOT NULL
-        ORDER BY run_at, id
-        LIMIT 1
+        ORDER BY run_at, id LIMIT 1
     ) IS NULL
 ),
 forgotten AS (
     DELETE FROM holdfast.breakers
     WHERE key = ANY (ARRAY(SELECT key FROM empty WHERE is_forgotten))
 )
-UPDATE holdfast.breakers
-SET letting_go = false
+UPDATE holdfast.breakers SET letting_go = false
 WHERE key = ANY (ARRAY(SELECT key FROM empty WHERE NOT is_forgotten))

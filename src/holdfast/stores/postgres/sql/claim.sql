@@ -1,7 +1,6 @@
 -- name: lanes
 WITH RECURSIVE {lanes}
-SELECT queue, priority, run_at, id
-FROM lane
+SELECT queue, priority, run_at, id FROM lane
 WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
 
 -- name: claim
@@ -11,17 +10,14 @@ WITH RECURSIVE {caps_unknown},
 WHERE id = ANY (ARRAY(
     SELECT job.id
     FROM (
-        SELECT queue, priority
-        FROM lane
-        WHERE run_at <= now() AND queue <> ALL (:except_queues::text[]) AND queue <> ALL ({paused_or_full})
+        SELECT queue, priority FROM lane
+        WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
+            AND queue <> ALL ({paused_or_full})
         ORDER BY priority, queue <= :last_queue, queue
     ) AS turn
     CROSS JOIN LATERAL (
-        SELECT id
-        FROM holdfast.jobs
-        WHERE {due}
-        ORDER BY run_at, id
-        LIMIT :limit
+        SELECT id FROM holdfast.jobs WHERE {due}
+        ORDER BY run_at, id LIMIT :limit
         FOR UPDATE SKIP LOCKED
     ) AS job
     LIMIT :limit
@@ -49,11 +45,8 @@ WHERE id = ANY (ARRAY(
                 ORDER BY priority, queue <= :last_queue, queue
             ) AS turn
             CROSS JOIN LATERAL (
-                SELECT run_at, id
-                FROM holdfast.jobs
-                WHERE {due}
-                ORDER BY run_at, id
-                LIMIT least(:limit, turn.spare)
+                SELECT run_at, id FROM holdfast.jobs WHERE {due}
+                ORDER BY run_at, id LIMIT least(:limit, turn.spare)
                 FOR UPDATE SKIP LOCKED
             ) AS job
             LIMIT :limit
@@ -77,11 +70,9 @@ WHERE id = ANY (ARRAY(
         WHERE queue <> ALL ({paused_or_full})
     ) AS turn
     CROSS JOIN LATERAL (
-        SELECT id
-        FROM holdfast.jobs
+        SELECT id FROM holdfast.jobs
         WHERE {due} AND (jobs.run_at, jobs.id) >= (turn.run_at, turn.id)
-        ORDER BY run_at, id
-        LIMIT :limit
+        ORDER BY run_at, id LIMIT :limit
         FOR UPDATE SKIP LOCKED
     ) AS job
     LIMIT :limit
@@ -109,11 +100,9 @@ WHERE id = ANY (ARRAY(
                 WHERE queue <> ALL ({paused_or_full})
             ) AS turn
             CROSS JOIN LATERAL (
-                SELECT run_at, id
-                FROM holdfast.jobs
+                SELECT run_at, id FROM holdfast.jobs
                 WHERE {due} AND (jobs.run_at, jobs.id) >= (turn.run_at, turn.id)
-                ORDER BY run_at, id
-                LIMIT least(:limit, turn.spare)
+                ORDER BY run_at, id LIMIT least(:limit, turn.spare)
                 FOR UPDATE SKIP LOCKED
             ) AS job
             LIMIT :limit
@@ -123,13 +112,13 @@ WHERE id = ANY (ARRAY(
 ))
 {claimed}
 
--- name: claim_told
+-- name: claim_named
 WITH {caps_unknown}
-{claim_told}
+{claim_named}
 
--- name: claim_told_with_caps
+-- name: claim_named_with_caps
 WITH {caps_locked}
-{claim_told}
+{claim_named}
 
 -- name: claim_suspect
 WITH {caps_unknown}
@@ -156,12 +145,11 @@ WITH {caps_locked},
 {claim_probes}
 
 -- name: pass_over
--- Who found none to send ahead among so many parked jobs lets the next look go on behind them.
+-- A worker that found no probe among the first `look_max` jobs lets the next search start later.
 UPDATE holdfast.breakers
 SET probed_id = coalesce(
     (
-        SELECT id
-        FROM holdfast.jobs
+        SELECT id FROM holdfast.jobs
         WHERE state = 'queued' AND jobs.breaker = breakers.key AND run_at = 'infinity'
             AND (fence, holdfast.lot(id), id) > (
                 SELECT passed.fence, holdfast.lot(passed.id), passed.id
@@ -173,8 +161,7 @@ SET probed_id = coalesce(
         LIMIT 1
     ),
     (
-        SELECT id
-        FROM holdfast.jobs
+        SELECT id FROM holdfast.jobs
         WHERE state = 'queued' AND jobs.breaker = breakers.key AND run_at = 'infinity'
         ORDER BY fence, holdfast.lot(id), id
         OFFSET :look_max - 1
@@ -182,11 +169,9 @@ SET probed_id = coalesce(
     )
 )
 WHERE key = ANY (ARRAY(
-    SELECT key
-    FROM holdfast.breakers AS known
+    SELECT key FROM holdfast.breakers AS known
     WHERE opened_at IS NOT NULL AND next_probe_at <= now() AND (
-        SELECT id
-        FROM holdfast.jobs
+        SELECT id FROM holdfast.jobs
         WHERE state = 'queued' AND jobs.breaker = known.key AND run_at = 'infinity'
         ORDER BY fence, holdfast.lot(id), id
         OFFSET :look_max

@@ -1,5 +1,5 @@
 -- name: surroundings
--- Of the better lanes of the queue and of the job's own: the due jobs that are claimed before it.
+-- `ahead` counts the due jobs in the queue's lanes that are claimed before this one.
 WITH RECURSIVE {lanes},
 mine AS (
     SELECT queue, priority, run_at, id FROM holdfast.jobs WHERE id = :job_id AND state = 'queued'
@@ -12,35 +12,30 @@ SELECT
     (
         SELECT count(*)
         FROM (
-            SELECT
-            FROM mine
+            SELECT FROM mine
             JOIN lane ON lane.priority <= mine.priority AND lane.run_at <= now()
             CROSS JOIN LATERAL (
-                SELECT
-                FROM holdfast.jobs
+                SELECT FROM holdfast.jobs
                 WHERE state = 'queued' AND queue = lane.queue AND priority = lane.priority
                     AND run_at <= now() AND NOT suspect AND {breaker_closed}
                     AND (lane.priority < mine.priority OR (run_at, id) < (mine.run_at, mine.id))
-                ORDER BY run_at, id
-                LIMIT :limit
+                ORDER BY run_at, id LIMIT :limit
             ) AS job
             LIMIT :limit
         ) AS first
     ) AS ahead
 
--- What an examination reads. Each is cheap, and runs with a time limit of its own.
+-- An examination reads the rest. Each statement is cheap, and has its own time limit.
 
 -- name: vital_time
 SELECT clock_timestamp() AS now
 
 -- name: vital_server
 SELECT
-    current_setting('server_version') AS version,
-    current_setting('server_encoding') AS encoding,
+    current_setting('server_version') AS version, current_setting('server_encoding') AS encoding,
     pg_is_in_recovery() AS is_standby,
     current_setting('default_transaction_read_only') = 'on' AS is_read_only,
-    current_setting('fsync') AS fsync,
-    current_setting('full_page_writes') AS full_page_writes,
+    current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
     current_setting('synchronous_commit') AS synchronous_commit
 
 -- name: vital_connections
@@ -51,7 +46,7 @@ SELECT
     - coalesce(current_setting('reserved_connections', true), '0')::bigint AS usable
 
 -- name: vital_holders
--- Autovacuum does not hold itself back. A slot that nobody reads holds back what it has not sent.
+-- Autovacuum does not hold itself back. A slot that nobody reads does.
 SELECT
     'process' AS kind, pid::text AS id, usename::text AS user, application_name AS application,
     state, xact_start AS since,
@@ -75,12 +70,10 @@ SELECT
     age(coalesce(xmin, catalog_xmin))::bigint, NULL
 FROM pg_replication_slots
 WHERE NOT active AND coalesce(xmin, catalog_xmin) IS NOT NULL
-ORDER BY age_seconds DESC NULLS LAST, id
-LIMIT 100
+ORDER BY age_seconds DESC NULLS LAST, id LIMIT 100
 
 -- name: vital_hidden
-SELECT count(*) AS hidden, current_user::text AS user
-FROM pg_stat_activity
+SELECT count(*) AS hidden, current_user::text AS user FROM pg_stat_activity
 WHERE datname = current_database() AND query = '<insufficient privilege>'
     AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
 
@@ -88,17 +81,15 @@ WHERE datname = current_database() AND query = '<insufficient privilege>'
 SELECT
     n_live_tup AS live, n_dead_tup AS dead, greatest(last_vacuum, last_autovacuum) AS vacuumed_at,
     current_setting('autovacuum') = 'on' AND NOT EXISTS (
-        SELECT
-        FROM pg_class
+        SELECT FROM pg_class
         CROSS JOIN pg_options_to_table(reloptions)
         WHERE oid = relid AND option_name = 'autovacuum_enabled' AND NOT option_value::boolean
     ) AS autovacuum
-FROM pg_stat_user_tables
-WHERE relid = 'holdfast.jobs'::regclass
+FROM pg_stat_user_tables WHERE relid = 'holdfast.jobs'::regclass
 
 -- name: vital_indexes
--- Nobody has counted the entries before the first vacuum or analyze; what was inserted since the
--- last one may be in any index.
+-- The entries are unknown before the first vacuum or analyze. Rows inserted since the last one may
+-- be in any index.
 SELECT
     index.relname AS name, indisvalid AND indisready AS valid,
     pg_relation_size(indexrelid) AS size_bytes,
@@ -118,11 +109,9 @@ SELECT
     extract(epoch FROM now() - greatest(min(job.run_at), 'epoch'))::float8 AS oldest_seconds
 FROM (SELECT queue, priority FROM lane WHERE run_at <= now() LIMIT :lanes_max) AS due
 CROSS JOIN LATERAL (
-    SELECT name, run_at
-    FROM holdfast.jobs
+    SELECT name, run_at FROM holdfast.jobs
     WHERE state = 'queued' AND queue = due.queue AND priority = due.priority AND run_at <= now()
-    ORDER BY run_at, id
-    LIMIT :limit
+    ORDER BY run_at, id LIMIT :limit
 ) AS job
 GROUP BY due.queue, job.name
 ORDER BY oldest_seconds DESC
@@ -137,29 +126,24 @@ FROM (
         extract(epoch FROM now() - greatest(lease_expires_at, 'epoch')) AS oldest_seconds
     FROM holdfast.jobs
     WHERE state = 'running' AND lease_expires_at < now() - make_interval(secs => :stuck_seconds)
-    ORDER BY lease_expires_at
-    LIMIT :limit
+    ORDER BY lease_expires_at LIMIT :limit
 ) AS stuck
 
 -- name: vital_paused
 SELECT name AS queue, paused_at AS since, paused_by AS by, paused_because AS because
-FROM holdfast.queues
-WHERE paused_at IS NOT NULL
-ORDER BY paused_at, name
-LIMIT 100
+FROM holdfast.queues WHERE paused_at IS NOT NULL
+ORDER BY paused_at, name LIMIT 100
 
 -- name: vital_capped
-SELECT name AS queue, running_max, coalesce(running, 0) AS running
-FROM holdfast.queues
+SELECT name AS queue, running_max, coalesce(running, 0) AS running FROM holdfast.queues
 LEFT JOIN (
     SELECT queue, count(*) AS running FROM holdfast.jobs WHERE state = 'running' GROUP BY queue
 ) AS runs ON runs.queue = name
 WHERE running_max IS NOT NULL
-ORDER BY running_max, name
-LIMIT 100
+ORDER BY running_max, name LIMIT 100
 
 -- name: vital_ends
--- Ids follow the time: the newest of those that have ended did so lately, or were urgent.
+-- Ids follow the time, so the newest ended jobs ended recently, or were urgent.
 SELECT
     queue, state, finished_at >= now() - make_interval(secs => :lately_seconds) AS lately,
     count(*) AS jobs
@@ -171,11 +155,9 @@ GROUP BY queue, state, lately
 -- name: vital_failures
 SELECT queue, name, error_code, left(error_text, 2000) AS error_text
 FROM (
-    SELECT queue, name, state, finished_at, error_code, error_text
-    FROM holdfast.history
+    SELECT queue, name, state, finished_at, error_code, error_text FROM holdfast.history
     WHERE state <> 'succeeded'
-    ORDER BY id DESC
-    LIMIT :limit
+    ORDER BY id DESC LIMIT :limit
 ) AS newest
 WHERE state IN ('failed', 'dead')
     AND finished_at >= now() - make_interval(secs => :lately_seconds)
@@ -190,8 +172,7 @@ SELECT
     (
         SELECT count(*)
         FROM (
-            SELECT
-            FROM holdfast.history_rest
+            SELECT FROM holdfast.history_rest
             WHERE kept_until < now() - make_interval(days => :late_days)
             LIMIT :limit
         ) AS counted

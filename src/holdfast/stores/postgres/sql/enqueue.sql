@@ -1,39 +1,27 @@
 -- name: enqueue
 WITH added AS (
-    INSERT INTO holdfast.jobs (
-        id, name, queue, priority, arguments, max_attempts, run_at, expires_at, tenant,
-        correlation_id, tags, idempotency_key, breaker, trace
-    )
+    INSERT INTO holdfast.jobs ({given}, run_at, expires_at, tags)
     SELECT
-        id, name, queue, priority, arguments, max_attempts,
-        coalesce(run_at, now() + make_interval(secs => delay_seconds)),
-        now() + make_interval(secs => expires_in_seconds),
-        tenant, correlation_id, tags::text[], idempotency_key, breaker, trace
+        {given}, coalesce(run_at, now() + make_interval(secs => delay_seconds)),
+        now() + make_interval(secs => expires_in_seconds), tags::text[]
     FROM unnest(
-        :ids::uuid[], :names::text[], :queues::text[], :priorities::smallint[],
-        :arguments::json[], :max_attempts::integer[], :run_at::timestamptz[],
-        :delay_seconds::float8[], :expires_in_seconds::float8[], :tenants::text[],
-        :correlation_ids::text[], :tags::text[], :keys::text[], :breakers::text[],
-        :traces::text[]
-    ) AS given (
-        id, name, queue, priority, arguments, max_attempts, run_at, delay_seconds,
-        expires_in_seconds, tenant, correlation_id, tags, idempotency_key, breaker, trace
-    )
+        :id::uuid[], :name::text[], :queue::text[], :priority::smallint[], :arguments::json[],
+        :max_attempts::integer[], :tenant::text[], :correlation_id::text[],
+        :idempotency_key::text[], :breaker::text[], :trace::text[], :run_at::timestamptz[],
+        :delay_seconds::float8[], :expires_in_seconds::float8[], :tags::text[]
+    ) AS given ({given}, run_at, delay_seconds, expires_in_seconds, tags)
     RETURNING queue, run_at
 )
 SELECT count(pg_notify('holdfast', 'q:' || queue))
 FROM (SELECT DISTINCT queue FROM added WHERE run_at <= now()) AS woken
 
 -- name: enqueue_one
-INSERT INTO holdfast.jobs (
-    id, name, queue, priority, arguments, max_attempts, run_at, expires_at, tenant, correlation_id,
-    tags, idempotency_key, breaker, trace
-)
+INSERT INTO holdfast.jobs ({given}, run_at, expires_at, tags)
 VALUES (
-    :id, :name, :queue, :priority, :arguments, :max_attempts,
+    :id, :name, :queue, :priority, :arguments, :max_attempts, :tenant, :correlation_id,
+    :idempotency_key, :breaker, :trace,
     coalesce(:run_at, now() + make_interval(secs => :delay_seconds)),
-    now() + make_interval(secs => :expires_in_seconds),
-    :tenant, :correlation_id, :tags, :idempotency_key, :breaker, :trace
+    now() + make_interval(secs => :expires_in_seconds), :tags
 )
 RETURNING CASE WHEN run_at <= now() THEN pg_notify('holdfast', 'j:' || id || ':' || queue)::text END
 
@@ -64,13 +52,12 @@ RETURNING tenant, key
 SELECT kept.tenant, kept.key, kept.job_id, kept.body_hash
 FROM unnest(:tenants::text[], :keys::text[]) AS wanted (tenant, key)
 CROSS JOIN LATERAL (
-    SELECT tenant, key, job_id, body_hash
-    FROM holdfast.idempotency_keys AS known
+    SELECT tenant, key, job_id, body_hash FROM holdfast.idempotency_keys AS known
     WHERE known.tenant = wanted.tenant AND known.key = wanted.key
 ) AS kept
 
 -- name: ended_id
 SELECT
-    -- Without LIMIT: for a single row, a scan of a whole partition seems cheap.
+    -- With LIMIT, the planner takes a scan of a whole partition for cheap.
     (ARRAY(SELECT id::text FROM holdfast.history WHERE id = ANY (:ids::uuid[])))[1] AS ended,
     current_setting('transaction_isolation') AS isolation

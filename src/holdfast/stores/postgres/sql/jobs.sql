@@ -1,26 +1,20 @@
 -- name: cancel
 WITH found AS MATERIALIZED (
-    SELECT id, fence, attempt, lease_owner, started_at
-    FROM holdfast.jobs
-    WHERE
-        id = ANY (:ids::uuid[]) AND finished_at IS NULL
+    SELECT id, fence, attempt, lease_owner, started_at FROM holdfast.jobs
+    WHERE id = ANY (:ids::uuid[]) AND finished_at IS NULL
         AND (lease_owner IS NULL OR NOT :waiting_only::boolean)
     ORDER BY id
     FOR UPDATE
 ),
-told AS (
-    INSERT INTO holdfast.attempts (
-        job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text
-    )
+attempted AS (
+    INSERT INTO holdfast.attempts ({attempt})
     SELECT
         id, fence, attempt, 'canceled', lease_owner, started_at, now(), 'CANCELED',
         'the job was canceled while it ran'
-    FROM found
-    WHERE lease_owner IS NOT NULL
+    FROM found WHERE lease_owner IS NOT NULL
 ),
 ended AS (
-    DELETE FROM holdfast.jobs
-    WHERE id = ANY (ARRAY(SELECT id FROM found))
+    DELETE FROM holdfast.jobs WHERE id = ANY (ARRAY(SELECT id FROM found))
     RETURNING
         *, 'canceled' AS end_state, result AS end_result, 'CANCELED' AS end_code,
         CASE
@@ -35,32 +29,24 @@ SELECT
     (
         SELECT count(pg_notify('holdfast', 'c:' || id)) FROM found WHERE lease_owner IS NOT NULL
     ) AS woken
-FROM found
-ORDER BY id
+FROM found ORDER BY id
 
 -- name: retry
 WITH due AS (
-    UPDATE holdfast.jobs
-    SET run_at = now(), held_run_at = NULL
+    UPDATE holdfast.jobs SET run_at = now(), held_run_at = NULL
     WHERE id = :job_id AND lease_owner IS NULL AND finished_at IS NULL
     RETURNING queue
 )
 SELECT pg_notify('holdfast', 'q:' || queue) FROM due
 
 -- name: requeue
--- The row in `requeues` decides between two who requeue the same job at once.
+-- The row in `requeues` decides between two concurrent requeues of the same job.
 WITH old AS (
     SELECT
-        id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
-        breaker, now() + make_interval(secs => :longest_seconds) AS kept_until
-    FROM holdfast.jobs
-    WHERE id = :job_id AND finished_at IS NOT NULL
+        id, arguments, {requeued}, now() + make_interval(secs => :longest_seconds) AS kept_until
+    FROM holdfast.jobs WHERE id = :job_id AND finished_at IS NOT NULL
     UNION ALL
-    SELECT
-        id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
-        breaker, kept_until
-    FROM holdfast.history
-    WHERE id = :job_id
+    SELECT id, arguments, {requeued}, kept_until FROM holdfast.history WHERE id = :job_id
 ),
 noted AS (
     INSERT INTO holdfast.requeues (job_id, new_id, requeued_at, kept_until)
@@ -71,14 +57,8 @@ noted AS (
     RETURNING job_id
 ),
 added AS (
-    INSERT INTO holdfast.jobs (
-        id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
-        breaker, requeued_from
-    )
-    SELECT
-        :new_id, name, queue, priority, coalesce(:arguments::json, arguments), max_attempts,
-        tenant, correlation_id, tags, breaker, id
-    FROM old
+    INSERT INTO holdfast.jobs (id, requeued_from, arguments, {requeued})
+    SELECT :new_id, id, coalesce(:arguments::json, arguments), {requeued} FROM old
     JOIN noted ON noted.job_id = old.id
     RETURNING queue
 )

@@ -1,24 +1,19 @@
--- A job stands among the live ones or in the history, never in both, in every snapshot.
+-- In every snapshot, a job is either live or in the history.
 
 -- name: get
-{job}
+SELECT * FROM {every_job} AS job WHERE id = :job_id
 
 -- name: get_json
--- For connections of any driver: each reads other types in its own way.
-SELECT to_json(found)::text AS job FROM ({job}) AS found
+-- For a caller's connection: each driver reads types in its own way.
+SELECT to_json(job)::text AS job FROM {every_job} AS job WHERE id = :job_id
 
 -- name: attempts
-SELECT
-    job_id, attempt, fence, outcome, worker, started_at, ended_at, error_code, error_text
-FROM holdfast.attempts
-WHERE job_id = :job_id
-ORDER BY fence
+SELECT {attempt} FROM holdfast.attempts WHERE job_id = :job_id ORDER BY fence
 
 -- name: page
--- One step: of the next jobs by descending id, as many as it may look at, those that match; and the
--- last one of the look, from which the next step goes on. What is asked inside has an index in
--- that order; what is asked outside is looked at job by job. To be planned for its values, so that
--- what is not asked falls away.
+-- One step looks at the next `look_max` jobs by descending id. It returns those that match, and the
+-- last one, where the next step starts. The inner conditions have an index in that order; the outer
+-- ones are checked job by job. Plan it for its values, so that absent conditions fall away.
 SELECT *
 FROM (
     SELECT
@@ -34,11 +29,7 @@ FROM (
         AND (:until::timestamptz IS NULL OR coalesce(finished_at, created_at) < :until)
         AS is_match
     FROM (
-        SELECT
-            id, name, state, queue, priority, arguments, tenant, correlation_id, tags,
-            idempotency_key, attempt, max_attempts, snoozes, releases, crashes, fence,
-            lease_owner, lease_expires_at, run_at, expires_at, created_at, started_at,
-            finished_at, progress, result, error_code, error_text, requeued_from, breaker, trace
+        SELECT *
         FROM {every_job} AS job
         WHERE (:after::uuid IS NULL OR id < :after)
             AND (:look_by::text <> 'tenant' OR tenant = :tenant)
@@ -47,13 +38,11 @@ FROM (
             AND (:look_by::text <> 'unsuccessful' OR state IN ('failed', 'dead', 'canceled'))
             AND (:look_in::text <> 'live' OR NOT in_history)
             AND (:look_in::text <> 'ended' OR finished_at IS NOT NULL)
-        ORDER BY id DESC
-        LIMIT :look_max
+        ORDER BY id DESC LIMIT :look_max
     ) AS looked_at
 ) AS judged
 WHERE is_match OR is_last
-ORDER BY id DESC
-LIMIT :limit
+ORDER BY id DESC LIMIT :limit
 
 -- name: requeued
 SELECT job_id, new_id FROM holdfast.requeues WHERE job_id = ANY (:ids::uuid[])
@@ -61,13 +50,11 @@ SELECT job_id, new_id FROM holdfast.requeues WHERE job_id = ANY (:ids::uuid[])
 -- name: counts
 SELECT queue, state, sum(jobs)::bigint AS jobs
 FROM (
-    SELECT queue, state, count(*) AS jobs
-    FROM holdfast.jobs
+    SELECT queue, state, count(*) AS jobs FROM holdfast.jobs
     WHERE :tenant::text IS NULL OR tenant = :tenant
     GROUP BY queue, state
     UNION ALL
-    SELECT queue, state, jobs
-    FROM holdfast.history_counts
+    SELECT queue, state, jobs FROM holdfast.history_counts
     WHERE :tenant IS NULL OR tenant = :tenant AND :tenant <> ''
 ) AS counted
 GROUP BY queue, state
@@ -77,16 +64,13 @@ ORDER BY queue, state
 -- name: suspects
 SELECT count(*)
 FROM (
-    SELECT
-    FROM holdfast.jobs
+    SELECT FROM holdfast.jobs
     WHERE suspect AND state = 'queued' AND run_at <= now() AND name = ANY (:names::text[])
         AND (:queues::text[] IS NULL OR queue = ANY (:queues))
         AND queue <> ALL (ARRAY(
-            SELECT name
-            FROM holdfast.queues
+            SELECT name FROM holdfast.queues
             WHERE paused_at IS NOT NULL OR running_max <= (
-                SELECT count(*)
-                FROM holdfast.jobs AS runs
+                SELECT count(*) FROM holdfast.jobs AS runs
                 WHERE runs.state = 'running' AND runs.queue = queues.name
             )
         ))
@@ -104,17 +88,12 @@ SELECT
     OR EXISTS (
         SELECT
         FROM (
-            SELECT queue, priority
-            FROM lane
+            SELECT queue, priority FROM lane
             WHERE run_at <= now() + make_interval(secs => :within_seconds)
-                AND queue <> ALL (ARRAY(
-                    SELECT name FROM holdfast.queues
-                    WHERE paused_at IS NOT NULL OR running_max = 0
-                ))
+                AND queue <> ALL {stopped}
         ) AS near
         CROSS JOIN LATERAL (
-            SELECT
-            FROM holdfast.jobs
+            SELECT FROM holdfast.jobs
             WHERE state = 'queued' AND queue = near.queue AND priority = near.priority
                 AND run_at <= now() + make_interval(secs => :within_seconds)
                 AND name = ANY (:names::text[])
@@ -126,35 +105,27 @@ SELECT
                                 next_probe_at > now() + make_interval(secs => :within_seconds),
                                 true
                             )
-                        FROM holdfast.breakers
-                        WHERE key = jobs.breaker
+                        FROM holdfast.breakers WHERE key = jobs.breaker
                     ) IS NOT TRUE
                 )
-            ORDER BY run_at, id
-            LIMIT 1
+            ORDER BY run_at, id LIMIT 1
         ) AS job
     )
     OR EXISTS (
         SELECT
         FROM (
-            SELECT key
-            FROM holdfast.breakers
+            SELECT key FROM holdfast.breakers
             WHERE (opened_at IS NOT NULL OR letting_go) AND (
                 letting_go OR next_probe_at <= now() + make_interval(secs => :within_seconds)
             )
         ) AS near
         CROSS JOIN LATERAL (
-            SELECT
-            FROM holdfast.jobs
+            SELECT FROM holdfast.jobs
             WHERE state = 'queued' AND breaker = near.key AND run_at = 'infinity'
                 AND held_run_at <= now() + make_interval(secs => :within_seconds)
                 AND name = ANY (:names) AND (:queues IS NULL OR queue = ANY (:queues))
-                AND queue <> ALL (ARRAY(
-                    SELECT name FROM holdfast.queues
-                    WHERE paused_at IS NOT NULL OR running_max = 0
-                ))
-            ORDER BY run_at, id
-            LIMIT 1
+                AND queue <> ALL {stopped}
+            ORDER BY run_at, id LIMIT 1
         ) AS job
     )
 
@@ -165,12 +136,10 @@ FROM (
     SELECT job.name
     FROM (SELECT queue, priority FROM lane WHERE run_at <= now()) AS due
     CROSS JOIN LATERAL (
-        SELECT name
-        FROM holdfast.jobs
+        SELECT name FROM holdfast.jobs
         WHERE state = 'queued' AND queue = due.queue AND priority = due.priority
             AND run_at <= now()
-        ORDER BY run_at, id
-        LIMIT 200
+        ORDER BY run_at, id LIMIT 200
     ) AS job
     LIMIT 2000
 ) AS looked_at
@@ -181,14 +150,13 @@ ORDER BY name
 SELECT now() AS now
 
 -- name: ended_counts
-SELECT queue, state, sum(jobs)::bigint AS jobs
-FROM holdfast.history_counts
+SELECT queue, state, sum(jobs)::bigint AS jobs FROM holdfast.history_counts
 GROUP BY queue, state
 HAVING sum(jobs) > 0
 
 -- name: newest_ended
--- What another program may have written, infinity for example, can't be subtracted.
--- Ids follow the time: the newest of those that have ended did so lately, or were urgent.
+-- Other programs may have written infinity, which can't be subtracted.
+-- Ids follow the time, so the newest ended jobs ended recently, or were urgent.
 SELECT
     queue,
     extract(
@@ -200,10 +168,8 @@ SELECT
         - greatest(least(started_at, now()), 'epoch')
     )::float8 AS ran_seconds
 FROM (
-    SELECT queue, state, run_at, started_at, finished_at
-    FROM holdfast.history
-    ORDER BY id DESC
-    LIMIT :limit
+    SELECT queue, state, run_at, started_at, finished_at FROM holdfast.history
+    ORDER BY id DESC LIMIT :limit
 ) AS newest
 WHERE started_at IS NOT NULL AND state <> 'canceled'
 

@@ -1,6 +1,6 @@
 -- name: queues
 SELECT
-    coalesce(live.queue, said.name) AS name, coalesce(ready, 0) AS ready,
+    coalesce(live.queue, known.name) AS name, coalesce(ready, 0) AS ready,
     coalesce(scheduled, 0) AS scheduled, coalesce(parked, 0) AS parked,
     coalesce(running, 0) AS running, oldest_ready_seconds, paused_at, paused_by, paused_because,
     running_max
@@ -18,22 +18,19 @@ FROM (
                 WHERE state = 'queued' AND run_at <= now()
             )
         )::float8 AS oldest_ready_seconds
-    FROM holdfast.jobs
-    WHERE finished_at IS NULL
+    FROM holdfast.jobs WHERE finished_at IS NULL
     GROUP BY queue
 ) AS live
 FULL JOIN (
-    SELECT *
-    FROM holdfast.queues
-    WHERE paused_at IS NOT NULL OR running_max IS NOT NULL
-) AS said ON said.name = live.queue
+    SELECT * FROM holdfast.queues WHERE paused_at IS NOT NULL OR running_max IS NOT NULL
+) AS known ON known.name = live.queue
 ORDER BY 1
 
 -- name: queue
 SELECT
     name, paused_at, paused_by, paused_because, running_max,
-    (SELECT count(*) FROM holdfast.jobs WHERE state = 'running' AND queue = said.name) AS running
-FROM holdfast.queues AS said
+    (SELECT count(*) FROM holdfast.jobs WHERE state = 'running' AND queue = known.name) AS running
+FROM holdfast.queues AS known
 WHERE name = :queue AND (paused_at IS NOT NULL OR running_max IS NOT NULL)
 
 -- name: pause
@@ -47,8 +44,7 @@ RETURNING name
 
 -- name: resume
 WITH resumed AS (
-    UPDATE holdfast.queues
-    SET paused_at = NULL, paused_by = NULL, paused_because = NULL
+    UPDATE holdfast.queues SET paused_at = NULL, paused_by = NULL, paused_because = NULL
     WHERE name = :queue AND paused_at IS NOT NULL
     RETURNING name
 )

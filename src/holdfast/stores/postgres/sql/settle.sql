@@ -1,17 +1,16 @@
--- Two rules keep plans stable, here and in the other files, whatever the statistics say:
--- rows are addressed by `id = ANY (array)`, never by a join, and a condition on the state of rows
--- that are addressed by id is written as `lease_owner IS [NOT] NULL` or `finished_at IS [NOT]
--- NULL` (equal by constraint), because `state = ...` invites a scan of a whole partial index.
--- Fences stand in an array beside the sorted, unique ids; width_bucket finds a row's place.
+-- Two rules keep plans stable, here and in the other files, whatever the statistics say. Address
+-- rows by `id = ANY (array)`, never by a join. For these rows, write a condition on the state as
+-- `lease_owner IS [NOT] NULL` or `finished_at IS [NOT] NULL`, which constraints make equal: with
+-- `state = ...`, the planner may scan a whole partial index.
+-- Fences are in an array beside the sorted, unique ids; width_bucket finds a row's place.
 
 -- name: renew
 WITH renewed AS (
     UPDATE holdfast.jobs
-    -- A renewal that had to wait counts from its end; now() is the time when it was asked for.
+    -- A renewal that had to wait counts from its end; now() is when it began.
     SET lease_expires_at = clock_timestamp() + make_interval(secs => :lease_seconds)
     WHERE id = ANY (ARRAY(
-        SELECT id
-        FROM holdfast.jobs
+        SELECT id FROM holdfast.jobs
         WHERE id = ANY (:ids::uuid[]) AND lease_owner IS NOT NULL
             AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
         FOR UPDATE SKIP LOCKED
@@ -26,8 +25,7 @@ WITH released AS (
     SET state = 'queued', fence = fence + 1, attempt = attempt - 1, lease_owner = NULL,
         lease_expires_at = NULL, alone = false, run_at = now()
     WHERE id = ANY (ARRAY(
-        SELECT id
-        FROM holdfast.jobs
+        SELECT id FROM holdfast.jobs
         WHERE state = 'running' AND lease_owner = :worker
             AND (id, fence) NOT IN (
                 SELECT id, fence
@@ -47,8 +45,7 @@ SELECT
 FROM released
 
 -- name: progress
-UPDATE holdfast.jobs
-SET progress = :progress
+UPDATE holdfast.jobs SET progress = :progress
 WHERE id = :job_id AND fence = :fence AND lease_owner IS NOT NULL
 RETURNING id
 
@@ -76,8 +73,8 @@ WITH ended AS (
 SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM ended
 
 -- name: settle_completing
--- In a transaction of the application's, which ends by itself if its commit does not come. Nothing
--- is written if it is not the one that the block began.
+-- In the application's transaction, which the server ends if no commit follows. Writes nothing if
+-- it is not the transaction that the block began.
 WITH ended AS (
     DELETE FROM holdfast.jobs
     WHERE id = :job_id::uuid AND fence = :fence::bigint AND lease_owner IS NOT NULL
@@ -100,56 +97,41 @@ WITH leased AS MATERIALIZED (
     ORDER BY id
     FOR UPDATE
 ),
-told AS (
-    INSERT INTO holdfast.attempts (
-        job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text
-    )
+attempted AS (
+    INSERT INTO holdfast.attempts ({attempt})
     SELECT
         id, fence, attempt, (:outcomes::text[])[place], lease_owner, started_at, now(),
         (:error_codes::text[])[place], (:error_texts::text[])[place]
-    FROM leased
-    WHERE (:outcomes::text[])[place] IS NOT NULL
+    FROM leased WHERE (:outcomes::text[])[place] IS NOT NULL
 ),
 ended AS (
     DELETE FROM holdfast.jobs
     WHERE id = ANY (ARRAY(SELECT id FROM leased WHERE (:states::text[])[place] <> 'queued'))
     RETURNING
-        id, fence, run_at, created_at, started_at, finished_at, expires_at,
+        {unchanged}, fence, run_at, held_run_at, finished_at, crashes,
         attempt - (:attempts_back::integer[])[width_bucket(id, :ids::uuid[])] AS attempt,
-        max_attempts,
         snoozes + (:snoozed::integer[])[width_bucket(id, :ids::uuid[])] AS snoozes,
         releases + (:released::integer[])[width_bucket(id, :ids::uuid[])] AS releases,
-        crashes, (:crashed::integer[])[width_bucket(id, :ids::uuid[])] AS crashed,
-        priority, queue, name, arguments, tenant, correlation_id, tags, idempotency_key, progress,
-        requeued_from, breaker, trace, held_run_at,
+        (:crashed::integer[])[width_bucket(id, :ids::uuid[])] AS crashed,
         (:states::text[])[width_bucket(id, :ids::uuid[])] AS end_state,
         coalesce((:results::json[])[width_bucket(id, :ids::uuid[])], result) AS end_result,
-        coalesce(
-            (:error_codes::text[])[width_bucket(id, :ids::uuid[])], error_code
-        ) AS end_code,
+        coalesce((:error_codes::text[])[width_bucket(id, :ids::uuid[])], error_code) AS end_code,
         coalesce((:error_texts::text[])[width_bucket(id, :ids::uuid[])], error_text) AS end_text
 ),
 {end},
 queued AS (
     UPDATE holdfast.jobs
-    SET state = 'queued',
-        fence = fence + 1,
+    SET state = 'queued', fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
+        alone = false,
         attempt = attempt - (:attempts_back::integer[])[width_bucket(id, :ids::uuid[])],
         snoozes = snoozes + (:snoozed::integer[])[width_bucket(id, :ids::uuid[])],
         releases = releases + (:released::integer[])[width_bucket(id, :ids::uuid[])],
         crashes = crashes + (:crashed::integer[])[width_bucket(id, :ids::uuid[])],
-        lease_owner = NULL,
-        lease_expires_at = NULL,
-        alone = false,
         run_at = now() + make_interval(
             secs => (:delay_seconds::float8[])[width_bucket(id, :ids::uuid[])]
         ),
-        error_code = coalesce(
-            (:error_codes::text[])[width_bucket(id, :ids::uuid[])], error_code
-        ),
-        error_text = coalesce(
-            (:error_texts::text[])[width_bucket(id, :ids::uuid[])], error_text
-        )
+        error_code = coalesce((:error_codes::text[])[width_bucket(id, :ids::uuid[])], error_code),
+        error_text = coalesce((:error_texts::text[])[width_bucket(id, :ids::uuid[])], error_text)
     WHERE id = ANY (ARRAY(SELECT id FROM leased WHERE (:states::text[])[place] = 'queued'))
     RETURNING queue, run_at
 )

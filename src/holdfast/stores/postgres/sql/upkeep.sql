@@ -1,9 +1,8 @@
 -- name: history_days
--- The days whose history is past, and those without a partition that jobs will be kept until: those
--- that end from now on, and the next ones that ended in place, for each time that jobs are kept.
+-- The partitions that are past, and the days that lack one: until these, jobs that end from now on,
+-- and the next ones that ended in place, will be kept.
 WITH known AS (
-    SELECT to_date(substr(relname, 9), 'YYYYMMDD') AS day
-    FROM pg_inherits
+    SELECT to_date(substr(relname, 9), 'YYYYMMDD') AS day FROM pg_inherits
     JOIN pg_class ON pg_class.oid = inhrelid
     WHERE inhparent = 'holdfast.history'::regclass AND relname ~ '^history_[0-9]{8}$'
 ),
@@ -15,11 +14,8 @@ ends AS (
     FROM generate_series(0, :ahead::integer) AS number
     UNION ALL
     (
-        SELECT least(finished_at, now())
-        FROM holdfast.jobs
-        WHERE finished_at IS NOT NULL
-        ORDER BY id
-        LIMIT :limit
+        SELECT least(finished_at, now()) FROM holdfast.jobs WHERE finished_at IS NOT NULL
+        ORDER BY id LIMIT :limit
     )
 ),
 wanted AS (
@@ -46,11 +42,8 @@ SELECT holdfast.fold_history_counts(:limit)
 WITH ended AS (
     DELETE FROM holdfast.jobs
     WHERE id = ANY (ARRAY(
-        SELECT id
-        FROM holdfast.jobs
-        WHERE finished_at IS NOT NULL
-        ORDER BY id
-        LIMIT :limit
+        SELECT id FROM holdfast.jobs WHERE finished_at IS NOT NULL
+        ORDER BY id LIMIT :limit
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING
@@ -58,31 +51,27 @@ WITH ended AS (
         error_text AS end_text, 0 AS crashed
 ),
 {end}
-SELECT count(*) FROM ended
+SELECT id FROM ended
 
 -- name: leftovers
 SELECT id FROM holdfast.jobs WHERE finished_at IS NOT NULL ORDER BY id LIMIT :limit
 
 -- name: move_leftover
 WITH ended AS (
-    DELETE FROM holdfast.jobs
-    WHERE id = :job_id AND finished_at IS NOT NULL
+    DELETE FROM holdfast.jobs WHERE id = :job_id AND finished_at IS NOT NULL
     RETURNING
         *, state AS end_state, result AS end_result, error_code AS end_code,
         error_text AS end_text, 0 AS crashed
 ),
 {end}
-SELECT count(*) FROM ended
+SELECT id FROM ended
 
 -- name: forget_history
 WITH forgotten AS (
     DELETE FROM holdfast.history_rest
     WHERE ctid = ANY (ARRAY(
-        SELECT ctid
-        FROM holdfast.history_rest
-        WHERE kept_until <= now()
-        ORDER BY kept_until
-        LIMIT :limit
+        SELECT ctid FROM holdfast.history_rest WHERE kept_until <= now()
+        ORDER BY kept_until LIMIT :limit
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING kept_until, tenant, queue, state
@@ -92,85 +81,58 @@ counted AS (
     SELECT
         (kept_until AT TIME ZONE 'UTC')::date AS kept_day, coalesce(tenant, ''), queue, state,
         -count(*)
-    FROM forgotten
-    GROUP BY kept_day, tenant, queue, state
+    FROM forgotten GROUP BY kept_day, tenant, queue, state
 )
-SELECT count(*) FROM forgotten
+SELECT queue FROM forgotten
 
 -- name: forget_attempts
-WITH forgotten AS (
-    DELETE FROM holdfast.attempts
-    WHERE ctid = ANY (ARRAY(
-        SELECT ctid
-        FROM holdfast.attempts
-        WHERE ended_at <= now() - make_interval(secs => :longest_seconds)
-            AND NOT EXISTS (SELECT FROM holdfast.jobs WHERE jobs.id = attempts.job_id)
-        ORDER BY ended_at
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING job_id
-)
-SELECT count(*) FROM forgotten
+DELETE FROM holdfast.attempts
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM holdfast.attempts
+    WHERE ended_at <= now() - make_interval(secs => :longest_seconds)
+        AND NOT EXISTS (SELECT FROM holdfast.jobs WHERE jobs.id = attempts.job_id)
+    ORDER BY ended_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING job_id
 
 -- name: forget_keys
-WITH forgotten AS (
-    DELETE FROM holdfast.idempotency_keys
-    WHERE ctid = ANY (ARRAY(
-        SELECT ctid
-        FROM holdfast.idempotency_keys
-        WHERE expires_at <= now()
-        ORDER BY expires_at
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING key
-)
-SELECT count(*) FROM forgotten
+DELETE FROM holdfast.idempotency_keys
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM holdfast.idempotency_keys WHERE expires_at <= now()
+    ORDER BY expires_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING key
 
 -- name: forget_requeues
--- History goes by the day, and its day may be held up: a job must not outlive what is known of it.
-WITH forgotten AS (
-    DELETE FROM holdfast.requeues
-    WHERE ctid = ANY (ARRAY(
-        SELECT ctid
-        FROM holdfast.requeues
-        WHERE kept_until <= now() - interval '2 days'
-        ORDER BY kept_until
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING job_id
-)
-SELECT count(*) FROM forgotten
+-- History is dropped by the day, and that may be late: keep a requeue longer than its job.
+DELETE FROM holdfast.requeues
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM holdfast.requeues WHERE kept_until <= now() - interval '2 days'
+    ORDER BY kept_until LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING job_id
 
 -- name: forget_workers
-WITH forgotten AS (
-    DELETE FROM holdfast.workers
-    WHERE ctid = ANY (ARRAY(
-        SELECT ctid
-        FROM holdfast.workers
-        WHERE seen_at <= now() - make_interval(secs => lease_seconds * :leases)
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING id
-)
-SELECT count(*) FROM forgotten
+DELETE FROM holdfast.workers
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM holdfast.workers
+    WHERE seen_at <= now() - make_interval(secs => lease_seconds * :leases)
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING id
 
 -- name: forget_breakers
--- One that is closed and unparks nothing has no parked jobs.
-WITH forgotten AS (
-    DELETE FROM holdfast.breakers
-    WHERE key = ANY (ARRAY(
-        SELECT key
-        FROM holdfast.breakers
-        WHERE opened_at IS NULL AND NOT letting_go
-            AND changed_at <= now() - make_interval(secs => :kept_seconds)
-        ORDER BY changed_at
-        LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING key
-)
-SELECT count(*) FROM forgotten
+-- A closed breaker that unparks nothing has no parked jobs.
+DELETE FROM holdfast.breakers
+WHERE key = ANY (ARRAY(
+    SELECT key FROM holdfast.breakers
+    WHERE opened_at IS NULL AND NOT letting_go
+        AND changed_at <= now() - make_interval(secs => :kept_seconds)
+    ORDER BY changed_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING key

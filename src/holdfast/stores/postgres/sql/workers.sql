@@ -24,6 +24,4 @@ SELECT
     id, host, pid, version, queues, names, concurrency, running, full_queues, suspects_only,
     lease_seconds, started_at, seen_at,
     extract(epoch FROM now() - greatest(least(seen_at, now()), 'epoch'))::float8 AS unseen_seconds
-FROM holdfast.workers
-ORDER BY seen_at DESC, id
-LIMIT :limit
+FROM holdfast.workers ORDER BY seen_at DESC, id LIMIT :limit

@@ -57,8 +57,7 @@ ON CONFLICT (key) DO UPDATE SET
     times_opened = times_opened + (opened_at IS NULL), changed_at = excluded.changed_at
 
 -- name: close_breaker
--- The failures stay known when a probe succeeds: they tell, if more follow, that some inputs fail
--- and others don't.
+-- A successful probe keeps the failures: if more follow, some inputs fail and others don't.
 UPDATE breakers SET
     opened_at = NULL, opened_by = NULL, next_probe_at = NULL, probes = 0, letting_go = 1,
     changed_at = :now, failures = CASE WHEN :by_hand THEN '[]' ELSE failures END,
@@ -66,7 +65,7 @@ UPDATE breakers SET
 WHERE key = :key AND opened_at IS NOT NULL AND (:by_hand OR next_probe_at IS NOT NULL)
 
 -- name: forget_breaker
--- One of which nothing is known, but that it unparks, is deleted with its last job.
+-- `forget_unparked` deletes the row when its last job is unparked.
 UPDATE breakers SET
     opened_at = NULL, opened_by = NULL, opened_because = NULL, next_probe_at = NULL,
     probes = 0, failures = '[]', worked_at = NULL, times_opened = 0, letting_go = 1,

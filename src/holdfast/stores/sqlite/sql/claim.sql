@@ -1,4 +1,4 @@
--- Each claim finds due jobs, and `lease` leases them in the same transaction.
+-- Each claim finds due jobs; `lease` leases them in the same transaction.
 
 -- name: lanes
 SELECT queue, priority FROM lanes WHERE run_at <= :now
@@ -9,10 +9,7 @@ FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_due
     WHERE state = 'queued' AND queue = :queue AND priority = :priority AND run_at <= :now
         AND name IN (SELECT value FROM json_each(:names)) AND suspect = 0
-        AND (
-            breaker IS NULL
-            OR (SELECT opened_at FROM breakers WHERE key = jobs.breaker) IS NULL
-        )
+        AND {breaker_closed}
     ORDER BY run_at, id LIMIT :limit
 )
 
@@ -20,36 +17,26 @@ FROM (
 SELECT json_group_array(json_array(number, {due}))
 FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_suspects
-    WHERE suspect = 1 AND state = 'queued' AND run_at <= :now
-        AND name IN (SELECT value FROM json_each(:names))
-        AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+    WHERE suspect = 1 AND state = 'queued' AND run_at <= :now AND {known}
         AND queue NOT IN (SELECT value FROM json_each(:except_queues))
     ORDER BY priority, run_at, id LIMIT 1
 )
 
 -- name: claim_by_id
-SELECT json_group_array(json_array(rowid, {due}))
-FROM jobs
-WHERE id = :id AND state = 'queued' AND suspect = 0 AND run_at <= :now
-    AND (
-        breaker IS NULL
-        OR (SELECT opened_at FROM breakers WHERE key = jobs.breaker) IS NULL
-    )
+SELECT json_group_array(json_array(rowid, {due})) FROM jobs
+WHERE id = :id AND state = 'queued' AND suspect = 0 AND run_at <= :now AND {breaker_closed}
     AND NOT EXISTS (
         SELECT 1 FROM queues WHERE queues.name = jobs.queue AND paused_at IS NOT NULL
     )
 
 -- name: claim_probes
--- For each breaker one of the jobs that were started least often: drawn by lot, or every other time
--- the newest, if that is among the last so many.
+-- For each breaker, one of the jobs that started least often: drawn by lot or, every other time,
+-- the newest, if it is among the last `look_max`.
 WITH drawn AS (
     SELECT breakers.key, breakers.probes, (
         SELECT parked.rowid FROM jobs AS parked INDEXED BY jobs_parked
         WHERE parked.breaker = breakers.key AND parked.run_at = 9223372036854775807
-            AND parked.name IN (SELECT value FROM json_each(:names))
-            AND (:queues IS NULL OR parked.queue IN (SELECT value FROM json_each(:queues)))
-            AND parked.queue NOT IN (SELECT value FROM json_each(:except_queues))
-            AND parked.state = 'queued' AND parked.held_run_at <= :now
+            AND {sendable}
         ORDER BY parked.fence, substr(parked.id, 29), parked.id LIMIT 1
     ) AS number
     FROM breakers INDEXED BY breakers_holding
@@ -67,16 +54,12 @@ chosen AS (
             ) AS parked
             WHERE drawn.probes % 2 = 0
                 AND parked.fence = (SELECT fence FROM jobs WHERE rowid = drawn.number)
-                AND parked.name IN (SELECT value FROM json_each(:names))
-                AND (:queues IS NULL OR parked.queue IN (SELECT value FROM json_each(:queues)))
-                AND parked.queue NOT IN (SELECT value FROM json_each(:except_queues))
-                AND parked.state = 'queued' AND parked.held_run_at <= :now
+                AND {sendable}
             LIMIT 1
         ),
         drawn.number
     ) AS number
-    FROM drawn
-    WHERE drawn.number IS NOT NULL
+    FROM drawn WHERE drawn.number IS NOT NULL
     LIMIT :limit
 )
 SELECT json_group_array(json_array(number, {due}, probes))

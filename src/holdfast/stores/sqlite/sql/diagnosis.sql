@@ -3,8 +3,8 @@ SELECT suspect, state = 'queued' AND run_at = 9223372036854775807, probes
 FROM jobs WHERE id = :id
 
 -- name: ahead
--- With a plus, so that SQLite takes nothing from a condition on lanes for one on jobs: it would
--- walk the better lanes whole, with all that is not due in them.
+-- The plus keeps SQLite from applying a condition on lanes to jobs: it would walk the better lanes
+-- to the end, past all the jobs in them that are not due.
 SELECT count(*) FROM (
     SELECT 1
     FROM jobs AS mine CROSS JOIN lanes CROSS JOIN jobs AS first INDEXED BY jobs_due
@@ -50,7 +50,7 @@ SELECT name AS queue, running_max, (
 FROM queues WHERE running_max IS NOT NULL ORDER BY running_max, name LIMIT 100
 
 -- name: vital_ends
--- Ids follow the time: the newest of those that have ended did so lately, or were urgent.
+-- Ids follow the time, so the newest ended jobs ended recently, or were urgent.
 SELECT queue, state, finished_at >= :since AS lately, count(*) AS jobs
 FROM (SELECT queue, state, finished_at FROM history ORDER BY id DESC LIMIT :limit)
 GROUP BY queue, state, lately

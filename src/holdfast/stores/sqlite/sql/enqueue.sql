@@ -1,6 +1,6 @@
--- What is written, here and in the other files, takes as few steps as can be: each step gives up the
--- interpreter's lock, and a busy event loop takes milliseconds to give it back, while the database
--- stays locked. So rows come and go as JSON, in one step for all of them.
+-- Writes, here and in the other files, take as few steps as possible. Each step gives up the
+-- interpreter's lock; a busy event loop takes milliseconds to give it back, and the database stays
+-- locked. So all rows of a statement come and go as JSON, in one step.
 
 -- name: enqueue
 INSERT INTO jobs (

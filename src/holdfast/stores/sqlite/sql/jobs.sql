@@ -7,22 +7,13 @@ WHERE jobs.state = 'queued' OR jobs.state = 'running' AND NOT :waiting_only
 UPDATE jobs SET run_at = :now, held_run_at = NULL WHERE id = :id AND state = 'queued'
 
 -- name: requeue
-INSERT INTO jobs (
-    id, name, queue, priority, arguments, max_attempts, run_at, created_at, tenant, correlation_id,
-    tags, breaker, requeued_from
-)
-SELECT :new_id, name, queue, priority, coalesce(:arguments, arguments), max_attempts, :now, :now,
-    tenant, correlation_id, tags, breaker, id
+INSERT INTO jobs (id, requeued_from, run_at, created_at, arguments, {requeued})
+SELECT :new_id, id, :now, :now, coalesce(:arguments, arguments), {requeued}
 FROM (
-    SELECT * FROM (
-        SELECT id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
-            breaker
-        FROM history WHERE id = :id
-        UNION ALL
-        SELECT id, name, queue, priority, arguments, max_attempts, tenant, correlation_id, tags,
-            breaker
-        FROM jobs WHERE id = :id AND finished_at IS NOT NULL
-    ) LIMIT 1
+    SELECT id, arguments, {requeued} FROM history WHERE id = :id
+    UNION ALL
+    SELECT id, arguments, {requeued} FROM jobs WHERE id = :id AND finished_at IS NOT NULL
+    LIMIT 1
 )
 
 -- name: requeued_before

@@ -1,24 +1,15 @@
 -- name: get
-SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
-    attempt, max_attempts, snoozes, releases, crashes, fence, lease_owner, lease_expires_at,
-    CASE run_at WHEN 9223372036854775807 THEN coalesce(held_run_at, created_at) ELSE run_at END,
-    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
-    requeued_from, breaker, trace
+SELECT {job}, lease_owner, lease_expires_at, {due_time} AS run_at
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN jobs ON id = wanted
 UNION ALL
-SELECT id, name, state, queue, priority, arguments, tenant, correlation_id, tags, idempotency_key,
-    attempt, max_attempts, snoozes, releases, crashes, fence, NULL, NULL,
-    -- What ended on a worker of an older version, which knows nothing of parked jobs.
-    CASE run_at WHEN 9223372036854775807 THEN created_at ELSE run_at END,
-    expires_at, created_at, started_at, finished_at, progress, result, error_code, error_text,
-    requeued_from, breaker, trace
+-- Workers of older versions ended parked jobs without their due time.
+SELECT {job}, NULL, NULL, CASE run_at WHEN 9223372036854775807 THEN created_at ELSE run_at END
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
 
 -- name: attempts
-SELECT job_id, attempt, fence, outcome, worker, started_at, ended_at, error_code, error_text
-FROM attempts WHERE job_id = :id ORDER BY fence
+SELECT {attempt} FROM attempts WHERE job_id = :id ORDER BY fence
 
--- A list looks at jobs along one index of each table, `page_edge` tells how far one step goes.
+-- A list follows one index of each table; `page_edge` finds where a step ends.
 
 -- name: page_live
 SELECT id FROM jobs WHERE id < :after
@@ -84,9 +75,7 @@ GROUP BY queue, state ORDER BY queue, state
 -- name: suspects
 SELECT count(*) FROM (
     SELECT 1 FROM jobs INDEXED BY jobs_suspects
-    WHERE suspect = 1 AND state = 'queued' AND run_at <= :now
-        AND name IN (SELECT value FROM json_each(:names))
-        AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+    WHERE suspect = 1 AND state = 'queued' AND run_at <= :now AND {known}
         AND queue NOT IN (
             SELECT queues.name FROM queues
             WHERE paused_at IS NOT NULL OR running_max <= (
@@ -99,28 +88,19 @@ SELECT count(*) FROM (
 
 -- name: awaited
 SELECT EXISTS (
-    SELECT 1 FROM jobs INDEXED BY jobs_leased
-    WHERE state = 'running' AND name IN (SELECT value FROM json_each(:names))
-        AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+    SELECT 1 FROM jobs INDEXED BY jobs_leased WHERE state = 'running' AND {known}
 ) OR EXISTS (
     SELECT 1 FROM lanes CROSS JOIN jobs INDEXED BY jobs_due
         ON jobs.state = 'queued' AND jobs.queue = lanes.queue AND jobs.priority = lanes.priority
     WHERE lanes.run_at <= :until AND jobs.run_at <= :until
         AND jobs.name IN (SELECT value FROM json_each(:names))
         AND (:queues IS NULL OR lanes.queue IN (SELECT value FROM json_each(:queues)))
-        AND lanes.queue NOT IN (
-            SELECT name FROM queues WHERE paused_at IS NOT NULL OR running_max = 0
-        )
+        AND lanes.queue NOT IN {stopped}
 ) OR EXISTS (
     SELECT 1 FROM breakers INDEXED BY breakers_holding CROSS JOIN jobs INDEXED BY jobs_breaker
         ON jobs.breaker = breakers.key AND jobs.run_at = 9223372036854775807
     WHERE (opened_at IS NOT NULL OR letting_go) AND (letting_go OR next_probe_at <= :until)
-        AND jobs.name IN (SELECT value FROM json_each(:names))
-        AND (:queues IS NULL OR jobs.queue IN (SELECT value FROM json_each(:queues)))
-        AND jobs.queue NOT IN (
-            SELECT name FROM queues WHERE paused_at IS NOT NULL OR running_max = 0
-        )
-        AND jobs.state = 'queued'
+        AND jobs.state = 'queued' AND {known} AND queue NOT IN {stopped}
 )
 
 -- name: unknown_names
@@ -134,7 +114,7 @@ LIMIT :limit
 SELECT queue, state, sum(jobs) FROM history_counts GROUP BY queue, state HAVING sum(jobs) > 0
 
 -- name: newest_ended
--- Ids follow the time: the newest of those that have ended did so lately, or were urgent.
+-- Ids follow the time, so the newest ended jobs ended recently, or were urgent.
 SELECT queue, (started_at - run_at) / 1e6, (finished_at - started_at) / 1e6
 FROM (
     SELECT

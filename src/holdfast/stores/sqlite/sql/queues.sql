@@ -11,13 +11,11 @@ FROM (
         count(*) FILTER (WHERE run_at = 9223372036854775807) AS parked, 0 AS running,
         min(run_at) FILTER (WHERE run_at <= :now) AS oldest, NULL AS paused_at, NULL AS paused_by,
         NULL AS paused_because, NULL AS running_max
-    FROM jobs INDEXED BY jobs_due
-    WHERE state = 'queued'
+    FROM jobs INDEXED BY jobs_due WHERE state = 'queued'
     GROUP BY queue
     UNION ALL
     SELECT queue, 0, 0, 0, count(*), NULL, NULL, NULL, NULL, NULL
-    FROM jobs INDEXED BY jobs_leased
-    WHERE state = 'running'
+    FROM jobs INDEXED BY jobs_leased WHERE state = 'running'
     GROUP BY queue
     UNION ALL
     SELECT name, 0, 0, 0, 0, NULL, paused_at, paused_by, paused_because, running_max FROM queues

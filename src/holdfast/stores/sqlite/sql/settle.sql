@@ -30,41 +30,32 @@ SELECT json_group_array(json_array(id, state, fence)) FROM (
 )
 
 -- name: leased
-SELECT json_group_array(json_array(
-    jobs.rowid, jobs.queue, jobs.tenant, jobs.id, jobs.fence
-))
+SELECT json_group_array(json_array(jobs.rowid, jobs.queue, jobs.tenant, jobs.id, jobs.fence))
 FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value
 WHERE jobs.state = 'running'
 
--- The statements from here on name jobs by the numbers of their rows, and no fence: what was read
--- of a job in the same transaction stands, because only one can write at a time.
+-- The statements from here on name jobs by row number and check no fence: the same transaction has
+-- read the job, and SQLite has one writer at a time.
 
 -- name: settle_succeeded
 INSERT INTO history (
-    id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
-    max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at, started_at,
-    finished_at, requeued_from, idempotency_key, arguments, progress, breaker, trace, result
+    {unchanged},
+    state, attempt, snoozes, releases, crashes, fence, run_at, finished_at, kept_until, result
 )
 SELECT
-    id, max(
-        json_extract(value, '$[1]'),
-        {key_expires_at}
-    ),
-    'succeeded', queue, name, tenant, correlation_id, tags, priority, attempt, max_attempts, snoozes, releases, crashes, fence + 1, run_at, expires_at,
-    created_at, started_at, :now, requeued_from, idempotency_key, arguments, progress, breaker,
-    trace,
-    json_extract(value, '$[2]')
+    {unchanged},
+    'succeeded', attempt, snoozes, releases, crashes, fence + 1, run_at, :now,
+    max(json_extract(value, '$[1]'), {key_expires_at}), json_extract(value, '$[2]')
 FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:successes))
     CROSS JOIN jobs ON jobs.rowid = number
 
 -- name: keep_attempts
-INSERT INTO attempts
-    (job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text)
-SELECT id, fence, attempt, json_extract(value, '$[11]'), lease_owner, started_at, :now,
-    json_extract(value, '$[4]'), json_extract(value, '$[5]')
-FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:moves))
+INSERT INTO attempts ({attempt})
+SELECT id, fence, attempt, json_extract(value, '$.outcome'), lease_owner, started_at, :now,
+    json_extract(value, '$.error_code'), json_extract(value, '$.error_text')
+FROM (SELECT value, json_extract(value, '$.place[0]') AS number FROM json_each(:moves))
     CROSS JOIN jobs ON jobs.rowid = number
-WHERE json_extract(value, '$[11]') IS NOT NULL
+WHERE json_extract(value, '$.outcome') IS NOT NULL
 
 -- name: put_back
 UPDATE jobs SET
@@ -78,34 +69,32 @@ UPDATE jobs SET
     crashes = jobs.crashes + moved.crashed,
     suspect = max(jobs.suspect, moved.suspect)
 FROM (
-    SELECT json_extract(value, '$[0]') AS number, json_extract(value, '$[3]') AS run_at,
-        json_extract(value, '$[4]') AS error_code, json_extract(value, '$[5]') AS error_text,
-        json_extract(value, '$[6]') AS attempt_back, json_extract(value, '$[7]') AS snoozed,
-        json_extract(value, '$[8]') AS released, json_extract(value, '$[9]') AS crashed,
-        json_extract(value, '$[10]') AS suspect
+    SELECT
+        json_extract(value, '$.place[0]') AS number, json_extract(value, '$.run_at') AS run_at,
+        json_extract(value, '$.error_code') AS error_code,
+        json_extract(value, '$.error_text') AS error_text,
+        json_extract(value, '$.attempt_back') AS attempt_back,
+        json_extract(value, '$.snoozed') AS snoozed, json_extract(value, '$.released') AS released,
+        json_extract(value, '$.crashed') AS crashed, json_extract(value, '$.suspect') AS suspect
     FROM json_each(:moves)
 ) AS moved
 WHERE jobs.rowid = moved.number
 
 -- name: end
 INSERT INTO history (
-    id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
-    max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at, started_at,
-    finished_at, requeued_from, idempotency_key, error_code, error_text, arguments, progress,
-    breaker, trace
+    {unchanged},
+    state, attempt, snoozes, releases, crashes, fence, run_at, finished_at, kept_until, error_code,
+    error_text
 )
 SELECT
-    id, max(
-        json_extract(value, '$[2]'),
-        {key_expires_at}
-    ),
-    json_extract(value, '$[1]'), queue, name, tenant, correlation_id, tags, priority, attempt - json_extract(value, '$[6]'), max_attempts,
-    snoozes + json_extract(value, '$[7]'), releases + json_extract(value, '$[8]'),
-    crashes + json_extract(value, '$[9]'), fence + 1,
-    CASE run_at WHEN 9223372036854775807 THEN coalesce(held_run_at, created_at) ELSE run_at END,
-    expires_at, created_at, started_at, :now, requeued_from, idempotency_key, coalesce(json_extract(value, '$[4]'), error_code),
-    coalesce(json_extract(value, '$[5]'), error_text), arguments, progress, breaker, trace
-FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:moves))
+    {unchanged},
+    json_extract(value, '$.state'), attempt - json_extract(value, '$.attempt_back'),
+    snoozes + json_extract(value, '$.snoozed'), releases + json_extract(value, '$.released'),
+    crashes + json_extract(value, '$.crashed'), fence + 1, {due_time}, :now,
+    max(json_extract(value, '$.kept_until'), {key_expires_at}),
+    coalesce(json_extract(value, '$.error_code'), error_code),
+    coalesce(json_extract(value, '$.error_text'), error_text)
+FROM (SELECT value, json_extract(value, '$.place[0]') AS number FROM json_each(:moves))
     CROSS JOIN jobs ON jobs.rowid = number
 
 -- name: remove

@@ -6,21 +6,14 @@ SELECT json_group_array(json_array(number, queue, tenant, state, finished_at)) F
 
 -- name: move_leftovers
 INSERT INTO history (
-    id, kept_until, state, queue, name, tenant, correlation_id, tags, priority, attempt,
-    max_attempts, snoozes, releases, crashes, fence, run_at, expires_at, created_at, started_at,
-    finished_at, requeued_from, idempotency_key, error_code, error_text, arguments, progress,
-    result, breaker, trace
+    {unchanged},
+    state, attempt, snoozes, releases, crashes, fence, finished_at, result, error_code, error_text,
+    run_at, kept_until
 )
 SELECT
-    id, max(
-        json_extract(value, '$[1]'),
-        {key_expires_at}
-    ),
-    state, queue, name, tenant, correlation_id, tags, priority,
-    attempt, max_attempts, snoozes, releases, crashes, fence,
-    CASE run_at WHEN 9223372036854775807 THEN coalesce(held_run_at, created_at) ELSE run_at END,
-    expires_at, created_at, started_at, finished_at, requeued_from, idempotency_key, error_code,
-    error_text, arguments, progress, result, breaker, trace
+    {unchanged},
+    state, attempt, snoozes, releases, crashes, fence, finished_at, result, error_code, error_text,
+    {due_time}, max(json_extract(value, '$[1]'), {key_expires_at})
 FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:leftovers))
     CROSS JOIN jobs ON jobs.rowid = number
 
@@ -31,8 +24,7 @@ SELECT json_group_array(json_array(id, queue, tenant, state)) FROM (
 )
 
 -- name: forget_history
-DELETE FROM history
-WHERE id IN (SELECT value FROM json_each(:ids)) AND kept_until <= :now
+DELETE FROM history WHERE id IN (SELECT value FROM json_each(:ids)) AND kept_until <= :now
 
 -- name: forget_empty_counts
 DELETE FROM history_counts WHERE jobs <= 0

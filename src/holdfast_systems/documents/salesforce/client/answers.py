@@ -1,5 +1,5 @@
-"""What Salesforce answers. Nothing of it is taken for granted: whatever can't be used is the
-failure of that one call."""
+"""Salesforce's answers. Nothing about them is taken for granted: an unusable answer fails only the
+call that it answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NO_CODE: Final = "UNKNOWN_EXCEPTION"
 
 
 class Unusable(Exception):
-    """An answer that is not one of Salesforce's API."""
+    """The answer doesn't follow Salesforce's API."""
 
 
 class SalesforceRefused(StoreRefused):
-    """Salesforce refused; `code` is its own word for the reason."""
+    """Salesforce refused a request; `code` is its own error code."""
 
     def __init__(self, code: str, text: str) -> None:
         self.code = code if _CODE.fullmatch(code) else _NO_CODE
@@ -33,7 +33,7 @@ class SalesforceRefused(StoreRefused):
 
 
 class Written(NamedTuple):
-    """What became of one record of many: its id, or why it was refused."""
+    """The result for one record in a batch: its id, or why Salesforce refused it."""
 
     id: str | None
     refusal: SalesforceRefused | None = None
@@ -73,7 +73,7 @@ class Result(msgspec.Struct):
 def read(body: bytes, answer: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=answer)
-    except (ValueError, RecursionError) as error:  # two are about UTF-8 and depth
+    except (ValueError, RecursionError) as error:  # invalid UTF-8, nested too deeply
         raise Unusable(shortened(str(error))) from error
 
 
@@ -84,9 +84,9 @@ def read_id(value: object) -> str:
 
 
 def read_results(results: Sequence[Result], records: int) -> list[Written]:
-    """One for each record that was sent, in their order."""
+    """Read one result for each record that was sent, in the same order."""
     if len(results) != records:
-        raise Unusable(f"it has results for {len(results)} records, not {records}")
+        raise Unusable(f"{len(results)} results for {records} records")
     return [_written(result) for result in results]
 
 
@@ -98,7 +98,7 @@ def _written(result: Result) -> Written:
 
 
 def read_error(status: int, body: bytes) -> tuple[str, str]:
-    """The code and the text of an answer that is no success; the status, where it tells neither."""
+    """Read the code and the text of an error; the code is the HTTP status if there is none."""
     try:
         first = read(body, list[Any])[0]
         code, text = str(first["errorCode"]), str(first["message"])
@@ -108,7 +108,7 @@ def read_error(status: int, body: bytes) -> tuple[str, str]:
 
 
 def read_reason(body: bytes) -> str:
-    """OAuth's words for a refused login."""
+    """Read why OAuth rejected a login."""
     try:
         refused = read(body, dict[str, Any])
     except Unusable:
@@ -118,4 +118,4 @@ def read_reason(body: bytes) -> str:
 
 
 def shortened(text: str) -> str:
-    return text[: limits.TOLD_CHARS_MAX]
+    return text[: limits.MESSAGE_CHARS_MAX]

@@ -1,4 +1,4 @@
-"""Salesforce's clock, as far as its answers tell: it judges what is due and which lock ran out."""
+"""Salesforce's clock, which decides what is due and which locks have expired."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ YEARS = range(2000, 3000)
 class ServerClock:
     """Reads the Date header of every answer.
 
-    A header tells whole seconds and may be a little old, so it is never ahead of the server: the
-    highest reading is the nearest one. One that is far below says that a clock was set.
+    A header has whole seconds and may be a little old, so it is never ahead of the server, and the
+    highest reading is the most accurate. A much lower one means that a clock was set back.
     """
 
     def __init__(self, seam: Seam) -> None:
@@ -23,10 +23,10 @@ class ServerClock:
         self._ahead_seconds: float | None = None  # of this machine's monotonic clock
 
     def read(self, date_header: str | None) -> None:
-        told = _moment(date_header or "")
-        if told is None:
+        date = _parse(date_header or "")
+        if date is None:
             return
-        ahead = told.timestamp() - self._seam.monotonic()
+        ahead = date.timestamp() - self._seam.monotonic()
         known = self._ahead_seconds
         if known is None or ahead > known or ahead < known - JUMP_SECONDS:
             self._ahead_seconds = ahead
@@ -37,12 +37,12 @@ class ServerClock:
         return datetime.fromtimestamp(self._seam.monotonic() + self._ahead_seconds, UTC)
 
 
-def _moment(date_header: str) -> datetime | None:
-    """None for what is no date, and for a year in which no such server can be."""
+def _parse(date_header: str) -> datetime | None:
+    """Parse a date; None if it is invalid or its year is implausible."""
     try:
-        told = parsedate_to_datetime(date_header)
+        date = parsedate_to_datetime(date_header)
     except (ValueError, OverflowError):
         return None
-    if told.year not in YEARS:
+    if date.year not in YEARS:
         return None
-    return told if told.tzinfo else told.replace(tzinfo=UTC)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -1,7 +1,7 @@
-"""Job ids from record ids, and back: every record is a job, whoever created it.
+"""Convert record ids to job ids and back: every record is a job, whoever created it.
 
-A record id has fifteen letters and digits (a number of 90 bits, then), and in its long form three
-more that follow from these. The job's id is a UUIDv8 of a mark and that number.
+A record id has 15 letters and digits, which make a number of 90 bits; its long form adds a suffix
+of three, derived from them. The job's id is a UUIDv8 of a mark and that number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _VALUES: Final = {digit: value for value, digit in enumerate(_DIGITS)}
 _SHORT_CHARS: Final = 15
 _RECORD_ID: Final = re.compile(r"[0-9A-Za-z]{15}([A-Z0-5]{3})?")
 _NUMBER_BITS: Final = 90
-_MARK: Final = 0x5A1E5F0C  # tells these ids from other UUIDv8
+_MARK: Final = 0x5A1E5F0C  # tells these ids apart from other UUIDv8s
 _VERSION: Final = 8
 _VARIANT: Final = 0b10
 
@@ -26,9 +26,9 @@ def is_record_id(value: object) -> TypeGuard[str]:
 
 
 def job_id_of(record_id: str) -> UUID:
-    """The job's id; the same for the short and the long form."""
+    """Convert a record id, short or long, to the job's id."""
     if not is_record_id(record_id):
-        raise ValueError(f"{record_id!r} is no Salesforce record id")
+        raise ValueError(f"{record_id!r} is not a Salesforce record id")
     number = 0
     for digit in record_id[:_SHORT_CHARS]:
         number = number * len(_DIGITS) + _VALUES[digit]
@@ -38,7 +38,7 @@ def job_id_of(record_id: str) -> UUID:
 
 
 def record_id_of(job_id: UUID) -> str | None:
-    """The record's id in its long form; None if the job is no record."""
+    """Convert a job's id to the record id in its long form; None if the job is not a record."""
     value = job_id.int
     payload = value >> 80 << 74 | (value >> 64 & 0xFFF) << 62 | value & (1 << 62) - 1
     number = payload & (1 << _NUMBER_BITS) - 1
@@ -55,7 +55,7 @@ def record_id_of(job_id: UUID) -> str | None:
 
 
 def _suffix(short: str) -> str:
-    """Three characters that tell which of the fifteen are capitals, five to a character."""
+    """Encode which of the 15 characters are capital letters, five to a character."""
     chunks = (short[start : start + 5] for start in range(0, _SHORT_CHARS, 5))
     return "".join(
         _CASES[sum(1 << place for place, letter in enumerate(chunk) if letter.isupper())]

@@ -1,5 +1,5 @@
-"""SOQL from fixed text and values. Salesforce's REST API takes no parameters beside a query, so the
-values are written into it as literals, and only here."""
+"""SOQL from fixed text and values. Salesforce's REST API has no query parameters, so values become
+literals in the text, and only here."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ from holdfast.store_api import BadArguments
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _ESCAPES = str.maketrans(
-    {
-        "\\": "\\\\",
-        "'": "\\'",
-        "\n": "\\n",
-        "\r": "\\r",
-        "\t": "\\t",
-        "\b": "\\b",
-        "\f": "\\f",
-    }
+    {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 )
 
 
 def bind(statement: str, values: Mapping[str, Any]) -> str:
-    """Put the values where the statement says `:name`, each as a literal of its type."""
+    """Replace each `:name` in the statement with the literal for its value."""
     return _PARAMETER.sub(lambda match: literal(values[match[1]]), statement)
 
 
@@ -40,15 +32,15 @@ def literal(value: object) -> str:
         case str():
             return f"'{value.translate(_ESCAPES)}'"
         case datetime():
-            return _moment(value)
+            return _timestamp(value)
         case list() | tuple() if value:
             return f"({', '.join(literal(each) for each in value)})"
         case _:
             raise BadArguments(f"SOQL has no literal for {value!r}")
 
 
-def _moment(value: datetime) -> str:
-    """Whole seconds, as fine as Salesforce keeps times; the fraction is dropped."""
+def _timestamp(value: datetime) -> str:
+    """Write a time in whole seconds, which is Salesforce's resolution."""
     if value.tzinfo is None:
         raise BadArguments("a time in SOQL needs a time zone")
     return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

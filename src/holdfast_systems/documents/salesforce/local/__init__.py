@@ -1,5 +1,5 @@
-"""A local Salesforce: its REST API for what the documents system uses, for development and tests.
+"""A local Salesforce for development and tests: the parts of its REST API that this system uses.
 
 `python -m holdfast_systems.documents.salesforce.local --port 0` serves an organization with two
-users and two objects, whose records last as long as the process.
+users and two objects. Its records are lost when the process ends.
 """

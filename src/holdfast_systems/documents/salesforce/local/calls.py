@@ -1,4 +1,4 @@
-"""A call to the API and its answer, apart from HTTP: a composite call holds several of them."""
+"""A call to the API and its answer, independent of HTTP: a composite call has several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast_systems.documents.salesforce.local.users import User
 
 @dataclass(frozen=True)
 class Call:
-    """`path` is what follows the version, in segments."""
+    """`path` has the segments after the version."""
 
     method: str
     version: str

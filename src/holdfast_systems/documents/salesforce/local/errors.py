@@ -1,4 +1,4 @@
-"""What the API answers when it refuses, in its own codes."""
+"""Errors with the API's own codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """A refusal with its code; alone in an answer, or beside one record of many."""
+    """A refused call, or one refused record of many."""
 
     def __init__(
         self, code: str, message: str, fields: Sequence[str] | None = None, *, status: int = 400
@@ -19,14 +19,14 @@ class ApiError(Exception):
         self.status = status
 
     def body(self) -> list[dict[str, Any]]:
-        """The body of an answer that holds this error alone."""
+        """Return the body of an answer with this error alone."""
         error: dict[str, Any] = {"message": self.message, "errorCode": self.code}
         if self.fields is not None:
             error["fields"] = list(self.fields)
         return [error]
 
     def beside_record(self) -> dict[str, Any]:
-        """The same in a list of results, where the code has another name."""
+        """Return the error as part of a list of results, where the code has another name."""
         return {"statusCode": self.code, "message": self.message, "fields": list(self.fields or [])}
 
 
@@ -35,8 +35,7 @@ def not_found() -> ApiError:
 
 
 def not_allowed(method: str) -> ApiError:
-    message = f"HTTP Method '{method}' not allowed."
-    return ApiError("METHOD_NOT_ALLOWED", message, status=405)
+    return ApiError("METHOD_NOT_ALLOWED", f"HTTP Method '{method}' not allowed.", status=405)
 
 
 def cannot_read(message: str) -> ApiError:

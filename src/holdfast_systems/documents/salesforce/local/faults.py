@@ -1,4 +1,4 @@
-"""Switches for tests: calls that fail, lose their answer or wait, and rows that are locked."""
+"""Faults that tests switch on: calls that fail, lose their answer or wait, and locked rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast_systems.documents.salesforce.local.errors import ApiError
-from holdfast_systems.documents.salesforce.local.limits import (
-    DAILY_REQUESTS,
-    HOLD_SECONDS_MAX,
-)
+from holdfast_systems.documents.salesforce.local.limits import DAILY_REQUESTS, HOLD_SECONDS_MAX
 
 MESSAGES = {
     "UNABLE_TO_LOCK_ROW": "unable to obtain exclusive access to this record",
@@ -21,11 +18,11 @@ MESSAGES = {
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True):
-    """What happens to the next calls that it fits; `rows` counts record writes instead.
+    """What happens to the next matching calls, or to as many writes of records as `rows`.
 
-    With `after`, a call is done and only its answer is lost. With `body`, in base64, it is done and
-    this is its answer. With `hold` it waits until the faults are cleared, and goes on as if nothing
-    had been.
+    With `after`, the call is performed and only its answer is lost. With `body`, in base64, it is
+    performed and this is the answer. With `hold`, it waits until the faults are cleared; with
+    `hold` and `after`, it is performed and only its answer waits.
     """
 
     times: int = 1
@@ -43,9 +40,9 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
     def fails(self) -> bool:
         return not self.hold and not self.delay_seconds and self.body is None
 
-    def fits(self, method: str, path: str) -> bool:
-        about_calls = self.rows is None and self.times > 0
-        return about_calls and self.method in ("", method) and self.path in path
+    def matches(self, method: str, path: str) -> bool:
+        applies = self.rows is None and self.times > 0
+        return applies and self.method in ("", method) and self.path in path
 
     def error(self) -> ApiError:
         message = MESSAGES.get(self.code, "a fault that was switched on")
@@ -53,15 +50,14 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Usage(msgspec.Struct):
-    """How many calls were made today, and how many may be."""
+    """How many calls were made today, and the limit."""
 
     used: int = 0
     limit: int = DAILY_REQUESTS
 
     def count(self) -> None:
         if self.used >= self.limit:
-            message = "TotalRequests Limit exceeded."
-            raise ApiError("REQUEST_LIMIT_EXCEEDED", message, status=403)
+            raise ApiError("REQUEST_LIMIT_EXCEEDED", "TotalRequests Limit exceeded.", status=403)
         self.used += 1
 
 
@@ -71,8 +67,8 @@ class Faults:
         self._waiting = 0
         self._released = asyncio.Event()
 
-    def add(self, body: bytes) -> None:
-        self._faults.append(msgspec.json.decode(body, type=Fault))
+    def add(self, fault: Fault) -> None:
+        self._faults.append(fault)
 
     def clear(self) -> None:
         self._faults.clear()
@@ -85,20 +81,25 @@ class Faults:
 
     def take(self, method: str, path: str) -> Fault | None:
         for fault in self._faults:
-            if fault.fits(method, path):
+            if fault.matches(method, path):
                 fault.times -= 1
                 return fault
         return None
 
     async def before(self, fault: Fault | None) -> None:
-        """Let the call wait or fail before anything is done."""
+        """Make the call wait or fail before it does anything."""
         if fault is None:
             return
-        if fault.hold:
+        if fault.hold and not fault.after:
             await self._hold()
         await asyncio.sleep(fault.delay_seconds)
         if fault.fails and not fault.after:
             raise fault.error()
+
+    async def after(self, fault: Fault | None) -> None:
+        """Make the answer to a call wait."""
+        if fault is not None and fault.hold and fault.after:
+            await self._hold()
 
     def before_row(self) -> None:
         for fault in self._faults:

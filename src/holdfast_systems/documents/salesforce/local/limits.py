@@ -1,6 +1,4 @@
-"""Every limit of the local Salesforce in one place; those of the real one where it has them."""
-
-from __future__ import annotations
+"""Every limit of the local Salesforce in one place; the real one's where it has them."""
 
 COLLECTION_RECORDS_MAX = 200
 COMPOSITE_CALLS_MAX = 25

@@ -1,7 +1,7 @@
-"""The organization's records, and the one way in which they are saved.
+"""The organization's records, and the one way to save them.
 
-Nothing here awaits, so each call of the server is decided before the next one begins: of two
-writers to a record one is first.
+Nothing here awaits, so the server finishes each call before it starts the next: of two writers to a
+record, one comes first.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from datetime import datetime, timedelta
 from holdfast_systems.documents.salesforce.local import rules
 from holdfast_systems.documents.salesforce.local.errors import ApiError
 from holdfast_systems.documents.salesforce.local.ids import full_id, make_id
-from holdfast_systems.documents.salesforce.local.schema import (
-    CONTENT,
-    ENTITIES,
-    Entity,
-    Field,
-    Row,
-)
+from holdfast_systems.documents.salesforce.local.schema import CONTENT, ENTITIES, Entity, Field, Row
 from holdfast_systems.documents.salesforce.local.users import User
 from holdfast_systems.documents.salesforce.local.values import check_value
 
 
+class Rollback(Exception):
+    """Raise this in a transaction to undo it and leave the block."""
+
+
 class Organization:
-    """All records; what a row holds is never changed in place, a new row takes its place."""
+    """All records. Saving replaces a row and never changes it in place."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -49,8 +47,8 @@ class Organization:
             raise ApiError("ENTITY_IS_DELETED", "entity is deleted", [], status=404)
         row = self._rows[entity.name].get(found)
         if row is None:
-            message = "invalid cross reference id"
-            raise ApiError("INVALID_CROSS_REFERENCE_KEY", message, [], status=404)
+            code = "INVALID_CROSS_REFERENCE_KEY"
+            raise ApiError(code, "invalid cross reference id", [], status=404)
         return row
 
     def find(self, entity: Entity, field: Field, value: str) -> Row | None:
@@ -58,17 +56,13 @@ class Organization:
         record_id = self._unique.get((entity.name, field.name, value))
         return None if record_id is None else self._rows[entity.name][record_id]
 
-    def insert(self, user: User, entity: Entity, values: Row) -> str:
-        """Save a new record; defaults stand for what was not given."""
+    def insert(self, entity: Entity, values: Row) -> str:
+        """Save a new record, with defaults for missing fields."""
         self.before_save()
         _check_access(entity, values, "createable")
         record_id = self._new_id(entity.prefix)
-        row: Row = {each.name: each.default for each in entity.fields.values()}
-        row.update(values)
-        now = self._now()
-        row.update(Id=record_id, OwnerId=user.id, CreatedById=user.id, CreatedDate=now)
-        row.update(LastModifiedById=user.id, LastModifiedDate=now, SystemModstamp=now)
-        row["IsDeleted"] = False
+        defaults: Row = {each.name: each.default for each in entity.fields.values()}
+        row: Row = {**defaults, **values, "Id": record_id, "CreatedDate": self._now()}
         self._check(entity, row)
         rules.before_insert(entity.name, row)
         if entity.name == CONTENT:
@@ -78,7 +72,7 @@ class Organization:
         return record_id
 
     def update(self, user: User, entity: Entity, record_id: str, values: Row) -> str:
-        """Save changes to a record, if the organization's rule lets them pass."""
+        """Save changes to a record, if the organization's rule allows them."""
         self.before_save()
         before = self.get(entity, record_id)
         _check_access(entity, values, "updateable")
@@ -86,8 +80,6 @@ class Organization:
         self._check(entity, after)
         rules.before_update(user, entity.name, before, after)
         self._check_unique(entity, after)
-        now = self._now()
-        after.update(LastModifiedById=user.id, LastModifiedDate=now, SystemModstamp=now)
         self._put(entity, str(before["Id"]), after)
         return str(before["Id"])
 
@@ -98,28 +90,33 @@ class Organization:
         return str(row["Id"])
 
     def clear(self) -> None:
-        """Forget every record; no id is given again."""
+        """Delete every record. Ids are not reused."""
         for rows in self._rows.values():
             rows.clear()
         self._unique.clear()
 
     def age(self, seconds: int) -> None:
-        """Move every time of every record into the past, as if it had gone by."""
+        """Move every time in every record into the past, as if time had passed."""
         passed = timedelta(seconds=seconds)
-        for rows in self._rows.values():
-            for row in rows.values():
-                row.update({k: v - passed for k, v in row.items() if isinstance(v, datetime)})
+        aged = [
+            (row, {k: v - passed for k, v in row.items() if isinstance(v, datetime)})
+            for rows in self._rows.values()
+            for row in rows.values()
+        ]
+        for row, times in aged:
+            row.update(times)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Undo everything that was saved within if it ends with an error; transactions nest."""
+        """Undo everything saved in the block if it raises. Transactions nest."""
         outer, self._undo = self._undo, []
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             for undo in reversed(self._undo):
                 undo()
-            raise
+            if not isinstance(error, Rollback):
+                raise
         else:
             if outer is not None:
                 outer.extend(self._undo)
@@ -154,7 +151,7 @@ class Organization:
         self._replace(entity, record_id, row)
 
     def _replace(self, entity: Entity, record_id: str, row: Row | None) -> None:
-        """Put a row, or none, in the place of what is there, with its unique values."""
+        """Replace a row, or delete it if there is no new one, and update the unique index."""
         rows = self._rows[entity.name]
         if (before := rows.get(record_id)) is not None:
             for key in _unique_keys(entity, before):

@@ -1,18 +1,14 @@
-"""The resource query: SOQL in, records out, page by page."""
+"""The resource query: SOQL in, pages of records out."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from holdfast_systems.documents.salesforce.local import limits
 from holdfast_systems.documents.salesforce.local.calls import Answer, Call
 from holdfast_systems.documents.salesforce.local.errors import ApiError, not_allowed
 from holdfast_systems.documents.salesforce.local.ids import make_id
-from holdfast_systems.documents.salesforce.local.limits import (
-    CURSORS_MAX,
-    QUERY_BATCH_MAX,
-    QUERY_BATCH_MIN,
-)
 from holdfast_systems.documents.salesforce.local.organization import Organization
 from holdfast_systems.documents.salesforce.local.schema import ENTITIES
 from holdfast_systems.documents.salesforce.local.soql import parse, run
@@ -24,7 +20,7 @@ BATCH_SIZE = re.compile(r"batchSize=(\d{1,9})")
 
 
 class Queries:
-    """Answers queries, and keeps what is left of the latest ones for the pages to come."""
+    """Answers queries, and keeps the latest results for their next pages."""
 
     def __init__(self, organization: Organization) -> None:
         self._organization = organization
@@ -32,12 +28,10 @@ class Queries:
         self._made = 0
 
     def answer(self, call: Call) -> Answer:
-        if call.method != "GET":
-            raise not_allowed(call.method)
-        match call.path[1:]:
-            case ():
+        match call.method, call.path[1:]:
+            case "GET", ():
                 return self._first_page(call)
-            case (locator,):
+            case "GET", (locator,):
                 return self._next_page(call, locator)
         raise not_allowed(call.method)
 
@@ -45,14 +39,12 @@ class Queries:
         text = call.parameters.get("q")
         if text is None:
             raise ApiError("MALFORMED_QUERY", "A query string has to be specified")
-        query = parse(text)
-        total, records = self._run(query, call)
-        size = _batch_size(call)
-        if len(records) <= size:
+        total, records = self._run(parse(text), call)
+        if len(records) <= _batch_size(call):
             return Answer(200, {"totalSize": total, "done": True, "records": records})
         self._made += 1
         cursor = make_id("01g", self._made)
-        while len(self._cursors) >= CURSORS_MAX:
+        while len(self._cursors) >= limits.CURSORS_MAX:
             del self._cursors[next(iter(self._cursors))]
         self._cursors[cursor] = records
         return self._page(call, cursor, 0)
@@ -83,5 +75,5 @@ class Queries:
 
 def _batch_size(call: Call) -> int:
     asked = BATCH_SIZE.search(call.headers.get("sforce-query-options", ""))
-    size = int(asked[1]) if asked else QUERY_BATCH_MAX
-    return min(max(size, QUERY_BATCH_MIN), QUERY_BATCH_MAX)
+    size = int(asked[1]) if asked else limits.QUERY_BATCH_MAX
+    return min(max(size, limits.QUERY_BATCH_MIN), limits.QUERY_BATCH_MAX)

@@ -1,23 +1,13 @@
-"""The resources of single records: sobjects/..."""
+"""The resources sobjects/...: objects and single records."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast_systems.documents.salesforce.local.calls import Answer, Call
-from holdfast_systems.documents.salesforce.local.errors import (
-    ApiError,
-    not_allowed,
-    not_found,
-)
+from holdfast_systems.documents.salesforce.local.errors import ApiError, not_allowed, not_found
 from holdfast_systems.documents.salesforce.local.limits import COLLECTION_RECORDS_MAX
 from holdfast_systems.documents.salesforce.local.organization import Organization
 from holdfast_systems.documents.salesforce.local.schema import ENTITIES, Entity, Field, Row
-from holdfast_systems.documents.salesforce.local.values import (
-    attributes,
-    read_values,
-    show_record,
-)
+from holdfast_systems.documents.salesforce.local.values import attributes, read_values, show_record
 
 
 def answer(organization: Organization, call: Call) -> Answer:
@@ -35,12 +25,10 @@ def _entity_answer(
     organization: Organization, call: Call, entity: Entity, rest: list[str]
 ) -> Answer:
     match call.method, rest:
-        case "GET", []:
-            return Answer(200, {"objectDescribe": entity.summary(), "recentItems": []})
         case "GET", ["describe"]:
             return Answer(200, entity.describe())
         case "POST", []:
-            return _insert(organization, call, entity)
+            return _insert(organization, call, entity, read_values(entity, call.body))
         case _, [record_id]:
             return _by_id(organization, call, entity, record_id)
         case "GET", [record_id, name] if _is_file(entity, name):
@@ -52,26 +40,27 @@ def _entity_answer(
 
 
 def _by_id(organization: Organization, call: Call, entity: Entity, record_id: str) -> Answer:
-    match call.method:
-        case "GET":
-            row = _visible(organization, entity, record_id)
-            return Answer(200, _shown(entity, row, call))
-        case "PATCH":
-            row = _visible(organization, entity, record_id)
-            values = read_values(entity, call.body)
-            organization.update(call.user, entity, str(row["Id"]), values)
-            return Answer(204)
-        case "DELETE":
-            row = _visible(organization, entity, record_id)
-            organization.delete(entity, str(row["Id"]))
-            return Answer(204)
-    raise not_allowed(call.method)
+    if call.method not in ("GET", "PATCH", "DELETE"):
+        raise not_allowed(call.method)
+    row = _visible(organization, entity, record_id)
+    if call.method == "GET":
+        asked = call.parameters.get("fields")
+        names = list(row) if asked is None else asked.split(",")
+        return Answer(200, show_record(entity, row, call.version, names))
+    if call.method == "PATCH":
+        organization.update(call.user, entity, str(row["Id"]), read_values(entity, call.body))
+    else:
+        organization.delete(entity, str(row["Id"]))
+    return Answer(204)
 
 
 def _by_external_id(
     organization: Organization, call: Call, entity: Entity, name: str, value: str
 ) -> Answer:
-    field = external_id(entity, name)
+    field = entity.field(name)
+    if field is None or not field.external_id:
+        message = f"Provided external ID field does not exist or is not accessible: {name}"
+        raise ApiError("NOT_FOUND", message, status=404)
     row = organization.find(entity, field, value)
     if call.method == "PATCH":
         return _upsert(organization, call, entity, field, value, row)
@@ -80,11 +69,12 @@ def _by_external_id(
     return _by_id(organization, call, entity, str(row["Id"]))
 
 
-def _insert(organization: Organization, call: Call, entity: Entity) -> Answer:
-    values = read_values(entity, call.body)
-    record_id = organization.insert(call.user, entity, values)
+def _insert(
+    organization: Organization, call: Call, entity: Entity, values: Row, **result: object
+) -> Answer:
+    record_id = organization.insert(entity, values)
     location = {"Location": attributes(entity, record_id, call.version)["url"]}
-    return Answer(201, {"id": record_id, "success": True, "errors": []}, location)
+    return Answer(201, {"id": record_id, "success": True, "errors": [], **result}, location)
 
 
 def _upsert(
@@ -102,45 +92,17 @@ def _upsert(
     if row is not None:
         record_id = organization.update(call.user, entity, str(row["Id"]), values)
         return Answer(200, {"id": record_id, "success": True, "errors": [], "created": False})
-    record_id = organization.insert(call.user, entity, {**values, field.name: value})
-    location = {"Location": attributes(entity, record_id, call.version)["url"]}
-    result = {"id": record_id, "success": True, "errors": [], "created": True}
-    return Answer(201, result, location)
-
-
-def external_id(entity: Entity, name: str) -> Field:
-    field = entity.field(name)
-    if field is None or not field.external_id:
-        message = f"Provided external ID field does not exist or is not accessible: {name}"
-        raise ApiError("NOT_FOUND", message, status=404)
-    return field
+    return _insert(organization, call, entity, {**values, field.name: value}, created=True)
 
 
 def _visible(organization: Organization, entity: Entity, record_id: str) -> Row:
-    """Find a record for a path: whatever is wrong with its id, it is not there."""
+    """Find the record in a path. If its id is invalid in any way, the path is not found."""
     try:
         return organization.get(entity, record_id)
     except ApiError as error:
         if error.code == "ENTITY_IS_DELETED":
             raise
         raise not_found() from None
-
-
-def _shown(entity: Entity, row: Row, call: Call) -> dict[str, Any]:
-    asked = call.parameters.get("fields")
-    if asked is None:
-        return show_record(entity, row, call.version, list(row))
-    return show_record(entity, row, call.version, field_names(entity, asked.split(",")))
-
-
-def field_names(entity: Entity, asked: list[str]) -> list[str]:
-    """Give the names as the object spells them."""
-    fields = {name: entity.field(name.strip()) for name in asked}
-    unknown = [name for name, field in fields.items() if field is None]
-    if unknown:
-        message = f"No such column '{unknown[0]}' on sobject of type {entity.name}"
-        raise ApiError("INVALID_FIELD", message)
-    return [field.name for field in fields.values() if field is not None]
 
 
 def _is_file(entity: Entity, name: str) -> bool:

@@ -1,8 +1,7 @@
-"""What the organization itself does when a record is saved: its flow, rule and file handling."""
+"""What the organization itself does when a record is saved: its flow, its rule, and files."""
 
 from __future__ import annotations
 
-import hashlib
 from decimal import Decimal
 from pathlib import PurePosixPath
 
@@ -15,7 +14,7 @@ LOCK_VERSION_MESSAGE = "LockVersion__c must be raised by exactly one: somebody e
 
 
 def before_insert(entity_name: str, row: Row) -> None:
-    """Fill in what the organization derives; `row` is not stored yet."""
+    """Fill in the fields that the organization derives."""
     if entity_name == DOCUMENT:
         row["Name"] = row["Name"] or row["Id"]
     if entity_name == CONTENT:
@@ -23,11 +22,11 @@ def before_insert(entity_name: str, row: Row) -> None:
 
 
 def before_update(user: User, entity_name: str, before: Row, after: Row) -> None:
-    """Guard the lock version: the integration user's writes are compared and set.
+    """Make the integration user's writes a compare-and-set on the lock version.
 
-    Plain REST has no If-Match for records of this kind. The rule decides between two writers
-    who have both read version n: one of them writes n + 1, and the other one's n + 1 is refused.
-    People who edit a record don't know of the version, so a flow raises it for them.
+    Plain REST has no If-Match for records of this kind. If two writers have read version n, the
+    first one writes n + 1, and the rule refuses the other one's n + 1. People who edit a record
+    don't know about the version, so a flow raises it for them.
     """
     if entity_name != DOCUMENT:
         return
@@ -45,14 +44,6 @@ def _number(value: object) -> float:
 def _describe_file(row: Row) -> None:
     content = row["VersionData"]
     path = PurePosixPath(str(row["PathOnClient"]))
-    data = content if isinstance(content, bytes) else b""
-    extension = path.suffix.lstrip(".")
-    row.update(
-        Title=row["Title"] or path.stem,
-        ContentSize=len(data),
-        FileExtension=extension or None,
-        FileType=extension.upper() or "UNKNOWN",
-        Checksum=hashlib.md5(data, usedforsecurity=False).hexdigest(),
-        IsLatest=True,
-        VersionNumber="1",
-    )
+    row["Title"] = row["Title"] or path.stem
+    row["ContentSize"] = len(content) if isinstance(content, bytes) else 0
+    row["FileType"] = path.suffix.lstrip(".").upper() or "UNKNOWN"

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 FieldType: TypeAlias = Literal[
-    "id", "reference", "string", "textarea", "picklist", "double", "int", "boolean", "datetime",
-    "base64",
-]  # fmt: skip
+    "id", "reference", "string", "textarea", "picklist", "double", "int", "datetime", "base64"
+]
 Stored: TypeAlias = str | float | int | bool | datetime | bytes | None
 Row: TypeAlias = dict[str, Stored]
 
@@ -19,7 +18,7 @@ CONTENT = "ContentVersion"
 
 @dataclass(frozen=True)
 class Field:
-    """One field of an object; a long text or a file can't be in a filter."""
+    """One field of an object. Long texts and files can't be filtered."""
 
     name: str
     label: str
@@ -71,7 +70,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Entity:
-    """An object, with its fields by their names in small letters."""
+    """An object, with its fields by their lowercase names."""
 
     name: str
     label: str
@@ -97,22 +96,6 @@ class Entity:
         return {**self.summary(), "fields": [each.describe() for each in self.fields.values()]}
 
 
-def _text(name: str, label: str, length: int = 255) -> Field:
-    return Field(name, label, "string", length)
-
-
-def _long_text(name: str, label: str, length: int) -> Field:
-    return Field(name, label, "textarea", length)
-
-
-def _number(name: str, label: str, digits: int, default: float | None = None) -> Field:
-    return Field(name, label, "double", digits=digits, default=default)
-
-
-def _moment(name: str, label: str) -> Field:
-    return Field(name, label, "datetime")
-
-
 def _system(name: str, label: str, type: FieldType, length: int = 0) -> Field:
     return Field(name, label, type, length, createable=False, updateable=False)
 
@@ -121,13 +104,7 @@ def _entity(name: str, label: str, prefix: str, *own: Field) -> Entity:
     fields = (
         _system("Id", "Record ID", "id", 18),
         *own,
-        _system("OwnerId", "Owner ID", "reference", 18),
         _system("CreatedDate", "Created Date", "datetime"),
-        _system("CreatedById", "Created By ID", "reference", 18),
-        _system("LastModifiedDate", "Last Modified Date", "datetime"),
-        _system("LastModifiedById", "Last Modified By ID", "reference", 18),
-        _system("SystemModstamp", "System Modstamp", "datetime"),
-        _system("IsDeleted", "Deleted", "boolean"),
     )
     return Entity(name, label, prefix, {each.name.lower(): each for each in fields})
 
@@ -139,39 +116,34 @@ GENERATED_DOCUMENT = _entity(
     DOCUMENT,
     "Generated Document",
     "a00",
-    _text("Name", "Generated Document Name", 80),
+    Field("Name", "Generated Document Name", "string", 80),
     Field("Status__c", "Status", "picklist", 255, default="QUEUED", choices=STATUSES),
     Field("Template__c", "Template", "string", 80, required=True),
-    _long_text("Data__c", "Data", 131_072),
-    _text("JobName__c", "Job Name"),
+    Field("Data__c", "Data", "textarea", 131_072),
     HASH,
-    _number("Priority__c", "Priority", 9),
-    _number("Attempts__c", "Attempts", 9, default=0.0),
-    _moment("ScheduledAfter__c", "Scheduled After"),
-    _moment("LockedUntil__c", "Locked Until"),
-    _text("LockedBy__c", "Locked By"),
-    _number("LockVersion__c", "Lock Version", 15, default=0.0),
-    _number("Fence__c", "Fence", 15),
-    _text("CorrelationId__c", "Correlation Id"),
-    _text("OutputFileId__c", "Output File Id", 18),
-    _long_text("Error__c", "Error", 32_768),
+    Field("Priority__c", "Priority", "double", digits=9),
+    Field("Attempts__c", "Attempts", "double", digits=9, default=0.0),
+    Field("ScheduledAfter__c", "Scheduled After", "datetime"),
+    Field("LockedUntil__c", "Locked Until", "datetime"),
+    Field("LockedBy__c", "Locked By", "string", 255),
+    Field("LockVersion__c", "Lock Version", "double", digits=15, default=0.0),
+    Field("Fence__c", "Fence", "double", digits=15),
+    Field("CorrelationId__c", "Correlation Id", "string", 255),
+    Field("OutputFileId__c", "Output File Id", "string", 18),
+    Field("Error__c", "Error", "textarea", 32_768),
 )
 
 CONTENT_VERSION = _entity(
     CONTENT,
     "Content Version",
     "068",
-    _text("Title", "Title"),
+    Field("Title", "Title", "string", 255),
     Field("PathOnClient", "Path On Client", "string", 500, required=True, updateable=False),
     Field("VersionData", "Version Data", "base64", required=True, updateable=False),
     HASH,
     _system("ContentDocumentId", "ContentDocument ID", "reference", 18),
     _system("ContentSize", "Size", "int"),
     _system("FileType", "File Type", "string", 20),
-    _system("FileExtension", "File Extension", "string", 40),
-    _system("Checksum", "Checksum", "string", 50),
-    _system("IsLatest", "Is Latest", "boolean"),
-    _system("VersionNumber", "Version Number", "string", 20),
 )
 
 ENTITIES = {each.name.lower(): each for each in (GENERATED_DOCUMENT, CONTENT_VERSION)}

@@ -1,10 +1,8 @@
 """The organization's clock."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """Tell the time in whole seconds, as fine as a record keeps it."""
+    """Return the time in whole seconds, which is the resolution of a record."""
     return datetime.now(UTC).replace(microsecond=0)

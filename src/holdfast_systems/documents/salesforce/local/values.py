@@ -1,4 +1,4 @@
-"""Values between JSON and records: what a body may hold, and how a record is shown."""
+"""Convert values between JSON and records."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ from holdfast_systems.documents.salesforce.local.schema import Entity, Field, Ro
 
 
 def read_values(entity: Entity, body: object) -> Row:
-    """Read a record's fields from a body; the id and the attributes are no fields."""
+    """Read a record's fields from a body, without its id and attributes."""
     if not isinstance(body, Mapping):
         raise cannot_read("The HTTP entity body is required, but this request has no entity body.")
     values: Row = {}
     for name, value in body.items():
         if name == "attributes" or name.lower() == "id":
             continue
-        field = entity.field(name)
-        if field is None:
-            message = f"No such column '{name}' on sobject of type {entity.name}"
-            raise ApiError("INVALID_FIELD", message)
+        field = known_field(entity, name)
         values[field.name] = _read(field, value)
     return values
+
+
+def known_field(entity: Entity, name: str) -> Field:
+    """Find a field by its name; refuse an unknown one."""
+    if (field := entity.field(name)) is None:
+        message = f"No such column '{name}' on sobject of type {entity.name}"
+        raise ApiError("INVALID_FIELD", message)
+    return field
 
 
 def _read(field: Field, value: Any) -> Stored:
@@ -35,10 +40,8 @@ def _read(field: Field, value: Any) -> Stored:
         match field.type:
             case "double" | "int":
                 return _number(value)
-            case "boolean":
-                return _boolean(value)
             case "datetime":
-                return _moment(value)
+                return _time(value)
             case "base64":
                 return base64.b64decode(value, validate=True)
             case "string":
@@ -61,12 +64,6 @@ def _number(value: Any) -> float:
     return number
 
 
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -75,16 +72,16 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _moment(value: Any) -> datetime:
-    """Read a time; the fraction of a second is dropped, as there is no room for it."""
-    moment = datetime.fromisoformat(value)
-    if moment.tzinfo is None:
+def _time(value: Any) -> datetime:
+    """Read a time, without its fraction of a second."""
+    time = datetime.fromisoformat(value)
+    if time.tzinfo is None:
         raise ValueError
-    return moment.astimezone(UTC).replace(microsecond=0)
+    return time.astimezone(UTC).replace(microsecond=0)
 
 
 def check_value(field: Field, value: Stored) -> None:
-    """Check what a value has to keep to, whoever writes it."""
+    """Check a value against the limits of its field."""
     if isinstance(value, str) and field.choices and value not in field.choices:
         message = f"{field.label}: bad value for restricted picklist field: {value}"
         raise ApiError("INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST", message, [field.name])
@@ -96,8 +93,8 @@ def check_value(field: Field, value: Stored) -> None:
         raise ApiError("NUMBER_OUTSIDE_VALID_RANGE", message, [field.name])
 
 
-def shown(field: Field, value: Stored, url: str) -> Any:
-    """Show a value as JSON; a file's bytes have an address of their own."""
+def _shown(field: Field, value: Stored, url: str) -> Any:
+    """Convert a value to JSON; a file's bytes become their URL."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.000+0000")
     if isinstance(value, bytes):
@@ -106,16 +103,13 @@ def shown(field: Field, value: Stored, url: str) -> Any:
 
 
 def attributes(entity: Entity, record_id: str, version: str) -> dict[str, str]:
-    return {
-        "type": entity.name,
-        "url": f"/services/data/v{version}/sobjects/{entity.name}/{record_id}",
-    }
+    url = f"/services/data/v{version}/sobjects/{entity.name}/{record_id}"
+    return {"type": entity.name, "url": url}
 
 
 def show_record(entity: Entity, row: Row, version: str, names: list[str]) -> dict[str, Any]:
-    """Show the named fields of a record, with the attributes that every record has."""
+    """Return the named fields of a record as JSON, with its attributes."""
     about = attributes(entity, str(row["Id"]), version)
-    record: dict[str, Any] = {"attributes": about}
-    for name in names:
-        record[name] = shown(entity.fields[name.lower()], row[name], about["url"])
-    return record
+    fields = (known_field(entity, name.strip()) for name in names)
+    shown = {field.name: _shown(field, row[field.name], about["url"]) for field in fields}
+    return {"attributes": about, **shown}

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from uuid import UUID
 
 from holdfast.store_api import BadArguments, IdempotencyConflict, NewJob, Receipt, StoreUnavailable
 from holdfast_systems.documents.salesforce.client.ids import job_id_of
 from holdfast_systems.documents.salesforce.client.limits import RECORDS_IN_CALL_MAX
-from holdfast_systems.documents.salesforce.store.limits import (
-    HASHES_IN_QUERY_MAX,
-    WRITE_TRIES_MAX,
-)
+from holdfast_systems.documents.salesforce.store.limits import HASHES_IN_QUERY_MAX, WRITE_TRIES_MAX
 from holdfast_systems.documents.salesforce.store.records import (
     OBJECT,
     Fields,
@@ -21,31 +17,30 @@ from holdfast_systems.documents.salesforce.store.records import (
 )
 from holdfast_systems.documents.salesforce.store.write import Records
 
+Wanted = Sequence[tuple[NewJob, Fields]]
+
+_HASH = "RequestHash__c"
 _DUPLICATE = "DUPLICATE_VALUE"
 _ROLLED_BACK = "ALL_OR_NONE_OPERATION_ROLLED_BACK"
 
 
 async def enqueue(records: Records, jobs: Sequence[NewJob]) -> list[Receipt]:
-    """Create all or none; a hash that exists already gives the receipt of its record."""
+    """Create all records or none; a job whose hash exists gets the receipt of that record."""
     if len(jobs) > RECORDS_IN_CALL_MAX:
         raise BadArguments(
-            f"Salesforce creates {RECORDS_IN_CALL_MAX} records at once, all or none;"
-            f" {len(jobs)} are too many"
+            f"{len(jobs)} jobs are too many for one call: Salesforce creates at most"
+            f" {RECORDS_IN_CALL_MAX} records at once, all or none"
         )
     now = records.salesforce.now()
-    wanted = {job.id: new_fields(job, now) for job in jobs}
-    hashes = [wanted[job.id]["RequestHash__c"] for job in jobs if job.idempotency_key]
+    wanted = [(job, new_fields(job, now)) for job in jobs]
+    hashes = [fields[_HASH] for job, fields in wanted if job.idempotency_key]
     for _ in range(WRITE_TRIES_MAX):
         existing = await _existing(records, hashes)
-        _refuse_conflicts(jobs, wanted, existing)
-        missing = {
-            fields["RequestHash__c"]: fields
-            for fields in wanted.values()
-            if fields["RequestHash__c"] not in existing
-        }
+        _refuse_conflicts(wanted, existing)
+        missing = {fields[_HASH]: fields for _, fields in wanted if fields[_HASH] not in existing}
         created = await _create(records, missing)
         if created is not None:
-            return _receipts(jobs, wanted, created, existing)
+            return _receipts(wanted, created, existing)
     raise StoreUnavailable("others keep creating and deleting records with the same hashes")
 
 
@@ -58,7 +53,7 @@ async def _existing(records: Records, hashes: Sequence[str]) -> dict[str, Record
 
 
 async def _create(records: Records, missing: Mapping[str, Fields]) -> dict[str, str] | None:
-    """Answer the new ids by their hashes; None if others created one of them in the meantime."""
+    """Return the new ids by their hashes; None if somebody else has just created one."""
     if not missing:
         return {}
     written = await records.salesforce.insert_all(OBJECT, list(missing.values()))
@@ -74,34 +69,27 @@ async def _create(records: Records, missing: Mapping[str, Fields]) -> dict[str, 
     }
 
 
-def _refuse_conflicts(
-    jobs: Sequence[NewJob], wanted: Mapping[UUID, Fields], existing: Mapping[str, Record]
-) -> None:
+def _refuse_conflicts(wanted: Wanted, existing: Mapping[str, Record]) -> None:
     first: dict[str, NewJob] = {}
-    for job in jobs:
-        fields = wanted[job.id]
-        record = existing.get(fields["RequestHash__c"])
+    for job, fields in wanted:
+        record = existing.get(fields[_HASH])
         if record is not None and not same_body(record, fields):
             raise IdempotencyConflict(job.idempotency_key or "", record.job_id)
-        before = first.setdefault(fields["RequestHash__c"], job)
+        before = first.setdefault(fields[_HASH], job)
         if before.body_hash != job.body_hash:
             raise IdempotencyConflict(job.idempotency_key or "", before.id)
 
 
 def _receipts(
-    jobs: Sequence[NewJob],
-    wanted: Mapping[UUID, Fields],
-    created: dict[str, str],
-    existing: Mapping[str, Record],
+    wanted: Wanted, created: Mapping[str, str], existing: Mapping[str, Record]
 ) -> list[Receipt]:
+    """Return one receipt for each job; of two jobs with the same hash, only the first is new."""
+    ids = {request_hash: record.job_id for request_hash, record in existing.items()}
+    ids |= {request_hash: job_id_of(record_id) for request_hash, record_id in created.items()}
+    seen = set(existing)
     receipts = []
-    told: set[str] = set()
-    for job in jobs:
-        request_hash = wanted[job.id]["RequestHash__c"]
-        if request_hash in created:
-            new = request_hash not in told
-            receipts.append(Receipt(job_id_of(created[request_hash]), new))
-        else:
-            receipts.append(Receipt(existing[request_hash].job_id, False))
-        told.add(request_hash)
+    for _, fields in wanted:
+        request_hash = fields[_HASH]
+        receipts.append(Receipt(ids[request_hash], request_hash not in seen))
+        seen.add(request_hash)
     return receipts

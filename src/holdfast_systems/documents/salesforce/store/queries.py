@@ -1,4 +1,4 @@
-"""What is read of records, without changing them."""
+"""Read records without changing them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from holdfast_systems.documents.salesforce.store.records import (
     Record,
     read_time,
 )
-from holdfast_systems.documents.salesforce.store.write import Records
+from holdfast_systems.documents.salesforce.store.write import NO_RECORD, Records
 
 _FAR = datetime(3000, 1, 1, tzinfo=UTC)
-_NO_ID = "0" * 15
 
 
 async def find(records: Records, job_id: UUID) -> Record | None:
@@ -30,12 +29,10 @@ async def find(records: Records, job_id: UUID) -> Record | None:
     return next(iter(await records.find("records", ids=[record_id])), None)
 
 
-async def page(
-    records: Records, filter: Filter, limit: int, after: UUID | None, max_attempts: int
-) -> Page:
-    """Look at one page of records. Failed and dead jobs have one status in Salesforce, so a page
-    of one kind may hold less than it looked at."""
-    before = await _place(records, after)
+async def page(records: Records, filter: Filter, limit: int, after: UUID | None) -> Page:
+    """Read one page of records. Failed and dead jobs share a status in Salesforce, so a page of
+    either may return fewer jobs than the limit even if more follow."""
+    before = await _start(records, after)
     if before is None or not _may_match(filter):
         return Page([], None)
     created_before, record_id = before
@@ -50,13 +47,14 @@ async def page(
     )
     has_more = len(found) > limit
     found = found[:limit]
-    jobs = [job for record in found if (job := record.job(max_attempts)) is not None]
-    wanted = [
+    jobs = [
         job
-        for job in jobs
-        if (not filter.states or job.state in filter.states) and filter.fits_end(job)
+        for record in found
+        if (job := record.job(records.max_attempts)) is not None
+        and (not filter.states or job.state in filter.states)
+        and filter.fits_end(job)
     ]
-    return Page(wanted, found[-1].job_id if has_more else None)
+    return Page(jobs, found[-1].job_id if has_more else None)
 
 
 async def counts(records: Records) -> Sequence[Count]:
@@ -80,7 +78,7 @@ async def queues(records: Records) -> Sequence[QueueStatus]:
     )
     if not ready + scheduled + running:
         return []
-    due = [moment for found in oldest for record in found if (moment := record.run_at)]
+    due = [run_at for found in oldest for record in found if (run_at := record.run_at)]
     seconds = (now - min(due)).total_seconds() if ready and due else None
     return [
         QueueStatus(
@@ -111,10 +109,10 @@ def _may_match(filter: Filter) -> bool:
     )
 
 
-async def _place(records: Records, after: UUID | None) -> tuple[datetime, str] | None:
-    """Where a page begins: behind this record, or before all. None if there is no such record."""
+async def _start(records: Records, after: UUID | None) -> tuple[datetime, str] | None:
+    """Find where a page starts: after this record, or at the top. None if the record is gone."""
     if after is None:
-        return _FAR, _NO_ID
+        return _FAR, NO_RECORD
     record = await find(records, after)
     created = read_time(record.created) if record else None
     return (created, record.id) if record and created else None

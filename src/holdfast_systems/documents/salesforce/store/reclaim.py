@@ -1,4 +1,4 @@
-"""What happens to records from outside: reclaim, cancel, retry, requeue."""
+"""What anyone but the worker does to a record: reclaim, cancel, retry, requeue."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from holdfast_systems.documents.salesforce.store.write import Change, Decide, Ou
 
 
 async def reclaim(
-    records: Records, limit: int, max_attempts: int, dead_worker: str | None, reason: str
+    records: Records, limit: int, dead_worker: str | None, reason: str
 ) -> list[Reclaimed]:
-    """Take back what ran out, or what a dead worker held; who else wrote meanwhile wins."""
+    """Reclaim expired leases, or those of a dead worker, unless somebody else writes first."""
     if limit == 0:
         return []
     if dead_worker is None:
         found = await records.find("lapsed", now=records.salesforce.now(), limit=limit)
         code, reason = "LEASE_LOST", "stopped renewing its lease"
     else:
-        found = await records.find("held_by", worker=dead_worker, limit=limit)
+        found = await records.find("leased_by", worker=dead_worker, limit=limit)
         code = "CRASHED"
     changes: list[Change] = []
     taken: list[Reclaimed] = []
     for record in found:
-        state = State.DEAD if record.attempts >= max_attempts else State.QUEUED
+        state = State.DEAD if record.attempts >= records.max_attempts else State.QUEUED
         text = f"the worker {record.locked_by} {reason}"
-        changes.append((record, _taken_back(record, state, code, text)))
+        error = write_error(code, text, exhausted=state is State.DEAD)
+        changes.append((record, record.unlocked(state, ScheduledAfter__c=None, Error__c=error)))
         taken.append(_reclaimed(record, state, code))
     refusals = await records.write(changes)
     return [job for job, refusal in zip(taken, refusals, strict=True) if refusal is None]
@@ -48,13 +49,8 @@ async def cancel(records: Records, job_ids: Sequence[UUID], waiting_only: bool) 
         if record.state not in stopped:
             return None
         doing = "ran" if record.state is State.RUNNING else "waited"
-        text = f"the job was canceled while it {doing}"
-        return {
-            "Status__c": STATUSES[State.CANCELED],
-            "LockedUntil__c": None,
-            "Fence__c": record.fence + 1,
-            "Error__c": write_error("CANCELED", text, exhausted=False),
-        }
+        error = write_error("CANCELED", f"the job was canceled while it {doing}", exhausted=False)
+        return record.unlocked(State.CANCELED, Error__c=error)
 
     ids = [record_id for job_id in job_ids if (record_id := record_id_of(job_id))]
     outcome = Outcome({}, {})
@@ -73,7 +69,7 @@ async def retry(records: Records, job_id: UUID) -> bool:
 
 
 async def requeue(records: Records, job_id: UUID) -> bool:
-    """In place, because the request hash is unique: the same record waits again."""
+    """Queue the same record again: its request hash is unique, so there can't be a second one."""
 
     def decide(record: Record) -> Fields | None:
         if record.state is None or record.state in LIVE:
@@ -97,16 +93,6 @@ async def _change_one(records: Records, job_id: UUID, decide: Decide) -> bool:
     outcome = Outcome({}, {})
     await records.change([record_id], decide, outcome)
     return bool(outcome.changed)
-
-
-def _taken_back(record: Record, state: State, code: str, text: str) -> Fields:
-    return {
-        "Status__c": STATUSES[state],
-        "LockedUntil__c": None,
-        "Fence__c": record.fence + 1,
-        "ScheduledAfter__c": None,
-        "Error__c": write_error(code, text, exhausted=state is State.DEAD),
-    }
 
 
 def _reclaimed(record: Record, state: State, code: str) -> Reclaimed:

@@ -1,4 +1,4 @@
-"""Jobs as records of Generated_Document__c, in Salesforce's words and the engine's."""
+"""Records of Generated_Document__c as jobs, and jobs as records."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 import msgspec
+from msgspec import field
 
 from holdfast.store_api import (
     PRIORITY_MAX,
@@ -18,18 +19,13 @@ from holdfast.store_api import (
     BadArguments,
     Claimed,
     Job,
+    Lease,
     NewJob,
     PayloadTooLarge,
     State,
 )
 from holdfast_systems.documents.salesforce.client.ids import is_record_id, job_id_of
-from holdfast_systems.documents.salesforce.store.limits import (
-    DATA_CHARS_MAX,
-    DATA_DEPTH_MAX,
-    ERROR_CHARS_MAX,
-    HASH_CHARS_MAX,
-    NUMBER_MAX,
-)
+from holdfast_systems.documents.salesforce.store import limits
 
 OBJECT: Final = "Generated_Document__c"
 JOB_NAME: Final = "generate_document"
@@ -47,53 +43,31 @@ STATUSES: Final = {
     State.CANCELED: "CANCELED",
 }
 _STATES: Final = {status: state for state, status in STATUSES.items() if state is not State.DEAD}
-_FIELDS: Final = {
-    "id": "Id",
-    "status": "Status__c",
-    "template": "Template__c",
-    "data": "Data__c",
-    "request_hash": "RequestHash__c",
-    "priority_told": "Priority__c",
-    "attempts_told": "Attempts__c",
-    "correlation_id": "CorrelationId__c",
-    "scheduled_after": "ScheduledAfter__c",
-    "locked_until": "LockedUntil__c",
-    "locked_by": "LockedBy__c",
-    "lock_version_told": "LockVersion__c",
-    "fence_told": "Fence__c",
-    "output_file_id": "OutputFileId__c",
-    "error": "Error__c",
-    "created": "CreatedDate",
-}
 Fields = dict[str, Any]
-_NUMBERS: Final = ("Priority__c", "Attempts__c", "LockVersion__c", "Fence__c")
-_TEXTS: Final = tuple(name for name in _FIELDS.values() if name not in _NUMBERS)
-_Number = Annotated[float, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
+_Number = Annotated[float, msgspec.Meta(ge=-limits.NUMBER_MAX, le=limits.NUMBER_MAX)]
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
-    """A record as it was read; Salesforce tells numbers as 3.0, and any field may be empty.
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as it was read. Any field may be empty, and numbers come as 3.0, or even as 1.5:
+    Salesforce's API stores fractions in fields without decimal places."""
 
-    Its API keeps fractions even of fields without decimal places: a number may also be 1.5.
-    """
-
-    id: str
-    status: str | None = None
-    template: str | None = None
-    data: str | None = None
-    request_hash: str | None = None
-    priority_told: _Number | None = None
-    attempts_told: _Number | None = None
-    correlation_id: str | None = None
-    scheduled_after: str | None = None
-    locked_until: str | None = None
-    locked_by: str | None = None
-    lock_version_told: _Number | None = None
-    fence_told: _Number | None = None
-    output_file_id: str | None = None
-    error: str | None = None
-    created: str | None = None
+    id: str = field(name="Id")
+    status: str | None = field(name="Status__c", default=None)
+    template: str | None = field(name="Template__c", default=None)
+    data: str | None = field(name="Data__c", default=None)
+    request_hash: str | None = field(name="RequestHash__c", default=None)
+    raw_priority: _Number | None = field(name="Priority__c", default=None)
+    raw_attempts: _Number | None = field(name="Attempts__c", default=None)
+    correlation_id: str | None = field(name="CorrelationId__c", default=None)
+    scheduled_after: str | None = field(name="ScheduledAfter__c", default=None)
+    locked_until: str | None = field(name="LockedUntil__c", default=None)
+    locked_by: str | None = field(name="LockedBy__c", default=None)
+    raw_lock_version: _Number | None = field(name="LockVersion__c", default=None)
+    raw_fence: _Number | None = field(name="Fence__c", default=None)
+    output_file_id: str | None = field(name="OutputFileId__c", default=None)
+    error: str | None = field(name="Error__c", default=None)
+    created: str | None = field(name="CreatedDate", default=None)
 
     @property
     def job_id(self) -> UUID:
@@ -101,30 +75,34 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
 
     @property
     def attempts(self) -> int:
-        return max(int(self.attempts_told or 0), 0)
+        return max(int(self.raw_attempts or 0), 0)
 
     @property
     def raised_version(self) -> float:
         """The only value that the organization accepts as the next LockVersion__c."""
-        return float(Decimal(str(self.lock_version_told or 0)) + 1)
+        return float(Decimal(str(self.raw_lock_version or 0)) + 1)
 
     @property
     def fence(self) -> int:
-        return int(self.fence_told or 0)
+        return int(self.raw_fence or 0)
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.job_id, self.fence)
 
     @property
     def next_fence(self) -> int:
-        """That of a new lease: above all before it, also if somebody set the version back."""
+        """The fence of the next lease, above all others even if somebody set the version back."""
         return max(int(self.raised_version), self.fence + 1)
 
     @property
     def priority(self) -> int:
         """Higher comes first in Salesforce, lower in the engine."""
-        return min(max(-int(self.priority_told or 0), PRIORITY_MIN), PRIORITY_MAX)
+        return min(max(-int(self.raw_priority or 0), PRIORITY_MIN), PRIORITY_MAX)
 
     @property
     def state(self) -> State | None:
-        """None if the record is no job: an organization may have more statuses than these."""
+        """None if the record is not a job: an organization may have other statuses."""
         state = _STATES.get(self.status or "")
         code, _ = read_error(self.error)
         return State.DEAD if state is State.FAILED and code.endswith(EXHAUSTED) else state
@@ -135,23 +113,23 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
 
     @property
     def hash(self) -> str:
-        """Its own request hash, or what identifies a record that a customer created without."""
+        """Its request hash, or one made from its fields if a customer left it empty."""
         return self.request_hash or _hash(self.id, self.template or "", self.data or "")
 
-    def arguments(self) -> bytes:
-        return msgspec.json.encode(
-            {
-                "template": self.template or "",
-                "data": _document(self.data),
-                "request_hash": self.hash,
-            }
-        )
+    def arguments(self) -> dict[str, Any]:
+        data = _document(self.data)
+        return {"template": self.template or "", "data": data, "request_hash": self.hash}
+
+    def unlocked(self, state: State, **fields: object) -> Fields:
+        """Return the fields that end its lease and put it in this state, and these fields."""
+        ended = {"Status__c": STATUSES[state], "LockedUntil__c": None, "Fence__c": self.fence + 1}
+        return {**ended, **fields}
 
     def claimed(self, fence: int, correlation_id: str, max_attempts: int) -> Claimed:
         return Claimed(
             id=self.job_id,
             name=JOB_NAME,
-            arguments=self.arguments(),
+            arguments=msgspec.json.encode(self.arguments()),
             queue=QUEUE,
             priority=self.priority,
             tenant=None,
@@ -177,7 +155,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
             state=state,
             queue=QUEUE,
             priority=self.priority,
-            arguments=msgspec.json.decode(self.arguments()),
+            arguments=self.arguments(),
             max_attempts=max_attempts,
             run_at=self.run_at or created_at,
             created_at=created_at,
@@ -193,16 +171,24 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename=_FIELDS):
         )
 
 
+_NUMBERS: Final = {"Priority__c", "Attempts__c", "LockVersion__c", "Fence__c"}
+_TEXTS: Final = {each.encode_name for each in msgspec.structs.fields(Record)} - _NUMBERS
+
+
 def new_fields(job: NewJob, now: datetime) -> Fields:
-    """The record of a new job; what a record has no room for is refused."""
+    """Return the fields of a new job's record; refuse what a record has no room for."""
     _check_fits(job)
     arguments: Mapping[str, Any] = msgspec.json.decode(job.arguments)
     if arguments.keys() - ARGUMENTS or not isinstance(arguments.get("template"), str):
-        raise BadArguments(f"a record holds template and data, not {', '.join(arguments)}")
+        raise BadArguments(
+            f"a Salesforce record takes template and data, not {', '.join(arguments)}"
+        )
     template = arguments["template"]
     data = msgspec.json.encode(arguments.get("data", {})).decode()
-    if len(data) > DATA_CHARS_MAX:
-        raise PayloadTooLarge(f"data has {len(data)} characters; Data__c holds {DATA_CHARS_MAX}")
+    if len(data) > limits.DATA_CHARS_MAX:
+        raise PayloadTooLarge(
+            f"the data has {len(data):,} characters; Data__c takes {limits.DATA_CHARS_MAX:,}"
+        )
     due = job.run_at or now + timedelta(seconds=job.delay_seconds)
     return {
         "Status__c": STATUSES[State.QUEUED],
@@ -219,11 +205,11 @@ def new_fields(job: NewJob, now: datetime) -> Fields:
 def _check_fits(job: NewJob) -> None:
     if job.name != JOB_NAME or job.queue != QUEUE:
         raise BadArguments(
-            f"a Salesforce queue holds jobs named {JOB_NAME} in the queue {QUEUE},"
+            f"Salesforce takes jobs named {JOB_NAME} in the queue {QUEUE},"
             f" not {job.name} in {job.queue}"
         )
     missing = {
-        "an id of the caller's choice": job.id_is_chosen,
+        "an id that you choose": job.id_is_chosen,
         "a tenant": job.tenant is not None,
         "tags": bool(job.tags),
         "an expiry": job.expires_in_seconds is not None,
@@ -234,23 +220,23 @@ def _check_fits(job: NewJob) -> None:
 
 
 def same_body(record: Record, fields: Fields) -> bool:
-    """Do both ask for the same document?"""
+    """Do the record and these fields ask for the same document?"""
     same_data: bool = _document(record.data) == _document(fields["Data__c"])
     return same_data and record.template == fields["Template__c"]
 
 
 def key_hash(key: str) -> str:
-    """The key itself if Salesforce keeps it as it is (spaces at its ends would be cut off) and it
-    stays short in an address."""
-    return key if len(key) <= HASH_CHARS_MAX and _PLAIN_KEY.fullmatch(key) else _hash(key)
+    """Return the key itself if Salesforce stores it unchanged (it trims spaces) and it needs no
+    escaping in a URL."""
+    return key if len(key) <= limits.HASH_CHARS_MAX and _PLAIN_KEY.fullmatch(key) else _hash(key)
 
 
 def write_error(code: str, text: str, *, exhausted: bool) -> str:
-    """One line, as people read it in Salesforce: `RENDER_ERROR: the template has no field x`."""
+    """Write one line for people who read it in Salesforce: `RENDER_ERROR: no template 'x'`."""
     first_line = text.partition("\n")[0]  # frames of a traceback follow
     words = " ".join(first_line.split())
     mark = EXHAUSTED if exhausted else ""
-    return f"{' '.join(code.replace(':', ' ').split())}{mark}: {words}"[:ERROR_CHARS_MAX]
+    return f"{' '.join(code.replace(':', ' ').split())}{mark}: {words}"[: limits.ERROR_CHARS_MAX]
 
 
 def read_error(error: str | None) -> tuple[str, str]:
@@ -259,14 +245,14 @@ def read_error(error: str | None) -> tuple[str, str]:
 
 
 def write_time(value: datetime) -> str:
-    """Whole seconds, rounded up: Salesforce drops fractions, and nothing may start too early."""
+    """Round up to whole seconds: Salesforce drops fractions, and nothing must start too early."""
     if value.microsecond:
         value = value.replace(microsecond=0) + timedelta(seconds=1)
     return value.isoformat()
 
 
 def read_time(text: str | None) -> datetime | None:
-    """None also for what is no time of Salesforce's."""
+    """Read a time; None if it is empty or invalid."""
     try:
         return datetime.strptime(text or "", "%Y-%m-%dT%H:%M:%S.%f%z")
     except ValueError:
@@ -274,9 +260,9 @@ def read_time(text: str | None) -> datetime | None:
 
 
 def read_record(row: Mapping[str, Any]) -> Record | None:
-    """None for a row that is no record. A text that came as something else is taken as JSON: it
-    is for the handler to refuse, and for people to see."""
-    known = {name: row.get(name) for name in _FIELDS.values()}
+    """Read a row; None if it is unusable. A text field with another type is kept as JSON text, for
+    the handler to refuse and for people to see."""
+    known = {name: row.get(name) for name in (*_NUMBERS, *_TEXTS)}
     try:
         for name in _TEXTS:
             if not isinstance(known[name], str | None):
@@ -288,13 +274,13 @@ def read_record(row: Mapping[str, Any]) -> Record | None:
 
 
 def _document(data: str | None) -> Any:
-    """What is no JSON, or nested too deeply for whoever handles it, is given as its text, which the
-    handler's signature then refuses."""
+    """Decode the data. If it is not JSON, or nested too deeply, return its text, which the
+    handler's signature refuses."""
     try:
         document = msgspec.json.decode(data or "{}")
     except (ValueError, RecursionError):
         return data
-    return data if _is_deeper(document, DATA_DEPTH_MAX) else document
+    return data if _is_deeper(document, limits.DATA_DEPTH_MAX) else document
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

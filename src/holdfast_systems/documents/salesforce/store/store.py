@@ -1,7 +1,7 @@
-"""The store protocol on records of a customer's Salesforce: its core, and no capability.
+"""The core of the store protocol on Salesforce records, without any capability.
 
-An organization has no transaction over a record and anything else, no wake-ups, no tenants, and no
-object for attempts, breakers, paused queues or workers.
+An organization has no transactions that include anything besides records, no wake-ups, no tenants,
+and no objects for attempts, breakers, paused queues or workers.
 """
 
 from __future__ import annotations
@@ -38,44 +38,39 @@ _NO_SCHEMA = frozenset({"INVALID_FIELD", "INVALID_TYPE"})
 
 
 class SalesforceStore:
-    """Keep jobs as records of Generated_Document__c. The clock is Salesforce's.
+    """Keep jobs as records of Generated_Document__c, by Salesforce's clock.
 
-    A record has no room for its most attempts, so that is one number for all.
+    A record has no field for its maximum number of attempts, so all records share one.
     """
 
     def __init__(self, url: str, seam: Seam, *, max_attempts: int) -> None:
-        self._seam = seam
         self._salesforce = Salesforce(url, seam)
-        self._records = Records(self._salesforce)
+        self._records = Records(self._salesforce, max_attempts)
         self._aside = Aside(seam)
         self._settling = claim.Settling(self._records)
-        self._max_attempts = max_attempts
 
     async def open(self) -> None:
-        """Log in, and see that the object has all its fields."""
+        """Log in and check that the object has all its fields."""
         await self._salesforce.open()
         try:
             await self._records.check()
-        except SalesforceRefused as error:
+        except BaseException as error:
             await self.close()
-            if error.code in _NO_SCHEMA:
+            if isinstance(error, SalesforceRefused) and error.code in _NO_SCHEMA:
                 raise SchemaMismatch(
                     f"the organization at {self._salesforce.host} lacks an object or a field of"
-                    f" the documents system, or its user may not see it: {error}"
+                    f" the documents system, or hides it from this user: {error}"
                 ) from error
-            raise
-        except BaseException:
-            await self.close()
             raise
 
     async def close(self) -> None:
         await self._salesforce.close()
 
     def abandon(self) -> None:
-        """Its connections are closed when they are collected."""
+        """Do nothing: connections close when they are garbage-collected."""
 
     async def migrate(self) -> Sequence[str]:
-        """Only look: an organization's objects are deployed by its administrator."""
+        """Only check the fields: the organization's administrator deploys its objects."""
         await self.open()
         return []
 
@@ -83,12 +78,10 @@ class SalesforceStore:
         return await enqueue.enqueue(self._records, jobs)
 
     async def claim(self, request: Claim) -> Sequence[Claimed]:
-        return await claim.claim(self._records, self._aside, request, self._max_attempts)
+        return await claim.claim(self._records, self._aside, request)
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
-        return await claim.claim_by_id(
-            self._records, job_id, worker, lease_seconds, self._max_attempts
-        )
+        return await claim.claim_by_id(self._records, job_id, worker, lease_seconds)
 
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
         return await claim.renew(self._records, leases, lease_seconds)
@@ -102,7 +95,7 @@ class SalesforceStore:
     async def reclaim(
         self, limit: int, dead_worker: str | None = None, reason: str = ""
     ) -> Sequence[Reclaimed]:
-        return await reclaim.reclaim(self._records, limit, self._max_attempts, dead_worker, reason)
+        return await reclaim.reclaim(self._records, limit, dead_worker, reason)
 
     async def cancel(
         self, job_ids: Sequence[UUID], *, waiting_only: bool = False
@@ -115,17 +108,19 @@ class SalesforceStore:
     async def requeue(
         self, job_id: UUID, new_id: UUID, *, arguments: bytes | None = None, once: bool = False
     ) -> bool:
-        """Queue the same record anew: the request hash is unique, so there can't be a second."""
         if arguments is not None:
-            raise NotInThisStore("in Salesforce the same record is queued again, as it is")
+            raise NotInThisStore(
+                "in Salesforce the same record is queued again, so its arguments can't change;"
+                " create a new record instead"
+            )
         return await reclaim.requeue(self._records, job_id)
 
     async def get(self, job_id: UUID) -> Job | None:
         record = await queries.find(self._records, job_id)
-        return None if record is None else record.job(self._max_attempts)
+        return record.job(self._records.max_attempts) if record else None
 
     async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
-        return await queries.page(self._records, filter, limit, after, self._max_attempts)
+        return await queries.page(self._records, filter, limit, after)
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return [] if tenant is not None else await queries.counts(self._records)
@@ -140,5 +135,5 @@ class SalesforceStore:
 
 
 def make_store(url: str, seam: Seam, settings: Settings) -> SalesforceStore:
-    """The entry point for `salesforce://`."""
+    """Make the store for a `salesforce://` URL."""
     return SalesforceStore(url, seam, max_attempts=settings.max_attempts)

@@ -1,7 +1,7 @@
 """Compare-and-set on records.
 
-Every write raises LockVersion__c by one, and a validation rule of the organization refuses any
-that does not raise it by exactly one: of two who read the same record and write, one is refused.
+Every write raises LockVersion__c by one, and a validation rule in the organization refuses any
+other write. If two workers read the same record and write it, one of them is refused.
 """
 
 from __future__ import annotations
@@ -14,34 +14,29 @@ from holdfast.store_api import StoreUnavailable, load, read_sql
 from holdfast_systems.documents.salesforce.client import Salesforce, SalesforceRefused, bind
 from holdfast_systems.documents.salesforce.client.ids import is_record_id
 from holdfast_systems.documents.salesforce.client.limits import RECORDS_IN_CALL_MAX
-from holdfast_systems.documents.salesforce.client.rest import PASSING_CODES
+from holdfast_systems.documents.salesforce.client.rest import TRANSIENT_CODES
 from holdfast_systems.documents.salesforce.store.limits import WRITE_TRIES_MAX
-from holdfast_systems.documents.salesforce.store.records import (
-    OBJECT,
-    Fields,
-    Record,
-    read_record,
-)
+from holdfast_systems.documents.salesforce.store.records import OBJECT, Fields, Record, read_record
 
 QUERIES = load(read_sql(__package__, "queries.sql"), numbered=False)
 
 NO_RECORD: Final = "0" * 15
 _RULE = "FIELD_CUSTOM_VALIDATION_EXCEPTION"
-# The record was written, locked or deleted by somebody since it was read.
-_WORTH_A_LOOK = PASSING_CODES | {_RULE, "ENTITY_IS_DELETED", "NOT_FOUND"}
+# Somebody wrote, locked or deleted the record after it was read: read it again.
+_RACE_CODES = TRANSIENT_CODES | {_RULE, "ENTITY_IS_DELETED", "NOT_FOUND"}
 
 Change = tuple[Record, Fields]
 Decide = Callable[[Record], Fields | None]
 
 
 class Outcome(NamedTuple):
-    """Records by their id, as they were read: those that were changed, and those let alone."""
+    """Records by id, as they were read: those that were changed, and those left alone."""
 
     changed: dict[str, Record]
     left: dict[str, Record]
 
 
-class Look(NamedTuple):
+class Found(NamedTuple):
     """What a query found: records, and the ids of those that can't be read."""
 
     records: list[Record]
@@ -49,35 +44,36 @@ class Look(NamedTuple):
 
 
 class Records:
-    """The organization's records, as this store reads and writes them."""
+    """Reads and writes the organization's records."""
 
-    def __init__(self, salesforce: Salesforce) -> None:
+    def __init__(self, salesforce: Salesforce, max_attempts: int) -> None:
         self.salesforce = salesforce
+        self.max_attempts = max_attempts
 
     async def check(self) -> None:
-        """Ask for every field; a refusal says what the organization lacks."""
+        """Query every field; Salesforce's refusal names one that is missing."""
         await self.salesforce.query(bind(QUERIES["records"].sql, {"ids": [NO_RECORD]}))
 
     async def find(self, query: str, **values: object) -> list[Record]:
-        return (await self.look(query, **values)).records
+        return (await self.read(query, **values)).records
 
-    async def look(self, query: str, **values: object) -> Look:
-        """Read each row for itself: one that can't be used keeps nobody from the others."""
-        with asking():
+    async def read(self, query: str, **values: object) -> Found:
+        """Read each row separately, so that an unusable one doesn't block the others."""
+        with as_unavailable():
             rows = await self.salesforce.query(bind(QUERIES[query].sql, values))
         read = [(row.get("Id"), read_record(row)) for row in rows]
-        return Look(
+        return Found(
             [record for _, record in read if record is not None],
             [row_id for row_id, record in read if record is None and is_record_id(row_id)],
         )
 
     async def count(self, query: str, **values: object) -> int:
-        with asking():
+        with as_unavailable():
             return await self.salesforce.count(bind(QUERIES[query].sql, values))
 
     async def write(self, changes: Sequence[Change]) -> list[SalesforceRefused | None]:
-        """Write each change unless somebody wrote the record since it was read; answer for each
-        why it was refused."""
+        """Write each change unless somebody else wrote the record after it was read; return for
+        each why it was refused, or None."""
         refusals: list[SalesforceRefused | None] = []
         for start in range(0, len(changes), RECORDS_IN_CALL_MAX):
             bodies = [
@@ -89,9 +85,9 @@ class Records:
         return refusals
 
     async def change(self, ids: Sequence[str], decide: Decide, outcome: Outcome) -> None:
-        """Write what `decide` says of each record, anew where somebody wrote in between.
+        """Write what `decide` returns for each record; decide again if somebody else wrote first.
 
-        The outcome also tells what was written before an error.
+        After an error, the outcome has what was written before it.
         """
         for start in range(0, len(ids), RECORDS_IN_CALL_MAX):
             await self._change(ids[start : start + RECORDS_IN_CALL_MAX], decide, outcome)
@@ -114,28 +110,28 @@ class Records:
                 else:
                     refused[record.id] = record, refusal
             for _, refusal in refused.values():
-                if refusal.code not in _WORTH_A_LOOK:
+                if refusal.code not in _RACE_CODES:
                     raise refusal
             if not refused:
                 return
             ids = list(refused)
         record, refusal = next(iter(refused.values()))
         raise StoreUnavailable(
-            f"{len(refused)} records could not be written in {WRITE_TRIES_MAX} tries;"
+            f"{len(refused)} records could not be written in {WRITE_TRIES_MAX} tries, among them"
             f" {record.id}: {refusal}"
         )
 
 
 def _check_race(record: Record, before: tuple[Record, SalesforceRefused] | None) -> None:
-    """A rule that refuses although nobody wrote in between is another one than ours."""
+    """Raise if a validation rule refused although nobody wrote: that rule is not ours."""
     if before and before[0].raised_version == record.raised_version and before[1].code == _RULE:
         raise before[1]
 
 
 @contextmanager
-def asking() -> Iterator[None]:
-    """A call that no value of a job is part of is refused for reasons that may pass: a right that
-    was taken away, or something else than Salesforce that answers."""
+def as_unavailable() -> Iterator[None]:
+    """Treat a refusal as temporary. The call has no values of a job in it, so the reason is a
+    missing permission, or a server that is not Salesforce."""
     try:
         yield
     except SalesforceRefused as error:

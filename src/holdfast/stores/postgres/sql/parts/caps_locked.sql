@@ -1,4 +1,4 @@
--- The capped queues in which jobs can start, and how many in each. Included by claim.sql.
+-- The capped queues in which jobs can start, and how many in each.
 caps AS MATERIALIZED (
     SELECT queues, spare FROM holdfast.lock_caps(:queues::text[], :except_queues::text[])
 )

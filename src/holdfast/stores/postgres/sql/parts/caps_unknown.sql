@@ -1,4 +1,4 @@
--- Where nothing is known of the caps, all queues that have one are left out. Included by claim.sql.
+-- Without the counts of running jobs, leave out all capped queues.
 caps AS NOT MATERIALIZED (
     SELECT '{}'::text[] AS queues, '{}'::bigint[] AS spare
 )

@@ -1,8 +1,7 @@
--- A look without locks finds for each breaker the job whose turn it is: of those that were started
--- least often one drawn by lot, or every other time the newest. If none of so many is for this
--- worker, the look goes on behind those that were passed over before. Then the breakers are locked
--- and asked again, so that of two who found one only one has it.
--- Included by claim.sql.
+-- Finds, without locks, the job for each breaker: of those that started least often, one drawn by
+-- lot or, every other time, the newest. If none of the first `look_max` is for this worker, the
+-- search continues after the job that `pass_over` noted. Then it locks the breakers and checks them
+-- again, so that only one of two concurrent claims gets the job.
 found AS MATERIALIZED (
     SELECT
         due.key, coalesce(newest.id, drawn.id) AS id, coalesce(newest.queue, drawn.queue) AS queue
@@ -17,21 +16,17 @@ found AS MATERIALIZED (
         SELECT id, queue, fence
         FROM (
             (
-                SELECT id, queue, name, fence, held_run_at
-                FROM holdfast.jobs
+                SELECT id, queue, name, fence, held_run_at FROM holdfast.jobs
                 WHERE state = 'queued' AND breaker = due.key AND run_at = 'infinity'
-                ORDER BY fence, holdfast.lot(id), id
-                LIMIT :look_max
+                ORDER BY fence, holdfast.lot(id), id LIMIT :look_max
             )
             UNION ALL
             (
-                SELECT id, queue, name, fence, held_run_at
-                FROM holdfast.jobs
+                SELECT id, queue, name, fence, held_run_at FROM holdfast.jobs
                 WHERE state = 'queued' AND breaker = due.key AND run_at = 'infinity'
                     AND (fence, holdfast.lot(id), id)
                     > (due.passed_fence, holdfast.lot(due.passed_id), due.passed_id)
-                ORDER BY fence, holdfast.lot(id), id
-                LIMIT :look_max
+                ORDER BY fence, holdfast.lot(id), id LIMIT :look_max
             )
         ) AS parked
         WHERE {sendable}
@@ -40,12 +35,10 @@ found AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT id, queue
         FROM (
-            SELECT id, queue, name, fence, held_run_at
-            FROM holdfast.jobs
-            -- Not `=`, with which the primary key would do for the order: all jobs would be read.
+            SELECT id, queue, name, fence, held_run_at FROM holdfast.jobs
+            -- Not `=`: the planner would use the primary key for the order, and read all jobs.
             WHERE state = 'queued' AND breaker = due.key AND run_at >= 'infinity'
-            ORDER BY run_at DESC, id DESC
-            LIMIT :look_max
+            ORDER BY run_at DESC, id DESC LIMIT :look_max
         ) AS parked
         WHERE fence = drawn.fence AND {sendable}
         LIMIT 1
@@ -66,8 +59,7 @@ turned AS (
     UPDATE holdfast.breakers
     SET next_probe_at = now() + make_interval(secs => probe_seconds), probes = probes + 1
     WHERE key = ANY (ARRAY(
-        SELECT key
-        FROM holdfast.breakers
+        SELECT key FROM holdfast.breakers
         WHERE key = ANY (ARRAY(SELECT key FROM chosen)) AND opened_at IS NOT NULL
             AND next_probe_at <= now()
         ORDER BY key
@@ -75,13 +67,9 @@ turned AS (
     ))
     RETURNING key
 )
-UPDATE holdfast.jobs
-SET state = 'running', fence = fence + 1, attempt = attempt + 1, lease_owner = :worker,
-    lease_expires_at = now() + make_interval(secs => :lease_seconds), started_at = now(),
-    alone = :alone, run_at = held_run_at, held_run_at = NULL, probes = probes + 1
+{lease}, run_at = held_run_at, held_run_at = NULL, probes = probes + 1
 WHERE id = ANY (ARRAY(
-    SELECT id
-    FROM holdfast.jobs
+    SELECT id FROM holdfast.jobs
     WHERE id = ANY (ARRAY(SELECT chosen.id FROM chosen JOIN turned USING (key)))
         AND lease_owner IS NULL AND finished_at IS NULL AND run_at = 'infinity'
     FOR UPDATE SKIP LOCKED

@@ -1,5 +1,4 @@
--- What a claim answers: the first fields of `Claimed`, in their order, and the due time. Included by
--- claim.sql.
+-- What a claim returns: the first fields of `Claimed`, in their order, and the due time.
 RETURNING
     id, name, arguments, queue, priority, tenant, correlation_id, attempt, max_attempts, fence,
     snoozes, releases, coalesce(expires_at <= now(), false) AS expired, breaker, trace,

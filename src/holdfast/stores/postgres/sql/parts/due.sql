@@ -1,4 +1,3 @@
--- The job is one of the lane `turn`, and a worker that knows its name may run it now. Included by
--- claim.sql.
+-- The job is in the lane `turn`, and a worker that knows its name may run it now.
 state = 'queued' AND queue = turn.queue AND priority = turn.priority
 AND run_at <= now() AND name = ANY (:names::text[]) AND NOT suspect AND {breaker_closed}

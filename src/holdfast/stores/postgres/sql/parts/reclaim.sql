@@ -1,9 +1,7 @@
--- Takes back the jobs in `lost`, which are leased, and ends those in `expired`, which wait; both are
--- locked. Included by reclaim.sql.
-told AS (
-    INSERT INTO holdfast.attempts (
-        job_id, fence, attempt, outcome, worker, started_at, ended_at, error_code, error_text
-    )
+-- Reclaims the jobs in `lost`, which are leased, and ends those in `expired`, which wait; both are
+-- locked.
+attempted AS (
+    INSERT INTO holdfast.attempts ({attempt})
     SELECT
         id, fence, attempt, :outcome, lease_owner, started_at, now(), :error_code,
         format('the worker %s %s', lease_owner, :reason::text)
@@ -29,32 +27,25 @@ ended AS (
 {end},
 queued AS (
     UPDATE holdfast.jobs
-    SET state = 'queued',
-        fence = fence + 1,
-        -- Who lost its last attempt in company may be innocent: it has another one, alone.
+    SET state = 'queued', fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
+        alone = false, run_at = now(), error_code = :error_code,
+        error_text = format('the worker %s %s', lease_owner, :reason), crashes = crashes + 1,
+        -- A job that ran beside others may be innocent: give back its last attempt, to run alone.
         attempt = CASE WHEN attempt >= max_attempts THEN attempt - 1 ELSE attempt END,
-        crashes = crashes + 1,
         suspect = suspect OR crashes + 1 >= :crashes_in_company_max
-            OR attempt + 1 >= max_attempts,
-        alone = false,
-        lease_owner = NULL,
-        lease_expires_at = NULL,
-        run_at = now(),
-        error_code = :error_code,
-        error_text = format('the worker %s %s', lease_owner, :reason)
+            OR attempt + 1 >= max_attempts
     WHERE id = ANY (ARRAY(SELECT id FROM lost WHERE NOT (attempt >= max_attempts AND alone)))
     RETURNING id, name, queue, tenant, correlation_id, attempt, fence, state, error_code, suspect
 ),
 moved AS (
     SELECT * FROM queued
     UNION ALL
-    SELECT
-        id, name, queue, tenant, correlation_id, attempt, fence + 1, end_state, end_code, false
+    SELECT id, name, queue, tenant, correlation_id, attempt, fence + 1, end_state, end_code, false
     FROM ended
 )
 SELECT
-    moved.id, name, queue, tenant, correlation_id, coalesce(lost.attempt, moved.attempt) AS attempt,
-    moved.fence, state,
+    moved.id AS job_id, name, queue, tenant, correlation_id,
+    coalesce(lost.attempt, moved.attempt) AS attempt, moved.fence, state,
     lost.lease_owner AS worker, error_code, suspect,
     (
         SELECT count(pg_notify('holdfast', 'q:' || queue))

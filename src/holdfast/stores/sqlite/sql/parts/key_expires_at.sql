@@ -1,5 +1,4 @@
--- A job is kept at least as long as its key, which would lead to nothing otherwise. Included by
--- settle.sql and upkeep.sql.
+-- Keep a job at least as long as its key: a key without its job leads nowhere.
 coalesce(
     (
         SELECT kept.expires_at FROM idempotency_keys AS kept

@@ -1,4 +1,4 @@
--- A savepoint ends with its transaction, and those of the caller are inside of it.
+-- A savepoint ends with its transaction, and the caller's savepoints are inside it.
 
 -- name: mark
 SAVEPOINT holdfast_block

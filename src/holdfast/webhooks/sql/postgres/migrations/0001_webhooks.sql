@@ -141,7 +141,7 @@ BEFORE UPDATE ON holdfast.webhook_sagas FOR EACH ROW
 WHEN (NEW.status = 'DeadLettered')
 EXECUTE FUNCTION holdfast.webhook_require_letter();
 
--- The saga is locked: one that ends meanwhile in another transaction is seen.
+-- Locks the saga, to see whether another transaction has ended it.
 CREATE FUNCTION holdfast.webhook_require_live_saga() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM holdfast.webhook_sagas

@@ -1,5 +1,5 @@
--- The settings that a subscription was made under. Those of the subscriptions that are there are not
--- known: they get the defaults, but what is sent in the clear was allowed to be.
+-- The settings of the application that made the subscription. Existing subscriptions get the defaults,
+-- and keep plain HTTP if their URL has it.
 ALTER TABLE holdfast.webhook_subscriptions ADD COLUMN policy json NOT NULL DEFAULT '{
     "https_only": true, "allow_private_addresses": false, "timeout_seconds": 15,
     "guard_seconds": 60, "retry": {

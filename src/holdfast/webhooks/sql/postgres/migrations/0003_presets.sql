@@ -1,5 +1,5 @@
--- Applications define presets of their own, so any name will do. Retries and refusals are a part of a
--- subscription's policy from now on: those of the preset that the code knew are written there.
+-- Applications define their own presets, so any name is allowed. A subscription's policy now includes
+-- retries and refusals; write those of the preset that was built in.
 ALTER TABLE holdfast.webhook_subscriptions
     DROP CONSTRAINT webhook_subscriptions_preset_check,
     ADD CONSTRAINT webhook_subscriptions_preset_check CHECK (length(preset) BETWEEN 1 AND 200);

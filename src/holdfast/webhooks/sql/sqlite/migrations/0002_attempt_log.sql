@@ -1,5 +1,5 @@
--- An attempt without an answer has no headers, and for older versions of SQLite json_valid(NULL) is
--- 0, not NULL. SQLite can't alter a CHECK, so the table is made anew.
+-- An attempt without a response has no headers, and in older versions of SQLite json_valid(NULL) is 0,
+-- not NULL. SQLite can't alter a CHECK, so replace the table.
 CREATE TABLE webhook_attempt_log_before AS SELECT * FROM webhook_attempt_log;
 
 DROP TABLE webhook_attempt_log;

@@ -1,6 +1,6 @@
--- Applications define presets of their own, so any name will do. Retries and refusals are a part of a
--- subscription's policy from now on: those of the preset that the code knew are written there.
--- SQLite can't alter a CHECK, so the column is made anew.
+-- Applications define their own presets, so any name is allowed. A subscription's policy now includes
+-- retries and refusals; write those of the preset that was built in. SQLite can't alter a CHECK, so
+-- replace the column.
 ALTER TABLE webhook_subscriptions ADD COLUMN any_preset TEXT NOT NULL DEFAULT 'standard'
     CHECK (length(any_preset) BETWEEN 1 AND 200);
 

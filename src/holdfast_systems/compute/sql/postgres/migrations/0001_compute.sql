@@ -1,6 +1,6 @@
--- A request outlives its job in the engine's tables, so that the same inputs find their result.
+-- A request outlives its job in the engine's tables, so that its inputs still find their result.
 CREATE TABLE holdfast.compute_jobs (
-    id uuid PRIMARY KEY, -- the engine's id of the job
+    id uuid PRIMARY KEY, -- the id of the engine's job
     tenant_id uuid,
     app_id text NOT NULL,
     definition text NOT NULL,
@@ -27,13 +27,13 @@ CREATE TABLE holdfast.compute_artifacts (
     kind text NOT NULL,
     url text NOT NULL,
     media_type text NOT NULL,
-    content bytea, -- NULL: it lies elsewhere, where the url leads
+    content bytea, -- NULL: stored elsewhere, at the url
     expires_at timestamptz
 );
 CREATE INDEX compute_artifacts_job ON holdfast.compute_artifacts (job_id);
 
--- Which job answers for these inputs. Whoever inserts the row computes; all others wait for that
--- transaction. The row comes before its job.
+-- The job that stands for these inputs. Whoever inserts the row computes; all others wait for that
+-- transaction. The row is inserted before its job.
 CREATE TABLE holdfast.compute_hashes (
     inputs_hash text PRIMARY KEY,
     job_id uuid NOT NULL REFERENCES holdfast.compute_jobs (id) ON DELETE CASCADE
@@ -50,7 +50,7 @@ SELECT
     request.version,
     CASE
         WHEN result.job_id IS NOT NULL THEN 'succeeded'
-        -- The engine has forgotten it, so it has ended; and it has no result.
+        -- The engine deleted it from its history, so it ended, and without a result.
         WHEN live.id IS NULL AND ended.id IS NULL THEN 'failed'
         WHEN coalesce(live.state, ended.state) = 'dead' THEN 'failed'
         ELSE coalesce(live.state, ended.state)
@@ -62,7 +62,7 @@ SELECT
         WHEN result.job_id IS NULL AND coalesce(live.error_code, ended.error_code) IS NOT NULL
         THEN jsonb_build_object(
             'code', coalesce(live.error_code, ended.error_code),
-            -- The lines behind the first are places in the code.
+            -- The first line only: the others are a traceback.
             'text', split_part(coalesce(live.error_text, ended.error_text, ''), E'\n', 1)
         )
     END AS last_error,

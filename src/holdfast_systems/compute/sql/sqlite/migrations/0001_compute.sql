@@ -1,6 +1,6 @@
--- A request outlives its job in the engine's tables, so that the same inputs find their result.
+-- A request outlives its job in the engine's tables, so that its inputs still find their result.
 CREATE TABLE compute_jobs (
-    id TEXT NOT NULL PRIMARY KEY CHECK (length(id) = 36), -- the engine's id of the job
+    id TEXT NOT NULL PRIMARY KEY CHECK (length(id) = 36), -- the id of the engine's job
     tenant_id TEXT CHECK (length(tenant_id) = 36),
     app_id TEXT NOT NULL,
     definition TEXT NOT NULL,
@@ -27,12 +27,12 @@ CREATE TABLE compute_artifacts (
     kind TEXT NOT NULL,
     url TEXT NOT NULL,
     media_type TEXT NOT NULL,
-    content BLOB, -- NULL: it lies elsewhere, where the url leads
+    content BLOB, -- NULL: stored elsewhere, at the url
     expires_at TEXT
 ) STRICT;
 CREATE INDEX compute_artifacts_job ON compute_artifacts (job_id);
 
--- Which job answers for these inputs. The row comes before its job.
+-- The job that stands for these inputs. The row is inserted before its job.
 CREATE TABLE compute_hashes (
     inputs_hash TEXT NOT NULL PRIMARY KEY,
     job_id TEXT NOT NULL REFERENCES compute_jobs (id) ON DELETE CASCADE
@@ -49,7 +49,7 @@ SELECT
     request.version,
     CASE
         WHEN result.job_id IS NOT NULL THEN 'succeeded'
-        -- The engine has forgotten it, so it has ended; and it has no result.
+        -- The engine deleted it from its history, so it ended, and without a result.
         WHEN live.id IS NULL AND ended.id IS NULL THEN 'failed'
         WHEN coalesce(live.state, ended.state) = 'dead' THEN 'failed'
         ELSE coalesce(live.state, ended.state)
@@ -61,7 +61,7 @@ SELECT
         WHEN result.job_id IS NULL AND coalesce(live.error_code, ended.error_code) IS NOT NULL
         THEN json_object(
             'code', coalesce(live.error_code, ended.error_code),
-            -- The lines behind the first are places in the code.
+            -- The first line only: the others are a traceback.
             'text', substr(
                 coalesce(live.error_text, ended.error_text, ''), 1,
                 instr(coalesce(live.error_text, ended.error_text, '') || char(10), char(10)) - 1
@@ -70,7 +70,7 @@ SELECT
     END AS last_error,
     request.priority,
     request.created_at,
-    -- The engine counts in microseconds.
+    -- The engine stores microseconds.
     strftime(
         '%Y-%m-%dT%H:%M:%S', coalesce(live.started_at, ended.started_at) / 1000000, 'unixepoch'
     ) || printf('.%06dZ', coalesce(live.started_at, ended.started_at) % 1000000) AS started_at,

@@ -14,8 +14,8 @@ CREATE TABLE holdfast.convert_conversions (
     )
 );
 
--- A job is in one of the two tables. The lines of an error's text after the first tell where it was
--- raised: they are not for this surface.
+-- A job is in one of the two tables. Only the first line of an error's text is shown: the others are
+-- a traceback.
 CREATE VIEW holdfast.convert_jobs AS
 WITH conversion AS (
     SELECT

@@ -14,8 +14,8 @@ CREATE TABLE convert_conversions (
     )
 ) STRICT;
 
--- A job is in one of the two tables. The lines of an error's text after the first tell where it was
--- raised: they are not for this surface.
+-- A job is in one of the two tables. Only the first line of an error's text is shown: the others are
+-- a traceback.
 CREATE VIEW convert_jobs AS
 WITH conversion AS (
     SELECT
@@ -32,7 +32,7 @@ WITH conversion AS (
     LEFT JOIN jobs AS live ON live.id = own.job_id
     LEFT JOIN history AS past ON past.id = own.job_id
 ),
-told AS (
+shown AS (
     SELECT *, substr(lines, 1, instr(lines, char(10)) - 1) AS last_line FROM conversion
 )
 SELECT
@@ -61,5 +61,5 @@ SELECT
     result_path,
     CASE WHEN completed_at IS NULL THEN last_code END AS error_code,
     CASE WHEN completed_at IS NULL THEN last_line END AS error_message
-FROM told
+FROM shown
 WHERE state IS NOT NULL OR completed_at IS NOT NULL;

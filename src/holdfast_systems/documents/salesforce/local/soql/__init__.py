@@ -1,6 +1,6 @@
-"""SOQL: the part of Salesforce's query language that the documents system speaks."""
+"""The part of SOQL, Salesforce's query language, that the documents system uses."""
 
 from holdfast_systems.documents.salesforce.local.soql.parser import parse
-from holdfast_systems.documents.salesforce.local.soql.selection import Answer, run
+from holdfast_systems.documents.salesforce.local.soql.selection import run
 
-__all__ = ["Answer", "parse", "run"]
+__all__ = ["parse", "run"]

@@ -1,7 +1,7 @@
 """Turn a parsed condition into a test on records.
 
-Two things differ from SQL: text is compared without regard to case, unless its field is an
-identifier, and there is no third truth value, so that `!=` and NOT IN hold for an empty field.
+Two things differ from SQL: text comparisons ignore case unless the field is an identifier, and
+there is no third truth value, so `!=` and NOT IN match an empty field.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from holdfast_systems.documents.salesforce.local.errors import ApiError
 from holdfast_systems.documents.salesforce.local.ids import full_id
 from holdfast_systems.documents.salesforce.local.schema import Entity, Field, Row, Stored
 from holdfast_systems.documents.salesforce.local.soql import syntax
-from holdfast_systems.documents.salesforce.local.soql.patterns import matches, parts_of
 
 Test: TypeAlias = Callable[[Row], bool]
 
@@ -25,7 +24,12 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-EXPECTED = {"datetime": "dateTime", "double": "double", "int": "int", "boolean": "boolean"}
+# What a literal for these fields must be; for all others, it must be a string.
+LITERALS: dict[str, tuple[str, type]] = {
+    "datetime": ("dateTime", datetime),
+    "double": ("double", float),
+    "int": ("int", float),
+}
 
 
 def resolve(entity: Entity, name: syntax.Name, text: str) -> Field:
@@ -62,70 +66,42 @@ def _comparison(entity: Entity, comparison: syntax.Comparison, text: str) -> Tes
     if not field.filterable:
         message = f"field '{field.name}' can not be filtered in a query call"
         raise syntax.malformed(text, comparison.name.column, message, "INVALID_FIELD")
-    if comparison.operator == "LIKE":
-        return _like(field, comparison)
     name = field.name
     wanted = [_literal(field, value) for value in comparison.values]
     if comparison.operator in ("=", "IN"):
         return lambda row: comparable(field, row[name]) in wanted
     if comparison.operator in ("!=", "NOT IN"):
         return lambda row: comparable(field, row[name]) not in wanted
-    return _inequality(field, COMPARE[comparison.operator], wanted[0])
-
-
-def _inequality(field: Field, compare: Callable[[Any, Any], bool], wanted: Stored) -> Test:
-    def test(row: Row) -> bool:
-        value = comparable(field, row[field.name])
-        return value is not None and wanted is not None and compare(value, wanted)
-
-    return test
-
-
-def _like(field: Field, comparison: syntax.Comparison) -> Test:
-    (pattern,) = comparison.values
-    if field.type not in ("string", "picklist") or not isinstance(pattern, syntax.Pattern):
-        raise _operator_refused(f"invalid operator on {field.type} field")
-    parts = parts_of(pattern.escaped)
+    compare = COMPARE[comparison.operator]
 
     def test(row: Row) -> bool:
-        value = row[field.name]
-        return isinstance(value, str) and matches(parts, value)
+        value = comparable(field, row[name])
+        return value is not None and wanted[0] is not None and compare(value, wanted[0])
 
     return test
 
 
 def comparable(field: Field, value: Stored) -> Stored:
-    """Give a value as it is compared and sorted."""
+    """Return a value as it is compared and sorted."""
     if isinstance(value, str) and not field.case_sensitive:
         return value.lower()
     return value
 
 
 def _literal(field: Field, value: syntax.Value) -> Stored:
-    match field.type:
-        case _ if value is None:
-            return None
-        case "id" | "reference" if isinstance(value, str):
-            found = full_id(value)
-            if found is None:
-                raise _operator_refused(f"invalid ID field: {value}")
-            return found
-        case "string" | "picklist" if isinstance(value, str):
-            return comparable(field, value)
-        case "double" | "int" if isinstance(value, float):
-            return value
-        case "boolean" if isinstance(value, bool):
-            return value
-        case "datetime" if isinstance(value, datetime):
-            return value
-    kind = EXPECTED.get(field.type, "string")
-    quotes = "should be" if kind == "string" else "should not be"
-    raise ApiError(
-        "INVALID_FIELD",
-        f"value of filter criterion for field '{field.name}' must be of type {kind} and "
-        f"{quotes} enclosed in quotes",
-    )
-
-
-def _operator_refused(message: str) -> ApiError:
-    return ApiError("INVALID_QUERY_FILTER_OPERATOR", message)
+    if value is None:
+        return None
+    kind, expected = LITERALS.get(field.type, ("string", str))
+    if not isinstance(value, expected):
+        quotes = "should be" if kind == "string" else "should not be"
+        raise ApiError(
+            "INVALID_FIELD",
+            f"value of filter criterion for field '{field.name}' must be of type {kind} and "
+            f"{quotes} enclosed in quotes",
+        )
+    if field.type in ("id", "reference"):
+        found = full_id(str(value))
+        if found is None:
+            raise ApiError("INVALID_QUERY_FILTER_OPERATOR", f"invalid ID field: {value}")
+        return found
+    return comparable(field, value)

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime
-from typing import cast
+from collections.abc import Callable
+from datetime import datetime
+from typing import TypeVar, cast
 
 from holdfast_systems.documents.salesforce.local.errors import ApiError
-from holdfast_systems.documents.salesforce.local.limits import (
-    QUERY_CHARACTERS_MAX,
-    QUERY_DEPTH_MAX,
-)
-from holdfast_systems.documents.salesforce.local.soql.syntax import (
-    All,
-    Any,
-    Comparison,
-    Condition,
-    Name,
-    Not,
-    Operator,
-    Order,
-    Pattern,
-    Query,
-    Value,
-    malformed,
-)
+from holdfast_systems.documents.salesforce.local.limits import QUERY_CHARACTERS_MAX, QUERY_DEPTH_MAX
+from holdfast_systems.documents.salesforce.local.soql import syntax
+from holdfast_systems.documents.salesforce.local.soql.syntax import Value, malformed
 from holdfast_systems.documents.salesforce.local.soql.tokens import END, Token, tokens_of
+
+T = TypeVar("T")
 
 KEYWORDS = {
     "SELECT", "FROM", "WHERE", "AND", "OR", "NOT", "IN", "LIKE", "ORDER", "BY", "ASC", "DESC",
@@ -37,8 +25,8 @@ ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", '"': '"', "'":
 SIGNS = {"=": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-def parse(text: str) -> Query:
-    """Parse a query, or raise MALFORMED_QUERY that points at the place."""
+def parse(text: str) -> syntax.Query:
+    """Parse a query, or raise MALFORMED_QUERY with the position of the error."""
     if len(text) > QUERY_CHARACTERS_MAX:
         raise ApiError("MALFORMED_QUERY", "SOQL statements cannot exceed 100000 characters")
     return _Parser(text).query()
@@ -51,39 +39,36 @@ class _Parser:
         self._next = 0
         self._depth = 0
 
-    def query(self) -> Query:
+    def query(self) -> syntax.Query:
         self._expect_word("SELECT")
         fields = self._selected()
         self._expect_word("FROM")
         entity = self._name()
-        where = self._condition() if self._take_word("WHERE") else None
-        order = self._order() if self._take_words("ORDER", "BY") else ()
-        limit = self._count() if self._take_word("LIMIT") else None
-        offset = self._count() if self._take_word("OFFSET") else 0
+        where = self._condition() if self._take("WHERE") else None
+        order = self._separated(self._order) if self._take("ORDER", "BY") else ()
+        limit = self._count() if self._take("LIMIT") else None
+        offset = self._count() if self._take("OFFSET") else 0
         if self._token.kind != END:
             raise self._unexpected()
-        return Query(fields, entity, where, order, limit, offset, self._text)
+        return syntax.Query(fields, entity, where, order, limit, offset, self._text)
 
-    def _selected(self) -> tuple[Name, ...]:
+    def _selected(self) -> tuple[syntax.Name, ...]:
         if self._token.is_word("COUNT") and self._tokens[self._next + 1].text == "(":
             self._advance()
             self._expect_mark("(")
             self._expect_mark(")")
             return ()
-        names = [self._name()]
-        while self._take_mark(","):
-            names.append(self._name())
-        return tuple(names)
+        return self._separated(self._name)
 
-    def _condition(self) -> Condition:
-        """Read parts joined by AND or by OR; what mixes them needs parentheses in SOQL."""
+    def _condition(self) -> syntax.Condition:
+        """Read parts joined by AND or by OR; to mix them, SOQL requires parentheses."""
         self._depth += 1
         if self._depth > QUERY_DEPTH_MAX:
             raise malformed(self._text, self._token.column, "the filter is nested too deeply")
         first = self._operand()
-        for word, joined in (("AND", All), ("OR", Any)):
+        for word, joined in (("AND", syntax.All), ("OR", syntax.Any)):
             parts = [first]
-            while self._take_word(word):
+            while self._take(word):
                 parts.append(self._operand())
             if len(parts) > 1:
                 first = joined(tuple(parts))
@@ -91,39 +76,40 @@ class _Parser:
         self._depth -= 1
         return first
 
-    def _operand(self) -> Condition:
+    def _operand(self) -> syntax.Condition:
         negations = 0
-        while self._take_word("NOT"):
+        while self._take("NOT"):
             negations += 1
         if self._take_mark("("):
             part = self._condition()
             self._expect_mark(")")
         else:
             part = self._comparison()
-        return Not(part) if negations % 2 else part
+        return syntax.Not(part) if negations % 2 else part
 
-    def _comparison(self) -> Comparison:
+    def _comparison(self) -> syntax.Comparison:
         name = self._name()
-        if self._take_words("NOT", "IN"):
-            return Comparison(name, "NOT IN", self._list())
-        if self._take_word("IN"):
-            return Comparison(name, "IN", self._list())
-        if self._take_word("LIKE"):
-            if self._token.kind != "string":
-                raise self._unexpected()
-            return Comparison(name, "LIKE", (Pattern(self._advance().text[1:-1]),))
+        if self._take("NOT", "IN"):
+            return syntax.Comparison(name, "NOT IN", self._list())
+        if self._take("IN"):
+            return syntax.Comparison(name, "IN", self._list())
         if self._token.kind != "operator":
             raise self._unexpected()
-        operator = cast(Operator, SIGNS[self._advance().text])
-        return Comparison(name, operator, (self._value(),))
+        operator = cast(syntax.Operator, SIGNS[self._advance().text])
+        return syntax.Comparison(name, operator, (self._value(),))
 
     def _list(self) -> tuple[Value, ...]:
         self._expect_mark("(")
-        values = [self._value()]
-        while self._take_mark(","):
-            values.append(self._value())
+        values = self._separated(self._value)
         self._expect_mark(")")
-        return tuple(values)
+        return values
+
+    def _separated(self, read: Callable[[], T]) -> tuple[T, ...]:
+        """Read one or more parts, separated by commas."""
+        parts = [read()]
+        while self._take_mark(","):
+            parts.append(read())
+        return tuple(parts)
 
     def _value(self) -> Value:
         token = self._advance()
@@ -138,10 +124,8 @@ class _Parser:
                 return self._unescaped(token)
             case "number":
                 return float(token.text)
-            case "moment":
+            case "datetime":
                 return datetime.fromisoformat(token.text)
-            case "date":
-                return date.fromisoformat(token.text)
         constants: dict[str, Value] = {"NULL": None, "TRUE": True, "FALSE": False}
         if token.kind == "word" and token.text.upper() in constants:
             return constants[token.text.upper()]
@@ -156,21 +140,15 @@ class _Parser:
 
         return ESCAPE.sub(replace, token.text[1:-1])
 
-    def _order(self) -> tuple[Order, ...]:
-        orders = [self._one_order()]
-        while self._take_mark(","):
-            orders.append(self._one_order())
-        return tuple(orders)
-
-    def _one_order(self) -> Order:
+    def _order(self) -> syntax.Order:
         name = self._name()
-        descending = self._take_word("DESC")
+        descending = self._take("DESC")
         if not descending:
-            self._take_word("ASC")
-        nulls_last = self._take_words("NULLS", "LAST")
+            self._take("ASC")
+        nulls_last = self._take("NULLS", "LAST")
         if not nulls_last:
-            self._take_words("NULLS", "FIRST")
-        return Order(name, descending, nulls_last)
+            self._take("NULLS", "FIRST")
+        return syntax.Order(name, descending, nulls_last)
 
     def _count(self) -> int:
         token = self._advance()
@@ -178,11 +156,11 @@ class _Parser:
             raise self._unexpected(token)
         return int(token.text)
 
-    def _name(self) -> Name:
+    def _name(self) -> syntax.Name:
         token = self._advance()
         if token.kind != "word" or token.text.upper() in KEYWORDS:
             raise self._unexpected(token)
-        return Name(token.text, token.column)
+        return syntax.Name(token.text, token.column)
 
     @property
     def _token(self) -> Token:
@@ -194,11 +172,8 @@ class _Parser:
             self._next += 1
         return token
 
-    def _take_word(self, word: str) -> bool:
-        return self._take_words(word)
-
-    def _take_words(self, *words: str) -> bool:
-        """Take the words if all of them come next, else none."""
+    def _take(self, *words: str) -> bool:
+        """Take these words if all of them come next."""
         ahead = self._tokens[self._next : self._next + len(words)]
         matches = len(ahead) == len(words) and all(
             token.is_word(word) for token, word in zip(ahead, words, strict=True)
@@ -212,16 +187,13 @@ class _Parser:
         return taken
 
     def _expect_word(self, word: str) -> None:
-        if not self._take_word(word):
+        if not self._take(word):
             raise self._unexpected()
 
     def _expect_mark(self, mark: str) -> None:
         if not self._take_mark(mark):
-            raise malformed(
-                self._text,
-                self._token.column,
-                f"expecting '{mark}', found {self._token.describe()}",
-            )
+            message = f"expecting '{mark}', found {self._token.describe()}"
+            raise malformed(self._text, self._token.column, message)
 
     def _unexpected(self, token: Token | None = None) -> ApiError:
         token = token or self._token

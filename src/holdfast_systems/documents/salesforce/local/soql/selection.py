@@ -1,8 +1,8 @@
-"""Answer a query from an object's records."""
+"""Run a query on an object's records."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +10,12 @@ from holdfast_systems.documents.salesforce.local.errors import ApiError
 from holdfast_systems.documents.salesforce.local.limits import QUERY_OFFSET_MAX
 from holdfast_systems.documents.salesforce.local.schema import Entity, Field, Row
 from holdfast_systems.documents.salesforce.local.soql import syntax
-from holdfast_systems.documents.salesforce.local.soql.filters import (
-    comparable,
-    make_test,
-    resolve,
-)
+from holdfast_systems.documents.salesforce.local.soql.filters import comparable, make_test, resolve
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The records found and the fields to show of them; none for COUNT()."""
+    """The records found and their fields to show; none for COUNT()."""
 
     total: int
     rows: list[Row]
@@ -27,23 +23,21 @@ class Answer:
 
 
 def run(entity: Entity, query: syntax.Query, rows: Collection[Row]) -> Answer:
-    """Run a query; records that nothing orders come in the order of their making."""
+    """Run a query. Without ORDER BY, records come in the order of their creation."""
     names = [resolve(entity, name, query.text).name for name in query.fields]
     if query.offset > QUERY_OFFSET_MAX:
         message = f"Maximum SOQL offset allowed is {QUERY_OFFSET_MAX}"
         raise ApiError("NUMBER_OUTSIDE_VALID_RANGE", message)
-    found: Iterable[Row] = rows
+    found = list(rows)
     if query.where is not None:
-        test = make_test(entity, query.where, query.text)
-        found = [row for row in rows if test(row)]
-    ordered = _ordered(entity, query, list(found))
+        found = list(filter(make_test(entity, query.where, query.text), found))
     end = None if query.limit is None else query.offset + query.limit
-    chosen = ordered[query.offset : end]
+    chosen = _ordered(entity, query, found)[query.offset : end]
     return Answer(len(chosen), chosen if names else [], names)
 
 
 def _ordered(entity: Entity, query: syntax.Query, rows: list[Row]) -> list[Row]:
-    # A stable sort by the last key first leaves the first key in command.
+    # The sort is stable, so sort by the least important key first.
     for order in reversed(query.order):
         field = resolve(entity, order.name, query.text)
         if not field.filterable:

@@ -1,23 +1,15 @@
-"""A query, parsed. Names are as they were written; the columns are for error messages."""
+"""A parsed query. Names are spelled as in its text; columns are for error messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 from holdfast_systems.documents.salesforce.local.errors import ApiError
 
-
-@dataclass(frozen=True)
-class Pattern:
-    """The text of a LIKE, its escapes still in it: `\\%` is a percent sign, `%` is anything."""
-
-    escaped: str
-
-
-Value: TypeAlias = str | float | bool | datetime | date | Pattern | None
-Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "LIKE", "IN", "NOT IN"]
+Value: TypeAlias = str | float | bool | datetime | None
+Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Query:
-    """What was asked; no fields means COUNT()."""
+    """A query; no fields means COUNT()."""
 
     fields: tuple[Name, ...]
     entity: Name
@@ -72,7 +64,7 @@ class Query:
 
 
 def malformed(text: str, column: int, message: str, code: str = "MALFORMED_QUERY") -> ApiError:
-    """Point at the place, as the API does: the text, a caret below it, the position."""
+    """Point at the error as the API does: the text, a caret under it, the position."""
     start = max(0, column - 60)
     shown = text[start : column + 60].replace("\n", " ")
     caret = " " * (column - start) + "^"

@@ -12,8 +12,7 @@ TOKEN = re.compile(
     r"""
     (?P<space>\s+)
   | (?P<string>'(?:[^'\\]|\\.)*')
-  | (?P<moment>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d))
-  | (?P<date>\d{4}-\d\d-\d\d)
+  | (?P<datetime>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d))
   | (?P<number>[+-]?\d+(?:\.\d+)?)
   | (?P<word>[A-Za-z][A-Za-z0-9_.]*)
   | (?P<operator><=|>=|!=|<>|=|<|>)

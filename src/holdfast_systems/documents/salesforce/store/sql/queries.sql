@@ -1,4 +1,4 @@
--- SOQL, not SQL. A customer's organization may hold records with other statuses; those are no jobs.
+-- SOQL, not SQL. An organization may have records with other statuses; they are not jobs.
 
 -- name: due
 SELECT Id, Status__c, Template__c, Data__c, RequestHash__c, Priority__c, Attempts__c,
@@ -27,7 +27,7 @@ WHERE Status__c = 'PROCESSING' AND (LockedUntil__c = null OR LockedUntil__c <= :
 ORDER BY LockedUntil__c ASC NULLS FIRST
 LIMIT :limit
 
--- name: held_by
+-- name: leased_by
 SELECT Id, Status__c, Attempts__c, CorrelationId__c, LockedBy__c, LockVersion__c, Fence__c
 FROM Generated_Document__c
 WHERE Status__c = 'PROCESSING' AND LockedBy__c = :worker

@@ -1,4 +1,4 @@
--- Every row belongs to a tenant, and refers to rows of that tenant only.
+-- Every row belongs to a tenant and refers only to rows of that tenant.
 
 CREATE FUNCTION holdfast.passport_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -45,7 +45,7 @@ CREATE TABLE holdfast.passport_snapshots (
     id uuid PRIMARY KEY,
     tenant text NOT NULL,
     status text NOT NULL CHECK (status IN ('OPEN', 'SEALED')),
-    ordered text CHECK (ordered IS NULL OR ordered::json IS NOT NULL), -- compiled as soon as it is sealed
+    ordered text CHECK (ordered IS NULL OR ordered::json IS NOT NULL), -- to compile when it is sealed
     created_at timestamptz NOT NULL,
     sealed_at timestamptz,
     UNIQUE (tenant, id),
@@ -63,7 +63,7 @@ CREATE TABLE holdfast.passport_snapshot_documents (
         REFERENCES holdfast.passport_document_versions (tenant, id)
 );
 
--- One fact for each type and key: which of two would count could not be told.
+-- One fact for each type and key: of two, nobody could say which one counts.
 CREATE TABLE holdfast.passport_snapshot_facts (
     tenant text NOT NULL,
     snapshot_id uuid NOT NULL,
@@ -147,7 +147,7 @@ EXECUTE FUNCTION holdfast.passport_refuse('published rules never change');
 
 CREATE FUNCTION holdfast.passport_check_open() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    -- Locked against a seal that is under way.
+    -- Locked, so that nobody seals it at the same time.
     PERFORM FROM holdfast.passport_snapshots
     WHERE id = (CASE TG_OP WHEN 'INSERT' THEN new.snapshot_id ELSE old.snapshot_id END)
         AND status = 'OPEN' FOR SHARE;
@@ -167,7 +167,7 @@ CREATE TRIGGER passport_snapshot_documents_stay
 BEFORE INSERT OR UPDATE OR DELETE ON holdfast.passport_snapshot_documents
 FOR EACH ROW EXECUTE FUNCTION holdfast.passport_check_open();
 
--- What was compiled stays; the signature and the picture are written once.
+-- A compiled version stays as it is. The signature and the QR code are written once.
 CREATE TRIGGER passport_versions_stay BEFORE UPDATE ON holdfast.passport_versions
 FOR EACH ROW WHEN (
     (old.id, old.tenant, old.passport_id, old.snapshot_id, old.rules_id, old.build_id,
@@ -192,7 +192,7 @@ EXECUTE FUNCTION holdfast.passport_refuse('a passport version never changes');
 CREATE TRIGGER passport_versions_remain BEFORE DELETE ON holdfast.passport_versions
 FOR EACH ROW EXECUTE FUNCTION holdfast.passport_refuse('a passport version is never deleted');
 
--- The jobs in this system's own words.
+-- The jobs in this system's terms.
 CREATE VIEW holdfast.passport_jobs AS
 SELECT
     id AS job_id,

@@ -1,4 +1,4 @@
--- Every row belongs to a tenant, and refers to rows of that tenant only.
+-- Every row belongs to a tenant and refers only to rows of that tenant.
 
 CREATE TABLE passport_document_versions (
     id TEXT NOT NULL PRIMARY KEY CHECK (length(id) = 36),
@@ -38,7 +38,7 @@ CREATE TABLE passport_snapshots (
     id TEXT NOT NULL PRIMARY KEY CHECK (length(id) = 36),
     tenant TEXT NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('OPEN', 'SEALED')),
-    ordered TEXT CHECK (ordered IS NULL OR json_valid(ordered)), -- compiled as soon as it is sealed
+    ordered TEXT CHECK (ordered IS NULL OR json_valid(ordered)), -- to compile when it is sealed
     created_at TEXT NOT NULL,
     sealed_at TEXT,
     UNIQUE (tenant, id),
@@ -55,7 +55,7 @@ CREATE TABLE passport_snapshot_documents (
     FOREIGN KEY (tenant, document_version_id) REFERENCES passport_document_versions (tenant, id)
 ) STRICT;
 
--- One fact for each type and key: which of two would count could not be told.
+-- One fact for each type and key: of two, nobody could say which one counts.
 CREATE TABLE passport_snapshot_facts (
     tenant TEXT NOT NULL,
     snapshot_id TEXT NOT NULL,
@@ -179,7 +179,7 @@ CREATE TRIGGER passport_snapshot_documents_removed BEFORE DELETE ON passport_sna
 WHEN NOT EXISTS (SELECT 1 FROM passport_snapshots WHERE id = old.snapshot_id AND status = 'OPEN')
 BEGIN SELECT RAISE(ABORT, 'a sealed snapshot never changes'); END;
 
--- What was compiled stays; the signature and the picture are written once.
+-- A compiled version stays as it is. The signature and the QR code are written once.
 CREATE TRIGGER passport_versions_stay BEFORE UPDATE ON passport_versions
 WHEN
     (old.id, old.tenant, old.passport_id, old.snapshot_id, old.rules_id, old.build_id,
@@ -203,7 +203,7 @@ BEGIN SELECT RAISE(ABORT, 'a passport version never changes'); END;
 CREATE TRIGGER passport_versions_remain BEFORE DELETE ON passport_versions
 BEGIN SELECT RAISE(ABORT, 'a passport version is never deleted'); END;
 
--- The jobs in this system's own words.
+-- The jobs in this system's terms.
 CREATE VIEW passport_jobs AS
 SELECT
     id AS job_id,
