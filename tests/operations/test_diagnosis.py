@@ -519,6 +519,26 @@ async def test_the_report_is_80_columns_wide_and_fits_into_a_narrow_terminal(
     assert "            holdfast worker app:hf" in lines
 
 
+async def test_commands_and_advice_name_the_app_that_was_examined(
+    local_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    hf = Holdfast(local_url)
+
+    @hf.job(retry=Retry.none())
+    async def broken() -> None:
+        raise ConnectionError("refused")
+
+    await hf.enqueue_many([broken.call() for _ in range(100)])
+    await hf.run_worker(until_empty=True)
+    await hf.close()
+    done = await asyncio.to_thread(
+        run_command, "doctor", "app:hf", "--json", folder=tmp_path, url=local_url
+    )
+    assert "dead requeue --app app:hf" in done.stdout
+    assert "MODULE:NAME" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("sql", "shown"),
     [

@@ -100,11 +100,13 @@ def _masked(value: Any) -> Any:
 
 
 def _with_name(found: Examination, name: str) -> Examination:
-    """Fill in MODULE:NAME, so that the commands can be pasted as they are."""
+    """Fill in MODULE:NAME, so that commands can be pasted as they are."""
+
+    def fill_in(text: str | None) -> str | None:
+        return text and text.replace("MODULE:NAME", name)
+
     findings = [
-        msgspec.structs.replace(each, command=each.command.replace("MODULE:NAME", name))
-        if each.command
-        else each
+        msgspec.structs.replace(each, advice=fill_in(each.advice), command=fill_in(each.command))
         for each in found.findings
     ]
     return msgspec.structs.replace(found, findings=findings)

@@ -60,7 +60,7 @@ class Check(StrEnum):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one check: `advice` says what to do, and `command` is what to paste.
 
-    In a command, MODULE:NAME stands for the Holdfast object.
+    In both, MODULE:NAME stands for the Holdfast object.
     """
 
     code: Check
