@@ -44,7 +44,7 @@ class Claimer:
     ) -> None:
         self._setup = setup
         self._store = setup.store
-        self._quarantine = capability(setup.store, Suspects)
+        self._suspects_store = capability(setup.store, Suspects)
         self._breakers = capability(setup.store, Breakers)
         self._seam = setup.seam
         self._settings = setup.settings
@@ -161,9 +161,9 @@ class Claimer:
 
     async def _claim_suspect(self) -> tuple[int, bool]:
         """Claim one suspect when nothing runs here, and nothing else until it has ended."""
-        assert self._quarantine is not None
+        assert self._suspects_store is not None
         if not await self._is_alone():
-            if await self._quarantine.suspects(self._setup.names, self._slots.queues):
+            if await self._suspects_store.suspects(self._setup.names, self._slots.queues):
                 raise WorkerHung(self._slots.hung, suspects_wait=True)
             self._suspects_wait = False  # another worker has them
             return 0, True
@@ -178,8 +178,8 @@ class Claimer:
         return len(jobs), True
 
     async def _next_suspect(self, claim: Claim) -> Sequence[Claimed]:
-        assert self._quarantine is not None
-        job = await self._quarantine.claim_suspect(claim)
+        assert self._suspects_store is not None
+        job = await self._suspects_store.claim_suspect(claim)
         self._suspects_wait = job is not None
         return [replace(job, suspect=True)] if job else []
 

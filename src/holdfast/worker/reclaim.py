@@ -1,4 +1,4 @@
-"""Reclaim jobs from lost workers."""
+"""Reclaim one batch of expired leases, or all leases of one dead worker, and log it."""
 
 from __future__ import annotations
 

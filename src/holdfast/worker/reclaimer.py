@@ -1,5 +1,5 @@
-"""The reclaimer: reclaims the jobs of lost workers. Every worker does it for all: there is no
-leader."""
+"""The reclaimer: decides when to reclaim the jobs of lost workers. Every worker does it for all:
+there is no leader."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Sweeper:
     """`suspects` is called with the number of suspects that wait."""
 
     def __init__(self, setup: Setup, suspects: Callable[[int], None]) -> None:
-        self._quarantine = capability(setup.store, Suspects)
+        self._suspects_store = capability(setup.store, Suspects)
         self._history = capability(setup.store, History)
         self._diagnosis = capability(setup.store, Diagnosis)
         self._seam = setup.seam
@@ -66,10 +66,10 @@ class Sweeper:
             logs.event(WARNING, "sweep_failed", str(error))
 
     async def _look_for_suspects(self) -> None:
-        if self._quarantine is None:
+        if self._suspects_store is None:
             return
         with logging_refusals():
-            if waiting := await self._quarantine.suspects(self._names, self._queues):
+            if waiting := await self._suspects_store.suspects(self._names, self._queues):
                 self._suspects(waiting)
 
     async def _tidy(self) -> bool:

@@ -305,7 +305,7 @@ async def test_a_pooler_in_transaction_mode_and_its_missing_wake_ups(hf: Holdfas
     pooler, wakeups = the(found, Check.POOLER), the(found, Check.WAKEUPS)
     assert (pooler.severity, pooler.facts["mode"]) == (Severity.INFO, "transaction")
     assert wakeups.severity is Severity.INFO
-    assert wakeups.sentence.startswith("wakeups don't arrive (a pooler in transaction mode)")
+    assert wakeups.sentence.startswith("wake-ups don't arrive (a pooler in transaction mode)")
     assert of(found, Check.UNREAD) == []
 
 

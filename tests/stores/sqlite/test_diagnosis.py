@@ -82,7 +82,7 @@ async def test_wake_ups_that_can_not_be_sent_on_sqlite(local_url: str, tmp_path:
     told = await doctor(local_url, "--json", environment={"TMPDIR": str(folder)})
     (finding,) = [each for each in told.findings if each["code"] == "wakeups"]
     assert finding["severity"] == "warning"
-    assert finding["sentence"].startswith("wakeups don't arrive (no socket can be bound in ")
+    assert finding["sentence"].startswith("wake-ups don't arrive (no socket can be bound in ")
 
 
 async def test_the_setting_that_loses_the_last_moments_on_sqlite(local_url: str) -> None:

@@ -191,7 +191,7 @@ def _pooler(pooler: Pooler) -> Finding:
     return info(
         Check.POOLER,
         "there is a connection pooler in transaction mode: everything works, but without prepared"
-        " statements and wakeups",
+        " statements and wake-ups",
         advice="give busy workers a direct address",
         mode=pooler,
     )
@@ -199,13 +199,13 @@ def _pooler(pooler: Pooler) -> Finding:
 
 def _wakeups(trial: WakeupTrial, pooler: Pooler | None) -> Finding:
     if trial.seconds is not None:
-        sentence = f"a wakeup arrived in {lasting(trial.seconds)}"
+        sentence = f"a wake-up arrived in {lasting(trial.seconds)}"
         return fine(Check.WAKEUPS, sentence, seconds=trial.seconds)
     expected = pooler is Pooler.TRANSACTION
     return finding(
         Severity.INFO if expected else Severity.WARNING,
         Check.WAKEUPS,
-        f"wakeups don't arrive ({trial.because}): new jobs are found only by polling, up to"
+        f"wake-ups don't arrive ({trial.because}): new jobs are found only by polling, up to"
         " poll_seconds later",
         advice="give workers a direct address, or lower poll_seconds"
         if expected

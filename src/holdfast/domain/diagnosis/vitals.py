@@ -81,7 +81,7 @@ class Pooler(StrEnum):
 
 
 class WakeupTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """A wakeup that we sent to ourselves: how long it took, or why it did not arrive."""
+    """A wake-up that we sent to ourselves: how long it took, or why it did not arrive."""
 
     seconds: float | None
     because: str | None = None
