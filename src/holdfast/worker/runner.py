@@ -1,4 +1,4 @@
-"""The runner: has the jobs of a worker, from their claim until their settlement is acknowledged."""
+"""The runner: owns a worker's jobs from their claim until their settlement is acknowledged."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class Runner:
             )
 
     def unsettled(self) -> list[Run]:
-        """The runs without an end. Call it from any thread."""
+        """The runs that are not settled yet. Safe from any thread."""
         runs = self._runs.copy()  # in one step
         return [run for run in runs if run.settlement is None and not run.given_up]
 

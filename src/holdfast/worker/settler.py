@@ -33,8 +33,10 @@ Settled = Callable[[Sequence[Ending], Sequence[Lost]], None]
 
 
 class Settler:
-    """Failures that count against a breaker are counted first; other settlements don't wait for
-    that. Successes are remembered and sent with the next failure, so they cost no statement.
+    """Writes settlements in batches, and in smaller ones after a failure.
+
+    Failures that count against a breaker are counted first; other settlements don't wait for that.
+    Successes are remembered and sent with the next failure, so they cost no statement.
 
     `settled` is called with each acknowledged batch and those of its jobs that were lost, `struck`
     with the keys of breakers against which failures were counted.
