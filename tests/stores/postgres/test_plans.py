@@ -516,7 +516,8 @@ async def test_counting_what_runs_in_capped_queues_reads_only_the_leases(
         # The first call reads the catalog, too.
         "SELECT holdfast.lock_caps(NULL, '{}')",
     )
-    assert RUNNING / 10 < pages <= 1.2 * RUNNING
+    # Besides the leases, pages of the catalog that autovacuum made the session read again.
+    assert RUNNING / 10 < pages <= 1.5 * RUNNING
 
 
 async def test_a_list_of_breakers_counts_what_they_hold_up_to_a_limit(
