@@ -5,13 +5,14 @@
 # make bench  measure Holdfast, the raw loops and other queues (QUICK=1: about seven minutes)
 # make check  style, types, import contracts, tidiness
 # make pictures  regenerate the pictures in the docs
+# make reference  regenerate the reference of the Python API
 # make lock   regenerate requirements/*.txt
 
 export PYTHON ?= python3
 export FAST ONCE QUICK JOBS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos soak bench check format pictures lock clean
+.PHONY: help run test chaos soak bench check format pictures reference lock clean
 
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
@@ -43,6 +44,9 @@ format: $(DEV)
 
 pictures: $(DEV)
 	@.venv/bin/python -m scripts.pictures
+
+reference: $(DEV)
+	@.venv/bin/python -m scripts.reference
 
 lock:
 	@scripts/lock

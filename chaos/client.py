@@ -182,7 +182,7 @@ class Client:
         priority = random.choice([0, 0, 0, -5, 5])
         small = random.random() / 4
         long = random.choice([small, 1.0, 2.0, LONG_SECONDS])
-        choices: list[tuple[JobFunction[...], tuple[object, ...], int]] = [
+        choices: list[tuple[JobFunction[..., object], tuple[object, ...], int]] = [
             (app.work, (small,), 20),
             (app.work, (long,), 10),
             (app.work_in_thread, (long,), 10),

@@ -42,7 +42,7 @@ from holdfast.job_function import JobFunction
 from tests.support.processes import PROGRAM_SECONDS_MAX
 from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, working
 
-Numbered = JobFunction[[int]]
+Numbered = JobFunction[[int], Any]
 
 
 def define_double(hf: Holdfast) -> Numbered:
@@ -170,10 +170,11 @@ async def test_jobs_that_do_not_exist_are_not_found(local_hf: Holdfast) -> None:
         local_hf.jobs.cancel,
         local_hf.jobs.retry,
         local_hf.jobs.requeue,
+        local_hf.jobs.attempts,
+        local_hf.jobs.requeued_as,
     ):
         with pytest.raises(JobNotFound, match=str(nowhere)):
             await ask(nowhere)
-    assert await local_hf.jobs.attempts(nowhere) == []
 
 
 async def test_retry_makes_a_waiting_job_due_now(hf: Holdfast) -> None:
@@ -239,13 +240,6 @@ def test_plain_code_enqueues_without_an_event_loop(store_url: str) -> None:
             return [await hf.result(each.id) for each in (job, *more)]
 
     assert asyncio.run(run()) == [2, 4, 6]
-
-
-async def test_enqueue_sync_works_in_the_thread_of_a_running_loop(local_hf: Holdfast) -> None:
-    double = define_double(local_hf)
-    job = double.enqueue_sync(4)
-    assert (await local_hf.get(job.id)).arguments == {"number": 4}
-    await asyncio.to_thread(local_hf.close_sync)
 
 
 def test_many_threads_enqueue_at_once(store_url: str) -> None:

@@ -24,10 +24,10 @@ def test_what_is_given_wins_over_the_environment_and_that_over_the_default() -> 
 
 def test_a_variable_that_is_misspelled_is_told_of() -> None:
     with pytest.warns(
-        UserWarning, match="CONCURENCY is not a setting.*did you mean HOLDFAST_CONCURR"
+        UserWarning, match="CONCURENCY is not a setting.*did you mean 'HOLDFAST_CONCURR"
     ):
         read_settings({}, {"HOLDFAST_CONCURENCY": "7"})
-    with pytest.warns(UserWarning, match="did you mean HOLDFAST_DATABASE_URL"):
+    with pytest.warns(UserWarning, match="did you mean 'HOLDFAST_DATABASE_URL"):
         read_settings({}, {"HOLDFAST_DATABSE_URL": "sqlite:///x.db"})
     anybodys = ("SERVICE_HOST", "PORT", "PORT_5432_TCP", "TEST_WAIT_SECONDS", "CHECKS_SECONDS")
     with warnings.catch_warnings():
@@ -76,6 +76,7 @@ def test_without_any_address_the_jobs_are_kept_in_the_working_directory(
         ({"metrics_port": -1}, "metrics_port must be 0 or more"),
         ({"metrics_port": 65536}, "metrics_port must be at most 65535"),
         ({"history_kept_rules": "images"}, "is not a rule like"),
+        ({"app_version": "2\n0"}, "the app_version '2\\\\n0' contains the character"),
         ({"history_kept_seconds": 1e9}, "at most ten years"),
     ],
     ids=str,
@@ -83,6 +84,14 @@ def test_without_any_address_the_jobs_are_kept_in_the_working_directory(
 def test_a_setting_that_can_not_be_right_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read_settings(given, {})
+
+
+def test_a_setting_that_is_true_or_false_is_read_from_words() -> None:
+    for word, is_on in {"1": True, "TRUE": True, "on": True, "0": False, "no": False}.items():
+        assert read_settings({}, {"HOLDFAST_LOG_ERRORS": word}).log_errors is is_on
+    assert read_settings({"log_errors": True}, {}).log_errors
+    with pytest.raises(ConfigurationError, match="HOLDFAST_LOG_ERRORS must be a bool, not 'maybe'"):
+        read_settings({}, {"HOLDFAST_LOG_ERRORS": "maybe"})
 
 
 def test_a_bad_value_of_the_environment_is_told_with_the_name_of_its_variable() -> None:
@@ -98,6 +107,8 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) and value < 1000 else _grouped(value)
 
 

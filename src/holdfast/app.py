@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
-from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import (
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
 from holdfast.context import Context
 from holdfast.domain import texts
 from holdfast.domain.diagnosis.findings import Examination
-from holdfast.domain.errors import BadArguments, ConfigurationError, JobFailed, ResultTimeout
+from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.job import Job
 from holdfast.domain.overview import Overview
+from holdfast.domain.schemas import JobSchemas
 from holdfast.domain.secrets import shown_url
-from holdfast.domain.states import State
 from holdfast.enqueuer import Enqueuer
 from holdfast.job_function import Call, Definition, JobDecorator, JobFunction, JobOptions, define
 from holdfast.observability import tracing
@@ -31,30 +33,34 @@ from holdfast.operations.desk import Desk
 from holdfast.operations.diagnosis import examine, make_patience, overview
 from holdfast.operations.jobs import Jobs
 from holdfast.operations.queues import Queues
+from holdfast.operations.results import wait_for_result
 from holdfast.operations.workers import Workers
-from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.blocking import blocking, entered_sync, refuse_on_loop
 from holdfast.runtime.loops import Loops
 from holdfast.runtime.seam import Seam
 from holdfast.settings import DEFAULT_URL, read_settings
+from holdfast.starter import run_worker
 from holdfast.stores import protocol
 from holdfast.stores.protocol import Store, Transactions, WorkerPresence, capability, require
 from holdfast.stores.registry import absolute_url, make_store, plain_url
-from holdfast.transactions.drivers import recognize_async, recognize_sync, run_now
+from holdfast.tenant import Tenant
+from holdfast.transactions.completion import SyncConnection
+from holdfast.transactions.hooks import Hooks, after_commit, hooked
 from holdfast.transactions.tables import Tables, check_tables, migrate_tables
 from holdfast.transactions.transaction import transaction
 from holdfast.worker import resources
-from holdfast.worker.events import Events
-from holdfast.worker.metrics_export import exposed
-from holdfast.worker.processes.launch import Birth, Launch, find_launch
+from holdfast.worker.middleware import AsyncFunction, Function, Middleware
 from holdfast.worker.processes.origin import check_not_loading
-from holdfast.worker.processes.pool import make_children
-from holdfast.worker.processes.supervisor import Supervisor
-from holdfast.worker.reclaim import reclaim_worker_in_time
 from holdfast.worker.report import WorkerReport
-from holdfast.worker.slots import QueueChoice, Slots, queue_caps
-from holdfast.worker.spelling import warn_of_unknown_queues
-from holdfast.worker.stop import StopRequest
-from holdfast.worker.worker import Worker
+from holdfast.worker.slots import QueueChoice
+
+if TYPE_CHECKING:
+    from holdfast.job_function import (
+        AsyncContextJobFunction,
+        AsyncJobFunction,
+        ContextJobFunction,
+        PlainJobFunction,
+    )
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,16 +85,27 @@ class Holdfast:
         self._url = plain_url(given_url)
         self._seam = seam or Seam()
         self._definitions: dict[str, Definition] = {}
+        self._functions: dict[str, JobFunction[..., Any]] = {}
         self._resources: dict[str, resources.ResourceFunction] = {}
+        self._middleware = Middleware()
         self._tables: list[Tables] = []
         self._loops = Loops(self._seam, self._open)
         self._metrics = Metrics()
         self._status = StatusCache(self._read_status, self._seam.monotonic)
         self._folder = os.path.abspath("")  # relative files stay put when a handler changes it
         self._make_store()  # reject a bad URL now
-        desk = Desk(self._store, lambda: self._seam, self.new_id, self._definitions, self.settings)
+        desk = Desk(
+            self._store,
+            self._make_store,
+            lambda: self._seam,
+            self.new_id,
+            self._definitions,
+            self.settings,
+            self._run_sync,
+        )
+        self._desk = desk
         self.jobs = Jobs(desk)
-        self._enqueuer = Enqueuer(desk, self._make_store, self._metrics, self._seam.random)
+        self._enqueuer = Enqueuer(desk, self._metrics, self._seam.random)
         self.dead = Dead(self.jobs)
         self.queues = Queues(desk, self.jobs)
         self.breakers = Breakers(desk)
@@ -111,11 +128,27 @@ class Holdfast:
         """The names and aliases of all defined jobs."""
         return sorted(self._definitions)
 
-    @overload
-    def job(self, function: Callable[Concatenate[Context, P], Any], /) -> JobFunction[P]: ...
+    def schemas(self) -> dict[str, JobSchemas]:
+        """Return the JSON Schemas (draft 2020-12) of all jobs, by name."""
+        return {each.name: each.schemas for each in self._definitions.values()}
 
     @overload
-    def job(self, function: Callable[P, Any], /) -> JobFunction[P]: ...
+    def job(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncContextJobFunction[P, R]: ...
+
+    @overload
+    def job(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncJobFunction[P, R]: ...
+
+    @overload
+    def job(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> ContextJobFunction[P, R]: ...
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> PlainJobFunction[P, R]: ...
 
     @overload
     def job(self, **options: Unpack[JobOptions]) -> JobDecorator: ...
@@ -131,15 +164,19 @@ class Holdfast:
             return lambda decorated: self._define(decorated, options)
         return self._define(function, options)
 
-    def _define(self, function: Callable[..., Any], options: Mapping[str, Any]) -> JobFunction[...]:
+    def _define(
+        self, function: Callable[..., Any], options: Mapping[str, Any]
+    ) -> JobFunction[..., Any]:
         definition, defaults = define(function, options, self.settings.max_attempts)
         names = (definition.name, *definition.aliases)
         for name in names:
             texts.check_name("job name", name)
             if name in self._definitions or names.count(name) > 1:
                 raise ConfigurationError(f"a job named {name!r} already exists")
+        made: JobFunction[..., Any] = JobFunction(self, definition, defaults)
         self._definitions.update(dict.fromkeys(names, definition))
-        return JobFunction(self, definition, defaults)
+        self._functions.update(dict.fromkeys(names, made))
+        return made
 
     def resource(self, function: resources.ResourceFunction) -> resources.ResourceFunction:
         """Share what a function returns or yields with all handlers, as `ctx.resources[name]`.
@@ -152,6 +189,28 @@ class Holdfast:
         self._resources[name] = function
         return function
 
+    def middleware(self, function: AsyncFunction) -> AsyncFunction:
+        """Run an async function around every handler: `async def timed(ctx, call_next)`.
+
+        It ends with `return await call_next()`. The first one registered is the outermost.
+        """
+        return self._middleware.add("middleware", function)
+
+    def before_run(self, function: Function) -> Function:
+        """Call a function, async or not, with `ctx` before every handler. If it raises, the attempt
+        fails."""
+        return self._middleware.add("before_run", function)
+
+    def after_run(self, function: Function) -> Function:
+        """Call a function, async or not, with `ctx` and the result of every attempt that
+        succeeds. What it raises is logged."""
+        return self._middleware.add("after_run", function)
+
+    def on_failure(self, function: Function) -> Function:
+        """Call a function, async or not, with `ctx` and the exception of every attempt that fails,
+        whether or not it is retried. What it raises is logged."""
+        return self._middleware.add("on_failure", function)
+
     async def enqueue_many(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
         """Enqueue all calls or none: `await hf.enqueue_many([resize.call(1), resize.call(2)])`.
 
@@ -162,18 +221,7 @@ class Holdfast:
             jobs = self._enqueuer.new_jobs(calls, span, now)
             if connection is None:
                 return await self._enqueuer.enqueue(jobs, now)
-            foreign = recognize_async(connection, "enqueue_sync or enqueue_many_sync")
-            return await self._enqueuer.enqueue_through(foreign, jobs, now)
-
-    def enqueue_many_sync(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
-        """`enqueue_many` for code without an event loop."""
-        with tracing.enqueuing() as span:
-            now = self._seam.now()
-            jobs = self._enqueuer.new_jobs(calls, span, now)
-            if connection is None:
-                return self._loops.run_sync(self._enqueuer.enqueue(jobs, now))
-            foreign = recognize_sync(connection, "await enqueue(...) or await enqueue_many(...)")
-            return run_now(self._enqueuer.enqueue_through(foreign, jobs, now))
+            return await self._enqueuer.enqueue_through(connection, jobs, now)
 
     def tables(self, name: str, package: str) -> Tables:
         """Declare an application's tables, which the folder `sql` of its package defines.
@@ -196,32 +244,72 @@ class Holdfast:
         SQLite and PostgreSQL alike. Enqueue jobs in it with `options(connection=...)`.
         """
         store = require(await self._store(), Transactions, "offer transactions")
-        async with transaction(store, read_only=read_only) as connection:
+        async with (
+            hooked() as hooks,
+            transaction(store, read_only=read_only, hooks=hooks) as connection,
+        ):
             yield connection
+
+    @contextmanager
+    def transaction_sync(self, *, read_only: bool = False) -> Iterator[SyncConnection]:
+        """`transaction` for code without an event loop."""
+        refuse_on_loop("transaction_sync", "async with transaction(...)")
+        store = require(self._run_sync(self._store()), Transactions, "offer transactions")
+        hooks = Hooks()
+        block = transaction(store, read_only=read_only, hooks=hooks)
+        with (
+            entered_sync(self._run_sync, block) as connection,
+            nullcontext() if read_only else store.writing(),
+        ):
+            yield SyncConnection(connection, self._run_sync)
+        hooks.run_sync(self._run_sync)
+
+    def after_commit(self, connection: Any, function: Callable[[], Any]) -> None:
+        """Call a function, async or not, after the commit of this connection's block.
+
+        `connection` is that of the `hf.transaction()`, `ctx.completing()` or `ctx.failing()` block
+        around this call. The functions run once, in order; after a rollback, they don't run. What
+        one raises is logged and changes nothing. If the process dies after the commit, they are
+        lost: enqueue a job instead if something has to happen.
+        """
+        after_commit(connection, function, log_errors=self.settings.log_errors)
+
+    def for_tenant(self, name: str) -> Tenant:
+        """Return the tenant with this name: its jobs, as if there were no others.
+
+        Jobs without a tenant belong to the tenant `default`.
+        """
+        texts.check_name("tenant", name)
+        return Tenant(self, name, Jobs(self._desk, name))
+
+    async def now(self) -> datetime:
+        """Return the time of the database's clock, which decides what is due."""
+        return await (await self._store()).now()
 
     async def get(self, job_id: UUID) -> Job:
         """Return the job, or raise JobNotFound."""
         return await self.jobs.get(job_id)
 
-    async def result(self, job_id: UUID, timeout_seconds: float | None = None) -> Any:
-        """Wait until the job ends and return its result.
+    async def cancel(
+        self, job_id: UUID, *, by: str | None = None, because: str | None = None
+    ) -> Job:
+        """Cancel a waiting or running job, like `hf.jobs.cancel`."""
+        return await self.jobs.cancel(job_id, by=by, because=because)
 
-        Raises JobFailed if it did not succeed, and ResultTimeout if it takes too long.
+    @overload
+    async def result(self, job: Job[R], timeout_seconds: float | None = None) -> R: ...
+
+    @overload
+    async def result(self, job: UUID, timeout_seconds: float | None = None) -> Any: ...
+
+    async def result(self, job: Job | UUID, timeout_seconds: float | None = None) -> Any:
+        """Wait until the job ends and return its result, as the type that the handler returns.
+
+        Pass the job, so that type checkers know that type, or its id. If this object does not
+        define the job, the result is a JSON value. Raises JobFailed if the job did not succeed,
+        ResultTimeout if it takes too long, and UnreadableResult if the result does not fit.
         """
-        if timeout_seconds is not None and math.isnan(timeout_seconds):
-            raise BadArguments("timeout_seconds must be a number, not NaN")
-        polling = Backoff(self._seam, 0.01, 0.5)
-        job = await self.get(job_id)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                while not job.state.ended:
-                    await polling.wait()
-                    job = await self.get(job_id)
-        except TimeoutError:
-            raise ResultTimeout(f"job {job_id} did not end within {timeout_seconds:g} s") from None
-        if job.state is not State.SUCCEEDED:
-            raise JobFailed(job)
-        return job.result
+        return await wait_for_result(self._desk, self.get, job, timeout_seconds)
 
     async def metrics(self) -> str:
         """Return the metrics of this object and its database, in Prometheus' text format.
@@ -278,117 +366,30 @@ class Holdfast:
         jobs get `grace_seconds` to finish and are released after that; a second signal cuts this
         short. If another program (a web server, say) handles the signals, they stay with it.
         """
-        return await self._run_worker(
-            concurrency=concurrency, queues=queues, until_empty=until_empty
+        return await run_worker(
+            self, concurrency=concurrency, queues=queues, until_empty=until_empty
         )
 
     async def run_due(self, concurrency: int | None = None) -> WorkerReport:
         """Run the jobs that are due, and those that become due while they run. For tests."""
-        return await self._run_worker(concurrency=concurrency, horizon_seconds=0.0)
-
-    async def _run_processes(
-        self,
-        launch: Launch,
-        processes: int,
-        *,
-        concurrency: int | None = None,
-        queues: str | None = None,
-        until_empty: bool = False,
-    ) -> bool:
-        """Run worker processes until SIGTERM or SIGINT; return whether all exited cleanly."""
-        check_not_loading()
-        slots = self._slots(concurrency, queues)  # reject bad options before they start
-        options = [*launch.options, "--concurrency", str(slots.concurrency)]
-        options += ["--queues", queues] if queues else []
-        options += ["--until-empty"] if until_empty else []
-        async with self._exposed(None) as metrics_socket:
-            supervisor = Supervisor(
-                launch=replace(launch, options=options, metrics_socket=metrics_socket),
-                count=processes,
-                until_empty=until_empty,
-                grace_seconds=self.settings.grace_seconds,
-                seam=self._seam,
-                reclaim=partial(reclaim_worker_in_time, self._open),
-                events=Events(None, self._metrics, self._seam),
-            )
-            return await supervisor.run()
-
-    def _exposed(self, birth: Birth | None) -> AbstractAsyncContextManager[str | None]:
-        """Serve metrics if a port is set; the block gets the socket that processes report to."""
-        seam, settings = self._seam, self.settings
-        return exposed(self._metrics, self.metrics, self.close, settings, birth, seam)
+        return await run_worker(self, concurrency=concurrency, horizon_seconds=0.0)
 
     @asynccontextmanager
-    async def _borrowed(self, url: str, seam: Seam) -> AsyncIterator[None]:
-        """Use another database and machine inside the block. For tests."""
-        own = self._url, self._seam, self._loops
-        self._url, self._seam, self._loops = url, seam, Loops(seam, self._open)
+    async def _borrowed(
+        self, url: str, seam: Seam, middleware: Middleware | None = None
+    ) -> AsyncIterator[None]:
+        """Use another database, machine and middleware inside the block. For tests."""
+        own = self._url, self._seam, self._loops, self._middleware
+        self._url, self._seam = url, seam
+        self._loops = Loops(seam, self._open, close_at_end=True)
+        self._middleware = middleware or self._middleware
         try:
             yield
         finally:
             await asyncio.to_thread(self.close_sync)
             await self.close()
-            self._url, self._seam, self._loops = own
-
-    def _slots(self, concurrency: int | None, queues: QueueChoice | None) -> Slots:
-        if not self._definitions:
-            raise ConfigurationError("no jobs are defined: decorate a function with @hf.job")
-        limit = self.settings.concurrency if concurrency is None else concurrency
-        return Slots(limit, queue_caps(queues))
-
-    async def _run_worker(
-        self,
-        launch: Launch | None = None,
-        birth: Birth | None = None,
-        *,
-        concurrency: int | None = None,
-        queues: QueueChoice | None = None,
-        until_empty: bool = False,
-        horizon_seconds: float | None = None,
-    ) -> WorkerReport:
-        """`launch` is given in a process that is nothing but a worker, `birth` in one that another
-        worker started."""
-        if birth is not None and birth.queues is not None:
-            queues = birth.queues
-        slots = self._slots(1 if birth and birth.suspects_only else concurrency, queues)
-        if until_empty:
-            horizon_seconds = self.settings.lease_seconds
-        check_not_loading()
-        functions = [each.function for each in self._definitions.values()]
-        declared = {each.queue for each in self._definitions.values()}
-        making = make_children(
-            self, self._database, self._definitions, self.settings, self._seam, self._metrics
-        )
-        stop = StopRequest(self._seam, self.settings, ends_process=launch is not None)
-        async with stop.signals(), AsyncExitStack() as stack:
-            async with stop.cutting_off():
-                metrics_socket = await stack.enter_async_context(self._exposed(birth))
-                # A worker that stops when it is done does not wait for a database to come back.
-                stays = horizon_seconds is None
-                store = await (self._loops.store_at_last() if stays else self._store())
-                children = await stack.enter_async_context(making)
-                made = await stack.enter_async_context(resources.opened(self._resources))
-                await warn_of_unknown_queues(store, slots.queues, declared)
-            if stop.requested.is_set():
-                return WorkerReport()
-            worker = Worker(
-                birth=birth,
-                owns_process=launch is not None,
-                stop=stop,
-                find_launch=lambda: launch or find_launch(self, functions),
-                metrics_socket=metrics_socket,
-                store=store,
-                make_keepers_store=self._make_store,
-                definitions=self._definitions,
-                resources=made,
-                settings=self.settings,
-                seam=self._seam,
-                metrics=self._metrics,
-                slots=slots,
-                children=children,
-                horizon_seconds=horizon_seconds,
-            )
-            return await worker.run()
+            self._loops.abandon()
+            self._url, self._seam, self._loops, self._middleware = own
 
     def _for_child(
         self, url: str
@@ -402,8 +403,18 @@ class Holdfast:
         await self._loops.close()
 
     def close_sync(self) -> None:
-        """Close the connections that `enqueue_sync` and `enqueue_many_sync` opened."""
+        """Close the connections that methods for code without an event loop opened."""
         self._loops.close_sync()
+
+    enqueue_many_sync = blocking(enqueue_many)
+    now_sync = blocking(now)
+    get_sync = blocking(get)
+    cancel_sync = blocking(cancel)
+    result_sync = blocking(result)
+    metrics_sync = blocking(metrics)
+    overview_sync = blocking(overview)
+    examine_sync = blocking(examine)
+    migrate_sync = blocking(migrate)
 
     async def __aenter__(self) -> Holdfast:
         await self._store()
@@ -411,6 +422,9 @@ class Holdfast:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+    def _run_sync(self, work: Coroutine[Any, Any, R]) -> R:
+        return self._loops.run_sync(work)
 
     async def _store(self) -> Store:
         return await self._loops.store()

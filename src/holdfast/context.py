@@ -4,22 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.domain import codec
-from holdfast.domain.errors import LeaseLost, NotInThisStore
-from holdfast.domain.job import Claimed, Settlement
+from holdfast.domain.errors import ConfigurationError, LeaseLost, NotInThisStore
+from holdfast.domain.job import Claimed
+from holdfast.domain.limits import DELAY_SECONDS_MAX, INTEGER_MAX
+from holdfast.domain.outcomes import Judgment, Verdict
+from holdfast.domain.texts import check_range
 from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import ProgressNotes, Transactions, capability, require
-from holdfast.transactions.completion import Completing, is_on_loop
+from holdfast.transactions.completion import Completing, Judge, is_on_loop
+
+R = TypeVar("R")
 
 current_context: ContextVar[Context | None] = ContextVar("holdfast_context", default=None)
+
+
+class CallLimits(NamedTuple):
+    """The options of `run_in_process`."""
+
+    timeout_seconds: float | None
+    memory_bytes_max: int | None
+    clean_environment: bool
+
+
+class Processes(Protocol):
+    """Runs functions in child processes."""
+
+    async def call(
+        self,
+        function: Callable[..., R],
+        arguments: Sequence[Any],
+        keywords: Mapping[str, Any],
+        limits: CallLimits,
+    ) -> R: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +57,8 @@ class Surroundings:
     results: codec.Results
     seam: Seam
     loop: asyncio.AbstractEventLoop
+    processes: Processes | None = None  # the worker's, except in a child process
+    judge: Judge | None = None  # the worker, except in a child process
 
 
 def _of_job(name: str) -> Any:
@@ -40,20 +68,24 @@ def _of_job(name: str) -> Any:
 class Context:
     """One attempt of a job, as its handler sees it."""
 
-    __slots__ = ("_around", "_completing", "_job", "_noticed_stop", "_result", "_stop")
+    __slots__ = (
+        "_around", "_calls", "_completing", "_job", "_noticed_stop", "_result", "_results", "_stop",
+    )  # fmt: skip
 
     def __init__(self, job: Claimed, around: Surroundings) -> None:
         self._job = job
         self._around = around
         self._stop: threading.Event | None = None
+        self._calls: set[asyncio.Task[Any]] | None = None
         self._completing: Completing | None = None
         self._noticed_stop = False
         self._result: Any = None
+        self._results = around.results
 
     job_id: UUID = _of_job("id")
     name: str = _of_job("name")
     queue: str = _of_job("queue")
-    tenant: str | None = _of_job("tenant")
+    tenant: str = _of_job("tenant")
     attempt: int = _of_job("attempt")
     max_attempts: int = _of_job("max_attempts")
 
@@ -96,11 +128,64 @@ class Context:
 
     def progress_sync(self, value: Any) -> None:
         """`progress` for plain functions."""
+        self._refuse_on_loop("progress")
+        asyncio.run_coroutine_threadsafe(self.progress(value), self._around.loop).result()
+
+    def _refuse_on_loop(self, method: str) -> None:
         if is_on_loop(self._around.loop):
             raise RuntimeError(
-                "progress_sync blocks the event loop; in an async handler, await ctx.progress(...)"
+                f"{method}_sync blocks the event loop; in an async handler, await ctx.{method}(...)"
             )
-        asyncio.run_coroutine_threadsafe(self.progress(value), self._around.loop).result()
+
+    async def run_in_process(
+        self,
+        function: Callable[..., R],
+        /,
+        *args: Any,
+        timeout_seconds: float | None = None,
+        memory_bytes_max: int | None = None,
+        clean_environment: bool = False,
+        **kwargs: Any,
+    ) -> R:
+        """Run a plain function in a child process; return what it returns, raise what it raises.
+
+        The function must be importable: a global of a module. Arguments and result are pickled. If
+        the handler has to stop, or after `timeout_seconds`, the process is killed; a timeout raises
+        ProcessTimeout. If the process dies, this raises ProcessCrashed. With `clean_environment`,
+        the function sees no environment variables but PATH, HOME and the like, so no secrets.
+        """
+        processes = self._around.processes
+        if processes is None:
+            raise ConfigurationError(
+                "run_in_process does not work in a child process; call the function instead"
+            )
+        if timeout_seconds is not None:
+            check_range("timeout_seconds", timeout_seconds, 0, DELAY_SECONDS_MAX)
+        if memory_bytes_max is not None:
+            check_range("memory_bytes_max", memory_bytes_max, 1, INTEGER_MAX, int)
+        if self.canceled:
+            raise asyncio.CancelledError
+        limits = CallLimits(timeout_seconds, memory_bytes_max, clean_environment)
+        # A task, so that it can be stopped when the handler can't be.
+        call = asyncio.create_task(processes.call(function, args, kwargs, limits))
+        if self._calls is None:
+            self._calls = set()
+        self._calls.add(call)
+        try:
+            return await call
+        finally:
+            self._calls.discard(call)
+
+    def run_in_process_sync(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """`run_in_process` for plain functions. If the handler has to stop, it raises
+        `asyncio.CancelledError`."""
+        self._refuse_on_loop("run_in_process")
+        work = self.run_in_process(function, *args, **kwargs)
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._around.loop).result()
+        except CancelledError:
+            self._noticed_stop = True
+            raise asyncio.CancelledError from None
 
     def completing(self, connection: Any = None) -> AbstractAsyncContextManager[Any]:
         """Commit your writes together with the job's success: both happen exactly once, or neither.
@@ -117,6 +202,35 @@ class Context:
         """`completing` for plain functions."""
         return self._completer().block_sync(connection)
 
+    def failing(
+        self, error: BaseException, connection: Any = None
+    ) -> AbstractAsyncContextManager[Any]:
+        """Commit your writes together with the failure of this attempt: both, or neither.
+
+        Like `completing`, but the end of the block settles the attempt as this error would if it
+        left the handler: the job is retried, or it ends as failed or dead. After the block, the
+        handler can raise or return; that makes no difference. If the block itself fails, the
+        attempt is not settled, and what the handler does next counts.
+        """
+        return self._completer().block(connection, error)
+
+    def failing_sync(
+        self, error: BaseException, connection: Any = None
+    ) -> AbstractContextManager[Any]:
+        """`failing` for plain functions."""
+        return self._completer().block_sync(connection, error)
+
+    def judge(self, error: BaseException) -> Judgment:
+        """Return what this error would do to the job, for the rows that a block writes.
+
+        Inside `failing`, this is what the block will settle. Before it, a breaker that is open may
+        still change it: then the job waits, and gets its attempt back.
+        """
+        written = self._completer().judge(error).settlement
+        return Judgment(
+            written.error_code, written.error_text, written.state, written.delay_seconds
+        )
+
     def set_result(self, value: Any) -> None:
         """Set the job's result: what `completing` records, or what the handler would return.
 
@@ -131,12 +245,23 @@ class Context:
         return self._result if returned is None and self._completed is None else returned
 
     @property
-    def _completed(self) -> Settlement | None:
+    def _completed(self) -> Verdict | None:
+        """How `completing` or `failing` ended the attempt, once that is committed."""
         return None if self._completing is None else self._completing.settled
 
     @property
+    def _failed_with(self) -> BaseException | None:
+        """The error that `failing` ended the attempt with."""
+        return None if self._completing is None else self._completing.failed_with
+
+    @property
+    def _found_open(self) -> bool | None:
+        """What the breaker answered when `failing` counted the failure; None if it did not."""
+        return None if self._completing is None else self._completing.found_open
+
+    @property
     def _settles_itself(self) -> bool:
-        """Whether `completing` is committing the job's success, or has committed it."""
+        """Whether a block is committing the end of the attempt, or has committed it."""
         completing = self._completing
         return completing is not None and (completing.is_settling or completing.settled is not None)
 
@@ -144,13 +269,13 @@ class Context:
         if self._completing is None:
             around = self._around
             store = capability(around.store, Transactions)
-            if store is None:
+            if store is None or around.judge is None:
                 raise NotInThisStore(
-                    "ctx.completing needs a store with transactions, and does not work in child"
-                    " processes"
+                    "ctx.completing, ctx.failing and ctx.judge need a store with transactions, and"
+                    " do not work in child processes"
                 )
             self._completing = Completing(
-                self._job, store, around.results, around.loop, around.seam
+                self._job, store, self._results, around.loop, around.seam, around.judge
             )
             self._completing.result = self._result
         return self._completing
@@ -162,6 +287,8 @@ class Context:
     def _request_stop(self) -> None:
         if self._stop is not None:
             self._stop.set()
+        for call in self._calls or ():
+            call.cancel()
 
     def _give_up(self) -> None:
         """Stop waiting for a commit in progress: the worker is exiting."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from random import Random
+from typing import Any
 from uuid import UUID
 
 from holdfast.domain.errors import ConfigurationError, JobNotFound
@@ -15,18 +16,12 @@ from holdfast.job_function import Call
 from holdfast.observability import tracing
 from holdfast.observability.metrics import Metrics
 from holdfast.operations.desk import Desk
-from holdfast.stores.protocol import Store, Transactions, require
-from holdfast.transactions.drivers import Driver, Foreign
+from holdfast.stores.protocol import Enrolled
 
 
 class Enqueuer:
-    """`make_store` returns a store that is not open, for a connection of the caller."""
-
-    def __init__(
-        self, desk: Desk, make_store: Callable[[], Store], metrics: Metrics, random: Random
-    ) -> None:
+    def __init__(self, desk: Desk, metrics: Metrics, random: Random) -> None:
         self._desk = desk
-        self._make_store = make_store
         self._metrics = metrics
         self._ids = IdMaker(random)
 
@@ -59,18 +54,15 @@ class Enqueuer:
         return await _enqueued(jobs, receipts, store.get, now)
 
     async def enqueue_through(
-        self, foreign: Foreign, jobs: Sequence[NewJob], now: datetime
+        self, connection: Any, jobs: Sequence[NewJob], now: datetime
     ) -> list[Job]:
-        """Enqueue in the caller's transaction, which sees what it did before."""
-        store = require(self._make_store(), Transactions, "join a transaction of its caller")
+        """Enqueue in the transaction of the caller's connection."""
 
-        async def enqueue(driver: Driver) -> list[Job]:
-            await driver.join()
-            enrolled = store.enrol(driver)
+        async def enqueue(enrolled: Enrolled) -> list[Job]:
             receipts = await enrolled.enqueue(jobs)
             return await _enqueued(jobs, receipts, enrolled.get, now)
 
-        return await foreign.run(enqueue) if jobs else []
+        return await self._desk.through(connection, "enqueue", enqueue) if jobs else []
 
 
 async def _enqueued(

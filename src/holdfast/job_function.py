@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import update_wrapper
@@ -14,7 +14,9 @@ from typing import (
     Generic,
     ParamSpec,
     Protocol,
+    Self,
     TypedDict,
+    TypeVar,
     overload,
 )
 from uuid import UUID
@@ -25,7 +27,7 @@ from holdfast.context import Context, current_context
 from holdfast.domain import codec
 from holdfast.domain.breakers import Breaker
 from holdfast.domain.errors import BadArguments, ConfigurationError
-from holdfast.domain.job import Job, NewJob
+from holdfast.domain.job import DEFAULT_TENANT, Job, NewJob
 from holdfast.domain.limits import (
     ATTEMPTS_MAX,
     DELAY_SECONDS_MAX,
@@ -35,14 +37,17 @@ from holdfast.domain.limits import (
     TAGS_MAX,
 )
 from holdfast.domain.retry import Retry
+from holdfast.domain.schemas import JobSchemas, describe
 from holdfast.domain.signature import Signature
 from holdfast.domain.texts import check_name, check_range
 from holdfast.domain.times import check_time
+from holdfast.runtime.blocking import refuse_on_loop
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
 TIMEOUT_SECONDS_MIN = 0.001
 
 
@@ -80,6 +85,10 @@ class Definition:
     transient: tuple[type[BaseException] | str, ...] = ()
     breaker: Breaker | None = None
     queue: str = "default"
+
+    @property
+    def schemas(self) -> JobSchemas:
+        return describe(self.signature, self.function.__doc__)
 
     def breaker_key(self, arguments: bytes) -> str | None:
         """The key of the breaker for a job with these arguments."""
@@ -139,11 +148,17 @@ class Options:
         if self.run_at is not None and self.delay_seconds:
             raise BadArguments("pass run_at or delay_seconds, not both")
 
+    def for_tenant(self, tenant: str) -> Options:
+        if self.tenant not in (None, tenant):
+            raise BadArguments(f"the options name tenant {self.tenant!r}, not {tenant!r}")
+        return replace(self, tenant=tenant)
+
 
 class Call(msgspec.Struct, frozen=True):
     """A job function with its arguments, for `hf.enqueue_many`.
 
-    Inside a handler, the new job inherits the tenant and the correlation id of the handler's job.
+    Inside a handler, the new job inherits the tenant and the correlation id of the handler's job,
+    which is its parent, unless it belongs to another tenant: ids of jobs stay with their tenant.
     """
 
     definition: Definition
@@ -156,6 +171,7 @@ class Call(msgspec.Struct, frozen=True):
         context = current_context.get()
         keyed = chosen.idempotency_key is not None
         name = self.definition.name
+        tenant = chosen.tenant or (context.tenant if context else DEFAULT_TENANT)
         return NewJob(
             id=chosen.id or job_id,
             id_is_chosen=chosen.id is not None,
@@ -167,7 +183,7 @@ class Call(msgspec.Struct, frozen=True):
             delay_seconds=chosen.delay_seconds,
             run_at=chosen.run_at,
             expires_in_seconds=chosen.expires_in_seconds,
-            tenant=chosen.tenant or (context.tenant if context else None),
+            tenant=tenant,
             correlation_id=chosen.correlation_id or (context.correlation_id if context else None),
             tags=chosen.tags,
             idempotency_key=chosen.idempotency_key,
@@ -175,14 +191,22 @@ class Call(msgspec.Struct, frozen=True):
             key_kept_seconds=keys_kept_seconds,
             trace=trace,
             breaker=self.breaker,
+            parent_id=context.job_id if context and context.tenant == tenant else None,
         )
 
+    def with_options(self, options: Options) -> Call:
+        return msgspec.structs.replace(self, options=options)
 
-class JobFunction(Generic[P]):
+
+class JobFunction(Generic[P, R]):
     """A function that can be enqueued: `await resize.enqueue(17)`.
 
     Calling it runs the function here and now. It has the function's name, docstring and signature.
+    For type checkers, it has the parameters that `enqueue` takes and the result: a `JobFunction` of
+    `[[int], str]` takes an `int`, and its result is a `str`.
     """
+
+    __name__: str
 
     def __init__(
         self, app: Holdfast, definition: Definition, defaults: Options, connection: Any = None
@@ -200,6 +224,16 @@ class JobFunction(Generic[P]):
     def name(self) -> str:
         """The name under which the job is stored."""
         return self._definition.name
+
+    @property
+    def arguments_schema(self) -> dict[str, Any]:
+        """The JSON Schema (draft 2020-12) of the job's arguments, as one object."""
+        return self._definition.schemas.arguments
+
+    @property
+    def result_schema(self) -> dict[str, Any]:
+        """The JSON Schema (draft 2020-12) of the job's result, as the handler annotates it."""
+        return self._definition.schemas.result
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._definition.function(*args, **kwargs)
@@ -219,7 +253,7 @@ class JobFunction(Generic[P]):
         idempotency_key: str | None = None,
         id: UUID | None = None,
         connection: Any = None,
-    ) -> JobFunction[P]:
+    ) -> Self:
         """Return the same function with other options: `resize.options(priority=5).enqueue(17)`.
 
         With `connection`, the job is enqueued in the open transaction of that connection, which
@@ -227,12 +261,16 @@ class JobFunction(Generic[P]):
         """
         given = locals()
         changed = {name: given[name] for name in Options.__slots__ if given[name] is not None}
-        return JobFunction(
+        return type(self)(
             self._app,
             self._definition,
             replace(self._defaults, **changed),
             self._connection if connection is None else connection,
         )
+
+    def _for_tenant(self, tenant: str) -> Self:
+        options = self._defaults.for_tenant(tenant)
+        return type(self)(self._app, self._definition, options, self._connection)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Check the arguments and keep them, for `hf.enqueue_many`."""
@@ -248,27 +286,61 @@ class JobFunction(Generic[P]):
         breaker = self._definition.breaker_key(arguments)
         return Call(self._definition, self._defaults, arguments, breaker)
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue a job with these arguments. Once this returns, the job can't be lost."""
         calls = [self._call(*args, **kwargs)]
         (job,) = await self._app.enqueue_many(calls, connection=self._connection)
         return job
 
-    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """`enqueue` for code without an event loop."""
+        if self._connection is None:
+            refuse_on_loop("enqueue_sync", "await enqueue(...)")
         calls = [self._call(*args, **kwargs)]
         (job,) = self._app.enqueue_many_sync(calls, connection=self._connection)
         return job
 
 
+if TYPE_CHECKING:
+    # What type checkers see of a direct call: the context comes first, and async functions return
+    # a coroutine.
+
+    class PlainJobFunction(JobFunction[P, R]):
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    class AsyncJobFunction(JobFunction[P, R]):
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+
+    class ContextJobFunction(JobFunction[P, R]):
+        def __call__(self, ctx: Context, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    class AsyncContextJobFunction(JobFunction[P, R]):
+        def __call__(
+            self, ctx: Context, /, *args: P.args, **kwargs: P.kwargs
+        ) -> Coroutine[Any, Any, R]: ...
+
+
 class JobDecorator(Protocol):
     """Turns a handler into a job function that takes the same arguments."""
 
+    # They overlap, because a plain function may return a coroutine, too. The first that fits wins.
     @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Any], /) -> JobFunction[P]: ...
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncContextJobFunction[P, R]: ...
 
     @overload
-    def __call__(self, function: Callable[P, Any], /) -> JobFunction[P]: ...
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncJobFunction[P, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> ContextJobFunction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> PlainJobFunction[P, R]: ...
 
 
 def define(

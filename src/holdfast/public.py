@@ -19,6 +19,8 @@ from holdfast.domain.errors import (
     NotInThisStore,
     PayloadTooLarge,
     Permanent,
+    ProcessCrashed,
+    ProcessTimeout,
     ResultTimeout,
     RetryAfter,
     SchemaMismatch,
@@ -27,29 +29,38 @@ from holdfast.domain.errors import (
     StoreRefused,
     StoreUnavailable,
     Transient,
+    UnreadableResult,
     UnstorableValue,
     WorkerHung,
     WrongState,
 )
 from holdfast.domain.groups import ErrorGroup, ErrorGroups
-from holdfast.domain.job import Attempt, Filter, Job, Page
+from holdfast.domain.job import Attempt, Count, Filter, Job, Lease, Page
+from holdfast.domain.outcomes import Judgment
+from holdfast.domain.overview import Overview
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.retry import Retry
+from holdfast.domain.schemas import JobSchemas
 from holdfast.domain.states import State
 from holdfast.domain.why import Reason, Why
 from holdfast.domain.workers import WorkerStatus
 from holdfast.job_function import JobFunction
 from holdfast.operations.bulk import Choice, Progress
+from holdfast.tenant import Tenant
 from holdfast.transactions.tables import Statements, Tables
+from holdfast.worker.log_filter import LogFilter
+from holdfast.worker.middleware import CallNext
 from holdfast.worker.report import WorkerReport
 
 __all__ = [
-    "AlreadyRequeued", "Attempt", "BadArguments", "Breaker", "BreakerStatus", "Check", "Choice",
-    "ConfigurationError", "Context", "DuplicateJob", "ErrorGroup", "ErrorGroups", "Examination",
-    "Filter", "Finding", "Holdfast", "HoldfastError", "IdempotencyConflict", "Job", "JobError",
-    "JobFailed", "JobFunction", "JobNotFound", "JobTimeout", "LeaseLost", "NotInThisStore", "Page",
-    "PayloadTooLarge", "Permanent", "Progress", "QueueStatus", "Reason", "ResultTimeout", "Retry",
-    "RetryAfter", "SchemaMismatch", "Severity", "Snooze", "State", "Statements", "StoreError",
-    "StoreRefused", "StoreUnavailable", "Tables", "Transient", "UnstorableValue", "Why",
-    "WorkerHung", "WorkerReport", "WorkerStatus", "WrongState",
+    "AlreadyRequeued", "Attempt", "BadArguments", "Breaker", "BreakerStatus", "CallNext",
+    "Check", "Choice", "ConfigurationError", "Context", "Count", "DuplicateJob", "ErrorGroup",
+    "ErrorGroups", "Examination", "Filter", "Finding", "Holdfast", "HoldfastError",
+    "IdempotencyConflict", "Job", "JobError", "JobFailed", "JobFunction", "JobNotFound",
+    "JobSchemas", "JobTimeout", "Judgment", "Lease", "LeaseLost", "LogFilter", "NotInThisStore",
+    "Overview", "Page", "PayloadTooLarge", "Permanent", "ProcessCrashed", "ProcessTimeout",
+    "Progress", "QueueStatus", "Reason", "ResultTimeout", "Retry", "RetryAfter",
+    "SchemaMismatch", "Severity", "Snooze", "State", "Statements", "StoreError", "StoreRefused",
+    "StoreUnavailable", "Tables", "Tenant", "Transient", "UnreadableResult", "UnstorableValue",
+    "Why", "WorkerHung", "WorkerReport", "WorkerStatus", "WrongState",
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import warnings
@@ -14,11 +13,19 @@ from holdfast.domain import limits
 from holdfast.domain.codec import Results
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.retention import DAY_SECONDS, Retention, parse_rules
+from holdfast.domain.spelling import did_you_mean
+from holdfast.domain.texts import check_name
 
 DEFAULT_URL = "sqlite:///holdfast.db"
-MAY_BE_ZERO = ("renew_seconds", "grace_seconds", "metrics_port")
+MAY_BE_ZERO = ("renew_seconds", "grace_seconds", "metrics_port", "log_errors")
 CHOICES = {"unstorable_results": ("fail", "replace"), "sqlite_synchronous": ("FULL", "NORMAL")}
 PORT_MAX = 65535
+# Variables that are not settings: the command line reads them.
+OF_COMMANDS = ("app", "database_url", "log_format", "log_level", "processes", "queues")
+TRUE_OR_FALSE = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("", "0", "false", "no", "off"), False),
+}
 CLOSE = 0.88  # how similar two names must be, from 0 to 1
 
 
@@ -47,6 +54,8 @@ class Settings:
     sqlite_synchronous: str = "FULL"
     metrics_port: int = 0  # 0: no metrics are served
     metrics_host: str = "127.0.0.1"
+    app_version: str = ""  # of the application, shown for each of its workers
+    log_errors: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -66,6 +75,8 @@ class Settings:
                     " store larger data elsewhere and pass a reference to it"
                 )
         parse_rules(self.history_kept_rules)
+        if self.app_version:
+            check_name("app_version", self.app_version)
         if self.metrics_port > PORT_MAX:
             raise ConfigurationError(
                 f"metrics_port must be at most {PORT_MAX}, not {self.metrics_port}"
@@ -101,11 +112,8 @@ def read_settings(
     known = {field.name: type(field.default) for field in fields(Settings)}
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = (
-                f"did you mean {close[0]!r}?" if close else f"the settings are: {', '.join(known)}"
-            )
-            raise ConfigurationError(f"there is no setting {name!r}; {hint}")
+            hint = did_you_mean(name, known) or f"; the settings are: {', '.join(known)}"
+            raise ConfigurationError(f"there is no setting {name!r}{hint}")
     _warn_of_unknown(environment, known)
     values: dict[str, Any] = {}
     for name, kind in known.items():
@@ -120,20 +128,18 @@ def read_settings(
 def _warn_of_unknown(environment: Mapping[str, str], known: Mapping[str, object]) -> None:
     """Warn about a variable that looks like a misspelled setting. Others with the prefix may be
     somebody else's: Kubernetes sets some for a service of this name."""
-    variables = [f"HOLDFAST_{name.upper()}" for name in (*known, "database_url")]
-    for variable in environment:
-        if variable.startswith("HOLDFAST_") and variable not in variables:
-            close = difflib.get_close_matches(variable, variables, n=1, cutoff=CLOSE)
-            if close:
-                text = f"{variable} is not a setting and is ignored; did you mean {close[0]}?"
-                warnings.warn(text, stacklevel=4)
+    variables = [f"HOLDFAST_{name.upper()}" for name in (*known, *OF_COMMANDS)]
+    ours = {name for name in environment if name.startswith("HOLDFAST_")}
+    for variable in sorted(ours.difference(variables)):
+        if hint := did_you_mean(variable, variables, CLOSE):
+            warnings.warn(f"{variable} is not a setting and is ignored{hint}", stacklevel=4)
 
 
 def _convert(name: str, kind: type, value: Any) -> Any:
     try:
-        converted = kind(value)
+        converted = TRUE_OR_FALSE[str(value).lower()] if kind is bool else kind(value)
         if isinstance(value, float) and converted != value and not math.isnan(value):
             raise ValueError
         return converted
-    except (TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise ConfigurationError(f"{name} must be a {kind.__name__}, not {value!r}") from None

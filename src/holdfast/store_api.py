@@ -16,6 +16,7 @@ from holdfast.domain.errors import (
     StoreUnavailable,
 )
 from holdfast.domain.job import (
+    DEFAULT_TENANT,
     Attempt,
     Claimed,
     Count,
@@ -29,6 +30,7 @@ from holdfast.domain.job import (
     Reclaimed,
     Settlement,
     Standing,
+    cancel_reason,
 )
 from holdfast.domain.limits import (
     BREAKERS_LISTED_MAX,
@@ -71,15 +73,15 @@ from holdfast.transactions.drivers import Driver
 from holdfast.wakeups.protocol import Heard, Listener, Wakeup
 
 __all__ = [
-    "A_WEEK", "BREAKERS_LISTED_MAX", "CAPABILITIES", "CRASHES_IN_COMPANY_MAX", "ENDED", "LIVE",
-    "PRIORITY_MAX", "PRIORITY_MIN", "SUSPECTS_COUNTED_MAX", "WORKERS_LISTED_MAX", "Attempt",
-    "BadArguments", "BreakerStatus", "Breakers", "Canceled", "Circumstances", "Claim", "Claimed",
-    "ConfigurationError", "Count", "Diagnosis", "Driver", "DuplicateJob", "Enrolled", "Filter",
-    "FullStore", "Heard", "History", "IdempotencyConflict", "Job", "Lease", "Listener", "Listening",
-    "Load", "Lost", "NewJob", "NewWorker", "NotInThisStore", "Page", "Parking", "Patience",
-    "PayloadTooLarge", "Pooled", "ProgressNotes", "Pulse", "QueueControl", "QueueStatus", "Receipt",
-    "Reclaimed", "Retention", "SchemaMismatch", "Seam", "Settings", "Settlement", "Standing",
-    "State", "Statement", "Store", "StoreError", "StoreRefused", "StoreUnavailable", "Strike",
-    "Suspects", "Transactions", "Vitals", "Wakeup", "WorkerPresence", "WorkerStatus", "capability",
-    "load", "may_become", "read_sql", "require",
+    "A_WEEK", "BREAKERS_LISTED_MAX", "CAPABILITIES", "CRASHES_IN_COMPANY_MAX", "DEFAULT_TENANT",
+    "ENDED", "LIVE", "PRIORITY_MAX", "PRIORITY_MIN", "SUSPECTS_COUNTED_MAX", "WORKERS_LISTED_MAX",
+    "Attempt", "BadArguments", "BreakerStatus", "Breakers", "Canceled", "Circumstances", "Claim",
+    "Claimed", "ConfigurationError", "Count", "Diagnosis", "Driver", "DuplicateJob", "Enrolled",
+    "Filter", "FullStore", "Heard", "History", "IdempotencyConflict", "Job", "Lease", "Listener",
+    "Listening", "Load", "Lost", "NewJob", "NewWorker", "NotInThisStore", "Page", "Parking",
+    "Patience", "PayloadTooLarge", "Pooled", "ProgressNotes", "Pulse", "QueueControl",
+    "QueueStatus", "Receipt", "Reclaimed", "Retention", "SchemaMismatch", "Seam", "Settings",
+    "Settlement", "Standing", "State", "Statement", "Store", "StoreError", "StoreRefused",
+    "StoreUnavailable", "Strike", "Suspects", "Transactions", "Vitals", "Wakeup", "WorkerPresence",
+    "WorkerStatus", "cancel_reason", "capability", "load", "may_become", "read_sql", "require",
 ]  # fmt: skip

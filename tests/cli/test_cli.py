@@ -44,6 +44,16 @@ async def refuse(ctx: Context, why: str) -> None:
 @hf.job(retry=Retry.none())
 async def crash(ctx: Context) -> None:
     raise RuntimeError("boom")
+
+@hf.job
+async def spread(ctx: Context, count: str) -> None:
+    for number in range(int(count)):
+        await greet.enqueue(str(number))
+
+@hf.job(retry=Retry.schedule([0.01]))
+async def stumble(ctx: Context) -> None:
+    if ctx.attempt == 1:
+        raise RuntimeError("once")
 """
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -73,9 +83,13 @@ def sqlite_url(tmp_path: Path) -> str:
 async def greet(ctx: Context, name: str) -> None: ...
 async def refuse(ctx: Context, why: str) -> None: ...
 async def crash(ctx: Context) -> None: ...
+async def spread(ctx: Context, count: str) -> None: ...
+async def stumble(ctx: Context) -> None: ...
 
 
-FUNCTIONS: dict[str, Any] = {"greet": greet, "refuse": refuse, "crash": crash}
+FUNCTIONS: dict[str, Any] = {
+    each.__name__: each for each in (greet, refuse, crash, spread, stumble)
+}
 
 
 def enqueue(url: str, name: str, *words: str, count: int = 1, **options: Any) -> list[str]:
@@ -322,7 +336,7 @@ def test_a_worker_told_to_stop_ends_with_code_0(
     start: Callable[..., Process], number: signal.Signals
 ) -> None:
     worker = start("worker", "app:hf")
-    worker.wait_line('"boot"')
+    worker.wait_line('"worker_started"')
     assert worker.end(number) == 0
 
 
@@ -330,13 +344,13 @@ def test_dev_starts_again_when_a_file_changes_and_ends_with_its_worker(
     start: Callable[..., Process], folder: Path
 ) -> None:
     dev = start("dev", "app:hf")
-    dev.wait_line(" boot ")
+    dev.wait_line(" worker_started ")
     (folder / "app.py").write_text("raise ValueError('half written')\n")
     dev.wait_line("app.py changed")
     dev.wait_line("half written")
     dev.wait_line("restarts when a file changes")
     (folder / "app.py").write_text(APP)
-    second = dev.wait_line(" boot ")
+    second = dev.wait_line(" worker_started ")
     worker_pid = int(re.findall(r"worker_id=\S+?:(\d+):", second)[0])
     assert dev.end(signal.SIGINT) == 0
     with pytest.raises(ProcessLookupError):

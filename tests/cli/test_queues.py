@@ -137,6 +137,21 @@ def test_the_commands_that_are_told_can_be_pasted_whatever_the_name(
         assert (undone.returncode, undone.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("change", ["queues pause", "queues drain", "breakers open"])
+def test_the_commands_that_are_told_name_the_app_or_the_database_as_it_was_named(
+    change: str, sqlite_url: str, run: Run
+) -> None:
+    enqueue(sqlite_url, "greet", "Ada", queue="images")
+    app = run(*change.split(), "images", "--app", "app:hf", url=sqlite_url)
+    undoing = app.stdout.strip().rpartition(": ")[2]
+    assert undoing.endswith(" --app app:hf images")
+    assert run(*shlex.split(undoing)[1:], url=sqlite_url).returncode == 0
+    database = run(*change.split(), "images", "--database", sqlite_url)
+    undoing = database.stdout.strip().rpartition(": ")[2]
+    assert undoing.endswith(f" --database {sqlite_url} images")
+    assert run(*shlex.split(undoing)[1:]).returncode == 0
+
+
 def test_a_cap_is_set_and_lifted(sqlite_url: str, run: Run) -> None:
     enqueue(sqlite_url, "greet", "Ada", queue="images")
     claim(sqlite_url)
@@ -265,10 +280,12 @@ def test_a_queue_that_is_named_like_a_pattern_can_be_paused(sqlite_url: str, run
 def test_to_open_a_breaker_that_nobody_knows_is_told(sqlite_url: str, run: Run) -> None:
     enqueue(sqlite_url, "greet", "Ada")
     opened = run("breakers", "open", "gateway", url=sqlite_url)
-    assert opened.stderr == "breaker gateway did not exist before\n"
+    assert opened.stderr == "holdfast: breaker gateway did not exist before\n"
     assert run("breakers", "open", "gateway", url=sqlite_url).stderr == ""
     misspelled = run("breakers", "open", "gatway", url=sqlite_url)
-    assert misspelled.stderr == ("breaker gatway did not exist before; did you mean gateway?\n")
+    assert misspelled.stderr == (
+        "holdfast: breaker gatway did not exist before; did you mean 'gateway'?\n"
+    )
 
 
 @both_stores

@@ -5,10 +5,11 @@ would. `await` may stand outside of functions only on a page that says `python -
 Test functions in a block are called as a test runner would. A block that can't run
 says so, with a reason: ```python no-run: needs a mail server
 
-A block with a path, as ```sql orders/sql/statements.sql, is a file in that directory, and its first
+A block with a path, as ```python shop/pages.py, is a file in that directory, and its first
 folder can be imported.
 
 A page that asks for SHOP_DATABASE_URL gets a migrated PostgreSQL database, which is Django's, too.
+A page that uses sandbox(hf) runs once more, with its sandboxes on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -34,8 +35,14 @@ from tests.support.postgres import Databases
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python *(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 REPL = "`python -m asyncio`"
+FILE_MARK = re.compile(r"\w[\w/]*\.py")
 LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)")
 FILE = re.compile(r"^```\w+ (?P<path>\w[\w/]*\.\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+IN_SANDBOX = "sandbox(hf)"
+
+
+def relative(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def write_files(page: Path, folder: Path) -> list[str]:
@@ -51,9 +58,8 @@ def write_files(page: Path, folder: Path) -> list[str]:
     return sorted(packages)
 
 
-def blocks(page: Path) -> Iterator[tuple[str, CodeType]]:
+def blocks(page: Path, text: str) -> Iterator[tuple[str, CodeType]]:
     """The marks and the code of a page's Python blocks, compiled to keep the page's lines."""
-    text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         line = text.count("\n", 0, match.start("code"))
         is_for_repl = REPL in text[: match.start()]
@@ -87,23 +93,40 @@ def shop_url(
     databases.drop(name)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_the_examples_of_a_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_DATABASE_URL", raising=False)
-    if "SHOP_DATABASE_URL" in page.read_text(encoding="utf-8"):
+    text = page.read_text(encoding="utf-8")
+    if "SHOP_DATABASE_URL" in text:
         monkeypatch.setenv("SHOP_DATABASE_URL", request.getfixturevalue("shop_url"))
     if packages := write_files(page, tmp_path):
         monkeypatch.syspath_prepend(tmp_path)
         for package in packages:
             monkeypatch.delitem(sys.modules, package, raising=False)
+    run_page(page, text)
+
+
+@pytest.mark.parametrize(
+    "page", [each for each in PAGES if IN_SANDBOX in each.read_text(encoding="utf-8")], ids=relative
+)
+def test_what_runs_in_a_sandbox_runs_on_postgresql_too(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shop_url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOP_DATABASE_URL", shop_url)
+    text = page.read_text(encoding="utf-8")
+    run_page(page, text.replace(IN_SANDBOX, f"sandbox(hf, {shop_url!r})"))
+
+
+def run_page(page: Path, text: str) -> None:
     namespace: dict[str, Any] = {"__name__": page.stem}
     apps: set[Holdfast] = set()
     with asyncio.Runner() as runner:
-        for mark, code in blocks(page):
-            if not mark.startswith("no-run: "):
+        for mark, code in blocks(page, text):
+            if not mark.startswith("no-run: ") and not FILE_MARK.fullmatch(mark):
                 assert mark == "", f"{page.name}: a block is marked {mark!r}"
                 run(code, namespace, runner)
                 apps.update(app for app in namespace.values() if isinstance(app, Holdfast))

@@ -15,6 +15,7 @@ from holdfast.worker.processes import warden
 from tests.support.forks import ROOT
 from tests.support.pages import assert_documented, assert_listed
 
+UNLISTED = ("exception", "traceback")  # arguments of `logs.event` that are no fields
 SOURCE = ROOT / "src" / "holdfast"
 EVENTS = (ROOT / "docs/reference/events.md").read_text(encoding="utf-8")
 ERRORS = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
@@ -64,7 +65,7 @@ def calls() -> Iterator[Call]:
             keywords = [keyword.arg or "" for keyword in node.keywords]
             word = ast.unparse(level).lower()
             levels = {"info", "warning"} if word == "level" else {word}
-            yield Call(levels, strings(name), [each for each in keywords if each != "exception"])
+            yield Call(levels, strings(name), [each for each in keywords if each not in UNLISTED])
 
 
 def emitted() -> dict[str, set[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import pytest
@@ -48,7 +49,7 @@ def claimed(
         arguments=b"{}",
         queue="default",
         priority=0,
-        tenant=None,
+        tenant="default",
         correlation_id=None,
         attempt=attempt,
         max_attempts=max_attempts,
@@ -183,13 +184,59 @@ def test_a_permanent_failure_ends_the_job_as_failed(attempt: int) -> None:
     assert settlement.delay_seconds == 0
 
 
-def test_a_code_with_a_limit_ends_the_job_early() -> None:
-    retry = Retry.exponential(max_attempts=3).limit("IO_ERROR", 2)
-    states = [
-        settle(Failed(code, ""), claimed(attempt=attempt, max_attempts=3), retry).state
-        for attempt, code in [(1, "IO_ERROR"), (2, "IO_ERROR"), (2, "GW_5XX")]
-    ]
-    assert states == [State.QUEUED, State.DEAD, State.QUEUED]
+def fail_with(
+    codes: Sequence[str], retry: Retry, failures: Mapping[str, int] | None
+) -> list[State]:
+    """Fail attempt after attempt with these codes, each with what the one before it settled."""
+    states = []
+    for attempt, code in enumerate(codes, 1):
+        job = replace(claimed(attempt=attempt, max_attempts=5), failures=failures)
+        settlement = settle(Failed(code, ""), job, retry)
+        states.append(settlement.state)
+        if failures is not None:
+            failures = settlement.failures or failures
+    return states
+
+
+def test_a_limit_counts_only_failures_with_its_code() -> None:
+    retry = Retry.exponential(max_attempts=5).limit("IO_ERROR", 2)
+    codes = ["GW_5XX", "IO_ERROR", "GW_5XX", "IO_ERROR"]
+    assert fail_with(codes, retry, {}) == [State.QUEUED] * 3 + [State.DEAD]
+
+
+def test_every_limit_counts_by_itself() -> None:
+    retry = Retry.exponential(max_attempts=5).limit("A", 2).limit("B", 2)
+    assert fail_with(["A", "B", "A"], retry, {}) == [State.QUEUED, State.QUEUED, State.DEAD]
+
+
+def test_a_limit_counts_all_attempts_of_a_store_that_counts_none_by_code() -> None:
+    retry = Retry.exponential(max_attempts=5).limit("IO_ERROR", 2)
+    assert fail_with(["GW_5XX", "IO_ERROR"], retry, None) == [State.QUEUED, State.DEAD]
+
+
+def test_a_failure_whose_code_has_no_limit_is_not_counted_by_code() -> None:
+    retry = Retry.exponential(max_attempts=5).limit("IO_ERROR", 2)
+    job = replace(claimed(), failures={"IO_ERROR": 1})
+    assert settle(Failed("GW_5XX", ""), job, retry).failures is None
+    assert settle(Failed("IO_ERROR", ""), job, retry).failures == {"IO_ERROR": 2}
+
+
+def test_a_crash_that_another_job_may_have_caused_is_not_counted_by_code() -> None:
+    retry = Retry.exponential(max_attempts=5).limit("CRASHED", 1)
+    job = replace(claimed(), failures={})
+    in_doubt = settle(Crashed("CRASHED", "", reused=True), job, retry)
+    assert (in_doubt.state, in_doubt.failures) == (State.QUEUED, None)
+    assert settle(Crashed("CRASHED", ""), job, retry).state is State.DEAD
+
+
+@settings(deadline=None)
+@given(st.lists(codes, min_size=1, max_size=5), st.integers(1, 5), st.booleans())
+def test_a_limit_never_adds_attempts(codes: list[str], limit: int, counts: bool) -> None:
+    plain = Retry.exponential(max_attempts=5)
+    failures: dict[str, int] | None = {} if counts else None
+    ends = fail_with(codes, plain.limit("A", limit), failures)
+    for end, without in zip(ends, fail_with(codes, plain, failures), strict=True):
+        assert end is State.DEAD or end is without
 
 
 @pytest.mark.parametrize(
@@ -387,7 +434,7 @@ def test_a_job_whose_every_probe_fails_ends_as_dead(max_attempts: int, retry: Re
             break
         attempt -= settlement.attempt_back
     assert settlement.state is State.DEAD
-    assert probes == PROBES_FREE_MAX + retry.attempts_allowed("GW_5XX", max_attempts)
+    assert probes == PROBES_FREE_MAX + max_attempts
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,11 @@ def test_the_passport_delay_stops_growing_at_1024_seconds() -> None:
     assert [PASSPORT.delay_seconds(n, 0.5) for n in (9, 10, 11, 1000)] == [512, 1024, 1024, 1024]
 
 
-def test_a_code_can_have_fewer_attempts_than_the_policy() -> None:
-    assert CONVERT.attempts_allowed("IO_ERROR", 3) == 2
-    assert CONVERT.attempts_allowed("GW_5XX", 3) == 3
-    assert CONVERT.attempts_allowed("IO_ERROR", 1) == 1
-    assert CONVERT.limit("GW_5XX", 1).attempts_allowed("IO_ERROR", 3) == 2
+def test_each_code_can_have_a_limit_of_its_own() -> None:
+    assert CONVERT.limit_for("IO_ERROR") == 2
+    assert CONVERT.limit_for("GW_5XX") is None
+    both = CONVERT.limit("GW_5XX", 1)
+    assert (both.limit_for("GW_5XX"), both.limit_for("IO_ERROR")) == (1, 2)
 
 
 def test_four_document_attempts_can_be_three() -> None:
@@ -122,14 +122,6 @@ def test_jitter_stays_within_its_share(retry: Retry, failed: int, chance: float)
     most = plain * (1 + retry.jitter) + retry.jitter_seconds
     slack = 1e-6
     assert plain * (1 - retry.jitter) - slack <= retry.delay_seconds(failed, chance) <= most + slack
-
-
-@settings(deadline=None)
-@given(policies, st.text(), attempts, attempts)
-def test_a_limit_never_adds_attempts(retry: Retry, code: str, limit: int, of_job: int) -> None:
-    limited = retry.limit(code, min(limit, retry.max_attempts))
-    assert limited.attempts_allowed(code, of_job) <= of_job
-    assert limited.attempts_allowed(code + "x", of_job) == of_job
 
 
 @pytest.mark.parametrize(

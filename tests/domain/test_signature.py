@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 from uuid import UUID
 
+import attrs
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -20,8 +21,16 @@ from hypothesis import strategies as st
 
 import holdfast.context
 from holdfast.context import Context
-from holdfast.domain.errors import BadArguments, ConfigurationError, PayloadTooLarge
+from holdfast.domain.codec import Results
+from holdfast.domain.errors import (
+    BadArguments,
+    ConfigurationError,
+    PayloadTooLarge,
+    UnreadableResult,
+)
+from holdfast.domain.job import Job
 from holdfast.domain.signature import OtherArguments, Signature
+from holdfast.domain.states import State
 
 if TYPE_CHECKING:
     from somewhere import Elsewhere  # type: ignore[import-not-found]
@@ -162,6 +171,154 @@ def test_typed_arguments_round_trip(moment: datetime, key: UUID, price: Decimal)
     loaded = signature.load(stored)
     assert loaded.pop("moment").astimezone(UTC) == moment.astimezone(UTC)
     assert loaded == {"key": key, "price": price}
+
+
+@attrs.define
+class Place:
+    _name: str
+    at: tuple[float, float] = (0.0, 0.0)
+    size: str = attrs.field(default="s", validator=attrs.validators.in_("sml"), kw_only=True)
+    seen: list[Item] = attrs.field(factory=list, init=False)
+
+
+class Shape(msgspec.Struct, tag=True):
+    places: dict[UUID, Place]
+
+
+class Dot(msgspec.Struct, tag=True):
+    at: datetime
+
+
+class Row(TypedDict):
+    item: Item
+    price: NotRequired[Decimal]
+
+
+class Pair(NamedTuple):
+    item: Item
+    pieces: int = 1
+
+
+PLACE = Place("a", (1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (Place, PLACE),
+        (list[Place | None], [PLACE, None]),
+        (dict[str, tuple[Place, ...]], {"a": (PLACE, PLACE)}),
+        (dict[UUID, Place], {UUID(int=1): PLACE}),
+        (dict[int, dict[date, Item]], {1: {date(2026, 1, 2): Item("a", Decimal(1))}}),
+        (dict[Size, list[Item]], {Size.SMALL: []}),
+        (Shape | Dot, Shape({UUID(int=1): PLACE})),
+        (list[Shape | Dot], [Dot(datetime(2026, 1, 2, tzinfo=UTC)), Shape({})]),
+        (Row, {"item": Item("a", Decimal(1)), "price": Decimal("1.5")}),
+        (Pair, Pair(Item("a", Decimal(1)))),
+        (set[UUID] | None, {UUID(int=1), UUID(int=2)}),
+        (date | int, date(2026, 1, 2)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_structures_are_loaded_as_themselves_wherever_they_are(hint: Any, value: object) -> None:
+    def handler(it: Any) -> None: ...
+
+    handler.__annotations__ = {"it": hint, "return": hint}
+    signature = Signature.of(handler)
+    stored = signature.bind((value,), {}, bytes_max=ROOM)
+    loaded = signature.load(stored)["it"]
+    assert loaded == value
+    assert type(loaded) is type(value)
+    result = msgspec.json.decode(signature.typed(Results(ROOM)).encode(value))
+    assert signature.load_result(ended(result)) == value
+
+
+def ended(result: object) -> Job:
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    return Job(
+        id=UUID(int=1),
+        name="handler",
+        state=State.SUCCEEDED,
+        queue="default",
+        priority=0,
+        arguments={},
+        max_attempts=1,
+        run_at=now,
+        created_at=now,
+        result=result,
+    )
+
+
+def test_keys_that_no_annotation_brings_back_are_refused() -> None:
+    def handler(known: dict[int, str], free: Any, partly: dict[int, Any]) -> None: ...
+
+    assert bind(handler, {1: "a"}, {}, {}) == b'{"known":{"1":"a"},"free":{},"partly":{}}'
+    assert "$.free: the key 1 is" in refusal(handler, {}, {1: "a"}, {})
+    assert "$.partly: the key 1 is" in refusal(handler, {}, {}, {1: "a"})
+    assert "$.known: two keys become the same text, '1'" in refusal(
+        handler, {1: "a", "1": "b"}, 1, {}
+    )
+    assert refusal(handler, {UUID(int=1): "a"}, {}, {}) == (
+        "handler: argument known: Expected int, got str, in a key"
+    )
+
+
+def test_an_attrs_class_that_refuses_itself_is_bad_arguments() -> None:
+    def handler(place: Place) -> None: ...
+
+    wrong = Place("a")
+    wrong.at = ("x",)  # type: ignore[assignment]
+    assert refusal(handler, wrong) == "handler: argument place.at[0]: Expected float, got str"
+    with pytest.raises(BadArguments, match=r"handler: argument place: .*'size' must be in"):
+        Signature.of(handler).load(b'{"place":{"_name":"a","size":"big"}}')
+
+
+@pytest.mark.parametrize(
+    ("stored", "reason"),
+    [
+        ([{"name": "a"}], "Object missing required field price - at $[0]"),
+        ("a", "Expected array, got str"),
+        (None, "Expected array, got null"),
+    ],
+)
+def test_a_result_of_another_type_is_not_passed_off_as_this_one(
+    stored: object, reason: str
+) -> None:
+    def handler() -> list[Item]: ...  # type: ignore[empty-body]
+
+    job = ended(stored)
+    with pytest.raises(UnreadableResult) as raised:
+        Signature.of(handler).load_result(job)
+    assert str(raised.value) == (
+        f"the result of job {job.id} (handler) does not fit the handler's type: {reason}"
+    )
+    assert raised.value.job is job
+
+
+def test_a_result_without_a_type_is_returned_as_it_is_stored() -> None:
+    async def nothing() -> None: ...
+    def free() -> Any: ...
+    def unannotated(): ...  # type: ignore[no-untyped-def]
+    def unresolved() -> Elsewhere: ...
+
+    for handler in (nothing, free, unannotated, unresolved):
+        assert Signature.of(handler).load_result(ended({"a": 1})) == {"a": 1}
+
+
+def test_the_result_of_a_plain_function_that_returns_a_coroutine_is_what_it_awaits() -> None:
+    def handler() -> Coroutine[Any, Any, Pair]: ...  # type: ignore[empty-body]
+
+    loaded = Signature.of(handler).load_result(ended([{"name": "a", "price": "1"}, 2]))
+    assert loaded == Pair(Item("a", Decimal(1)), 2)
+
+
+def test_a_result_that_cannot_be_loaded_is_refused_when_it_is_registered() -> None:
+    def path() -> Path: ...  # type: ignore[empty-body]
+    def unclear() -> str | datetime: ...  # type: ignore[empty-body]
+
+    for handler in (path, unclear):
+        with pytest.raises(ConfigurationError, match=r"its result \(annotate it with Any to get"):
+            Signature.of(handler)
 
 
 def test_defaults_are_left_to_the_code_that_runs_the_job() -> None:

@@ -58,6 +58,7 @@ PRESETS = "../webhooks/test_presets.py"
 SNAPSHOTS = "../transactions/test_snapshots.py"
 STRAYS = "../worker/test_strays.py"
 SWEEPER = "../worker/test_reclaimer.py"
+TENANTS = "../operations/test_tenant.py"
 
 
 class Mutant(NamedTuple):
@@ -151,8 +152,8 @@ MUTANTS = [
     Mutant(
         "02 a cancel resets the fence",
         SQLITE_SETTLE,
-        "crashes + json_extract(value, '$.crashed'), fence + 1,",
-        "crashes + json_extract(value, '$.crashed'), 0,",
+        "crashes + json_extract(value, '$.crashed'), lease_owner, fence + 1,",
+        "crashes + json_extract(value, '$.crashed'), lease_owner, 0,",
         TWO,
         "test_no_retry_snooze_release_crash_cancel_or_requeue_resets_a_fence[sqlite]",
     ),
@@ -261,7 +262,8 @@ MUTANTS = [
     Mutant(
         "04 a handler's own connection commits without the end of the job",
         "transactions/completion.py",
-        "            return await self._store.enrol(driver).settle(settlement)\n",
+        "            return await self._store.enrol(driver, hooks.add_wake).settle("
+        "verdict.settlement)\n",
         "            return True\n",
         FOUR,
         "test_a_kill_before_or_after_the_commit_pays_once[-1-pg15]",
@@ -415,7 +417,7 @@ MUTANTS = [
     Mutant(
         "10 all tenants share their keys",
         "stores/sqlite/enqueue.py",
-        '"tenant": text(job.tenant) or "",',
+        '"tenant": text(job.named_tenant) or "",',
         '"tenant": "",',
         TEN,
         "test_a_key_belongs_to_its_tenant[sqlite]",
@@ -970,5 +972,21 @@ MUTANTS = [
         "raise Permanent(",
         PRESETS,
         "test_a_worker_that_lacks_the_preset_hands_the_delivery_back[sqlite]",
+    ),
+    Mutant(
+        "a tenant changes a job of another",
+        "operations/jobs.py",
+        "if self._tenant is not None:\n            await self.get(job_id)",
+        "pass",
+        TENANTS,
+        "test_a_job_of_another_tenant_is_as_one_that_does_not_exist[sqlite-jobs.cancel]",
+    ),
+    Mutant(
+        "a tenant sees the id of another tenant's job",
+        "job_function.py",
+        "context.job_id if context and context.tenant == tenant else None",
+        "context.job_id if context else None",
+        TENANTS,
+        "test_in_a_handler_the_tenant_wins_over_that_of_the_handlers_job[sqlite]",
     ),
 ]

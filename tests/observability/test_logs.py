@@ -179,6 +179,31 @@ def test_lines_for_people_are_short_and_name_the_job() -> None:
     assert format_record("text", event).endswith(" settle dead name=resize attempt=5/5 job_id=j\n")
 
 
+def test_a_tenant_and_a_queue_that_nobody_chose_are_left_out_for_people() -> None:
+    event = logs.Event("start", "", {"job_id": "j", "queue": "default", "tenant": "default"})
+    assert format_record("text", event).endswith(" start job_id=j\n")
+    assert json.loads(format_record("json", event))["tenant"] == "default"
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_a_traceback_of_another_process_is_shown_like_any_other(format: str) -> None:
+    error = ValueError(f"no: password={SECRET}")
+    event = logs.Event("settle", "dead", {}, logs.formatted(error))
+    assert format_record(format, event) == format_record(
+        format, logs.Event("settle", "dead", {}), error
+    )
+    assert str(event) == "settle dead\nValueError: no: password=***"
+
+
+def test_12_an_error_that_can_not_be_read_has_a_text_all_the_same() -> None:
+    class Hostile(Exception):
+        @property
+        def __cause__(self) -> BaseException:  # type: ignore[override]
+            raise SystemExit
+
+    assert logs.formatted(Hostile()) == "Hostile: can't be read: SystemExit"
+
+
 def test_values_messages_and_tracebacks_are_bounded() -> None:
     long = "x" * 1_000_000
     event = logs.Event("job.failed", long, {"name": long})

@@ -415,7 +415,7 @@ def settle(
 
 
 def reclaimed(state: State, error_code: str) -> Reclaimed:
-    return Reclaimed(uuid4(), "work", "default", None, None, 1, 1, state, "worker", error_code)
+    return Reclaimed(uuid4(), "work", "default", "default", None, 1, 1, state, "worker", error_code)
 
 
 def breaker(key: str, *, opened: bool = True) -> BreakerStatus:

@@ -205,10 +205,42 @@ async def test_a_waiting_name_that_no_live_worker_knows(hf: Holdfast) -> None:
 async def test_workers_of_different_versions(hf: Holdfast) -> None:
     store = await full_store(hf)
     for number, version in enumerate(("1.0", "1.1", "1.1")):
-        await store.register(worker(id=f"worker {number}", version=version), Load())
+        seen = worker(id=f"worker {number}", app_version=version, up_seconds=90.0 - number)
+        await store.register(seen, Load())
     finding = await look(hf, Check.VERSIONS)
+    assert finding.severity is Severity.INFO
+    assert finding.sentence.endswith(": 1.0 (1 worker on host); 1.1 (2 workers on host)")
+
+
+@both_stores
+async def test_jobs_that_a_worker_handed_back_are_found_while_they_wait(
+    hf: Holdfast, store_url: str
+) -> None:
+    @hf.job(name="send", queue="mail")
+    async def send(to: str, subject: str = "") -> None: ...
+
+    old = Holdfast(store_url)
+
+    @old.job(name="send", queue="mail")
+    async def send_before(to: str) -> None: ...
+
+    for priority in (0, 1):
+        await send.options(priority=priority).enqueue("ada", "hello")
+    await send.options(delay_seconds=30).enqueue("bob", "not handed back")
+    assert (await look(hf, Check.ARGUMENTS)).severity is Severity.OK
+    async with old:
+        report = await old.run_due()
+    assert report.handed_back == 2
+    finding = await look(hf, Check.ARGUMENTS)
     assert finding.severity is Severity.WARNING
-    assert finding.sentence.endswith("different versions: 1.0 (1), 1.1 (2)")
+    assert finding.facts == {
+        "queue": "mail",
+        "name": "send",
+        "jobs": 2,
+        "releases": 1,
+        "releases_max": 100,
+        "error_text": "send(to) has no argument 'subject'",
+    }
 
 
 @both_stores

@@ -28,7 +28,7 @@ pytestmark = both_stores
 
 
 @pytest.fixture
-def nothing(hf: Holdfast) -> JobFunction[[]]:
+def nothing(hf: Holdfast) -> JobFunction[[], None]:
     @hf.job(queue="images", breaker="gateway")
     async def nothing() -> None: ...
 
@@ -57,7 +57,7 @@ async def last(steps: AsyncIterator[Progress]) -> Progress:
 
 
 async def test_a_paused_queue_starts_nothing_until_it_is_resumed(
-    hf: Holdfast, nothing: JobFunction[[]]
+    hf: Holdfast, nothing: JobFunction[[], None]
 ) -> None:
     job = await nothing.enqueue()
     await hf.queues.pause("images", by="ann@host", because="the disk is full")
@@ -115,7 +115,7 @@ async def test_a_cap_is_a_number_of_jobs(hf: Holdfast, wrong: int) -> None:
 
 
 async def test_a_cap_lets_so_many_run_and_is_lifted_again(
-    hf: Holdfast, nothing: JobFunction[[]]
+    hf: Holdfast, nothing: JobFunction[[], None]
 ) -> None:
     await hf.enqueue_many([nothing.call() for _ in range(5)])
     await hf.queues.cap("images", 2)
@@ -158,7 +158,7 @@ async def test_a_queue_that_is_paused_can_be_drained(hf: Holdfast) -> None:
 
 
 async def test_a_drain_ends_when_somebody_resumes_the_queue(
-    hf: Holdfast, nothing: JobFunction[[]]
+    hf: Holdfast, nothing: JobFunction[[], None]
 ) -> None:
     await nothing.enqueue()
     await claim(hf, 1)
@@ -170,7 +170,7 @@ async def test_a_drain_ends_when_somebody_resumes_the_queue(
 
 
 async def test_a_purge_cancels_what_waits_and_nothing_vanishes(
-    hf: Holdfast, nothing: JobFunction[[]]
+    hf: Holdfast, nothing: JobFunction[[], None]
 ) -> None:
     (running,) = await hf.enqueue_many([nothing.call()])
     await claim(hf, 1)
@@ -196,7 +196,7 @@ async def test_a_purge_cancels_what_waits_and_nothing_vanishes(
 
 
 async def test_a_job_that_began_since_the_preview_is_left_alone(
-    hf: Holdfast, nothing: JobFunction[[]]
+    hf: Holdfast, nothing: JobFunction[[], None]
 ) -> None:
     await hf.enqueue_many([nothing.call() for _ in range(3)])
     choice = await hf.queues.purge_preview("images")
@@ -208,7 +208,9 @@ async def test_a_job_that_began_since_the_preview_is_left_alone(
     assert (await queue_of(hf)).running == 1
 
 
-async def test_a_purge_takes_what_runs_if_asked_to(hf: Holdfast, nothing: JobFunction[[]]) -> None:
+async def test_a_purge_takes_what_runs_if_asked_to(
+    hf: Holdfast, nothing: JobFunction[[], None]
+) -> None:
     await hf.enqueue_many([nothing.call() for _ in range(3)])
     await claim(hf, 1)
     assert len((await hf.queues.purge_preview("images", running=True)).ids) == 3
@@ -216,7 +218,7 @@ async def test_a_purge_takes_what_runs_if_asked_to(hf: Holdfast, nothing: JobFun
     assert list(await hf.queues.list()) == []
 
 
-async def test_a_purge_keeps_its_pace(hf: Holdfast, nothing: JobFunction[[]]) -> None:
+async def test_a_purge_keeps_its_pace(hf: Holdfast, nothing: JobFunction[[], None]) -> None:
     await hf.enqueue_many([nothing.call() for _ in range(6)])
     steps = [step.done async for step in hf.queues.purge("images", jobs_per_second=20)]
     assert steps == [2, 4, 6]
@@ -225,7 +227,7 @@ async def test_a_purge_keeps_its_pace(hf: Holdfast, nothing: JobFunction[[]]) ->
 
 
 async def test_a_breaker_is_opened_by_hand_and_holds_until_it_is_closed(
-    hf: Holdfast, nothing: JobFunction[[]]
+    hf: Holdfast, nothing: JobFunction[[], None]
 ) -> None:
     job = await nothing.enqueue()
     await hf.breakers.open("gateway", by="ann@host", because="deploying")

@@ -20,7 +20,7 @@ async def block_by_turns(ctx: Context, gate: str, seconds: float) -> None:
 
 
 class NoWayOut(Retry):
-    def attempts_allowed(self, code: str, max_attempts: int) -> int:
+    def limit_for(self, code: str) -> int | None:
         raise RuntimeError("there is no way out")
 
 

@@ -93,6 +93,32 @@ def pay_django(ctx: Context, dies: str = "") -> None:
 
 
 @hf.job(retry=SOON)
+async def owe(ctx: Context, dies: str = "") -> None:
+    """Fail once, with a row; the first attempt may be killed before or after the commit."""
+    error = RuntimeError("not enough money")
+    with watched(ctx, dies):
+        if ctx.attempt > (2 if dies == "before" else 1):
+            return
+        async with ctx.failing(error) as connection:
+            await connection.execute(
+                "INSERT INTO payments VALUES ($1, $2)", str(ctx.job_id), ctx.attempt
+            )
+            end_block(ctx, dies)
+
+
+@hf.job(retry=SOON)
+def owe_sync(ctx: Context, dies: str = "") -> None:
+    error = RuntimeError("not enough money")
+    with watched(ctx, dies):
+        if ctx.attempt > (2 if dies == "before" else 1):
+            return
+        with ctx.failing_sync(error) as connection:
+            connection.execute("INSERT INTO payments VALUES ($1, $2)", str(ctx.job_id), ctx.attempt)
+            end_block(ctx, dies)
+    raise error
+
+
+@hf.job(retry=SOON)
 async def pay_late(ctx: Context, gate: str) -> None:
     """Block until the gate opens, then pay, even if asked to stop."""
     note(ctx, "start")

@@ -66,6 +66,26 @@ async def test_a_kill_before_or_after_the_commit_pays_once(
         assert await payments(stage, ended) == [attempt]
 
 
+@both_stores
+@pytest.mark.parametrize(("dies", "attempt"), [("", 1), ("before", 2), ("after", 1)])
+async def test_a_kill_before_or_after_the_commit_of_a_failure_writes_once(
+    paying_stage: Stage, dies: str, attempt: int
+) -> None:
+    stage = paying_stage
+    jobs = [await enqueue(stage, form, dies=dies) for form in ("owe", "owe_sync")]
+    if dies:
+        for _ in jobs:
+            await stage.worker(app=APP, concurrency=1).ended()
+    stage.worker(app=APP)
+    if dies == "before":
+        await stage.let_run_out(*jobs)
+    for ended in await stage.ended(*jobs):
+        assert (ended.state, ended.result) == (State.SUCCEEDED, {"attempt": attempt + 1})
+        assert await payments(stage, ended) == [attempt]
+        failed = [each.outcome for each in await stage.hf.jobs.attempts(ended.id)]
+        assert failed == [*["lost"] * (attempt - 1), "failed", "succeeded"]
+
+
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 @pytest.mark.parametrize(("before", "attempt"), [(True, 2), (False, 1)], ids=["before", "after"])
 async def test_a_connection_that_is_cut_at_the_commit_pays_once(

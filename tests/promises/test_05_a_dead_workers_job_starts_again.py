@@ -23,7 +23,7 @@ async def test_a_job_of_a_killed_worker_starts_again_within_lease_and_6_seconds(
     killed = stage.worker(lease_seconds=2, renew_seconds=0.2)
     await stage.noted("start", job.id)
     heir = stage.worker()
-    await heir.logs("boot")
+    await heir.logs("worker_started")
     killed.kill()
     left = await stage.hf.get(job.id)
     again = await stage.noted("start", job.id, times=2)

@@ -36,7 +36,7 @@ def sockets() -> Iterator[Path]:
 @both_stores
 async def test_every_job_runs_though_every_wake_up_is_lost(stage: Stage, sockets: Path) -> None:
     worker = stage.worker(environment={"TMPDIR": str(sockets)})
-    await worker.logs("boot")
+    await worker.logs("worker_started")
     jobs = []
     for number in range(12):
         await silence(stage, sockets)

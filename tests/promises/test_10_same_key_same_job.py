@@ -123,7 +123,8 @@ async def test_a_key_belongs_to_its_tenant(stage: Stage) -> None:
     again = [await each.enqueue(1) for each in tenants]
     assert len({job.id for job in first}) == 3
     assert [job.id for job in again] == [job.id for job in first]
-    assert [job.tenant for job in again] == [None, "a", "b"]
+    assert [job.tenant for job in again] == ["default", "a", "b"]
+    assert (await keyed.options(tenant="default").enqueue(1)).id == first[0].id
     with pytest.raises(IdempotencyConflict):
         await tenants[1].enqueue(2)
 

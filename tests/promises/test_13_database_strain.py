@@ -59,7 +59,7 @@ async def prepare(stage: Stage, url: str) -> list[Job]:
         "--queues=others", environment=variables, lease_seconds=LEASE_SECONDS, reclaim_seconds=0.2
     )
     stage.worker(environment=variables, lease_seconds=LEASE_SECONDS)
-    await eager.logs("boot")
+    await eager.logs("worker_started")
     early = await stage.hf.enqueue_many([stage.jobs.gated.call("early") for _ in range(4)])
     late = await stage.hf.enqueue_many([stage.jobs.gated.call("late") for _ in range(4)])
     soon = stage.jobs.gated.options(delay_seconds=2)

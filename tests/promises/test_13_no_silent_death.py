@@ -47,7 +47,7 @@ async def test_an_outage_longer_than_a_lease_starts_no_running_job_again(
         worker = stage.worker(lease_seconds=3)
         # After an outage it waits for others as long as its own renewals take.
         eager = stage.worker("--queues=others", lease_seconds=90, reclaim_seconds=0.01)
-        await eager.logs("boot")
+        await eager.logs("worker_started")
         job = await stage.jobs.gated.enqueue("gate")
         await stage.noted("start", job.id)
         await stage.hf.close()

@@ -178,7 +178,7 @@ async def test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_t
     vanished.kill()
     left = await stage.hf.get(job.id)
     heir = stage.worker(app="paying:hf")
-    await heir.logs("boot")
+    await heir.logs("worker_started")
     await stage.noted("start", job.id, times=2)
     (ended,) = await stage.ended(job)
     assert (ended.state, ended.result) == (State.SUCCEEDED, {"attempt": 2})

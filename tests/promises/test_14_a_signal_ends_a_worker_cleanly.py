@@ -56,8 +56,8 @@ async def test_a_worker_that_is_stopped_finishes_what_it_can_and_releases_the_re
     for job in (long, in_thread):
         assert_released(await stage.hf.get(job.id))
         assert len(stage.ledger("canceled", job.id)) == 1
-    for job in (behind, late):
-        found = await stage.hf.get(job.id)
+    for waiting in (behind, late):
+        found = await stage.hf.get(waiting.id)
         assert (found.state, found.attempts, found.fence) == (State.QUEUED, 0, 0)
     assert await stage.fetch("SELECT * FROM attempts") == []
 
@@ -99,7 +99,7 @@ async def test_a_released_job_starts_at_once_at_the_next_worker(stage: Stage) ->
     worker = stage.worker(grace_seconds=0)
     await stage.noted("start", job.id)
     heir = stage.worker(poll_seconds=3600)
-    await heir.logs("boot")
+    await heir.logs("worker_started")
     worker.signal(signal.SIGTERM)
     again = await stage.noted("start", job.id, times=2)
     assert (again["pid"], again["attempt"], again["fence"]) == (heir.pid, 1, 3)

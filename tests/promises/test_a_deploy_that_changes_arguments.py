@@ -37,14 +37,15 @@ async def test_a_job_of_another_version_is_left_to_a_worker_of_that_version(
     assert (handed_back["level"], handed_back["message"]) == ("warning", misfit)
     assert (handed_back["delay_seconds"], handed_back["state"]) == (1, "queued")
     fitting = stage.worker(app=f"deploying:{right}")
-    await fitting.logs("boot")
+    await fitting.logs("worker_started")
     misfitting.signal(signal.SIGTERM)
     (ended,) = await stage.ended(job)
     assert (ended.state, ended.attempts, ended.error_code) == (State.SUCCEEDED, 1, None)
     assert ended.releases == len(misfitting.events("handed_back"))
     assert len(stage.ledger("start", job.id)) == 1
     assert await fitting.logs("settle")
-    told = await stage.hf.jobs.attempts(job.id)
+    *told, succeeded = await stage.hf.jobs.attempts(job.id)
+    assert (succeeded.outcome, succeeded.attempt) == ("succeeded", 1)
     assert {(each.outcome, each.error_code, each.error_text) for each in told} == {
         ("released", "HANDED_BACK", misfit)
     }

@@ -36,12 +36,15 @@ async def test_20_kills_of_workers_lose_no_job_and_finish_none_twice(stage: Stag
         killed_at[survivor.pid] = time.time()
     assert survivor.code == 0
     assert len(killed_at) >= KILLS
-    lives = [life(each, killed_at) for each in stage.processes if each.events("boot")]
+    lives = [life(each, killed_at) for each in stage.processes if each.events("worker_started")]
     starts, finishes = stage.by_job("start"), stage.by_job("finish")
     for job in jobs:
         ended = await stage.hf.get(job.id)
         attempts = await stage.hf.jobs.attempts(job.id)
         assert ended.state is (State.DEAD if ended.name == "crash" else State.SUCCEEDED)
+        if ended.state is State.SUCCEEDED:
+            *attempts, succeeded = attempts
+            assert (succeeded.outcome, succeeded.fence) == ("succeeded", ended.fence - 1)
         check_ends(ended, attempts, finishes[str(job.id)])
         check_starts(ended, starts[str(job.id)])
         check_losses(attempts, killed_at, lives)
@@ -104,7 +107,7 @@ def check_starts(job: Job, starts: Sequence[Entry]) -> None:
 
 def life(worker: Process, killed_at: dict[int, float]) -> tuple[float, float]:
     """From when to when it was there; it was killed, or nothing was left to do."""
-    told = [*worker.events("boot"), *worker.events("stopped")]
+    told = [*worker.events("worker_started"), *worker.events("stopped")]
     times = [datetime.fromisoformat(event["time"]).timestamp() for event in told]
     return times[0], killed_at.get(worker.pid, times[-1])
 

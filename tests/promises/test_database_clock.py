@@ -110,7 +110,7 @@ async def test_a_database_clock_set_forward_under_load_loses_and_doubles_nothing
 async def taken_over(stage: Stage, job: Job) -> None:
     """Kill the worker that runs the job; another has to start it again."""
     first = await stage.noted("start", job.id)
-    await start(stage).logs("boot")
+    await start(stage).logs("worker_started")
     for process in stage.processes:
         if process.pid == first["pid"]:
             process.kill()

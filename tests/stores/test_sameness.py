@@ -13,8 +13,10 @@ SQLITE, POSTGRES = (Path(package.__path__[0]) for package in (sqlite, postgres))
 ONLY_SQLITE = {"threads", "forks", "place", "move", "transaction"}
 ONLY_POSTGRES = {"pool", "poolers", "types", "server_limits", "failures", "caps"}
 VERBS = {name for name in dir(protocol.FullStore) if not name.startswith("_")}
-ENROLLED = {"enqueue", "get", "settle"}
-OF_THE_STORE_ITSELF = {"open", "close", "abandon", "connection", "enrol", "writing", "listen"}
+ENROLLED = {name for name in vars(protocol.Enrolled) if not name.startswith("_")}
+OF_THE_STORE_ITSELF = {
+    "open", "close", "abandon", "connection", "enrol", "writing", "listen", "now",
+}  # fmt: skip
 # In SQLite, one statement finds what the next ones write, by row number.
 SQLITE_BLOCKS = """
     live_id queues_of
@@ -23,7 +25,7 @@ SQLITE_BLOCKS = """
     forget_queue running
     struck forget_unparked unparkable next_probe unpark_probes plan_probes
     page_live page_leftovers page_history page_unsuccessful page_tenant page_correlation
-    page_edge page_matching counts_tenant
+    page_parent page_edge page_matching counts_tenant
     outlived forget_empty_counts
     ahead vital_lanes vital_leftovers vital_outlived
     create_versions file
@@ -34,7 +36,7 @@ POSTGRES_BLOCKS = """
     enqueue_one enqueue_plain notify notify_queues
     claim_with_caps claim_onwards claim_onwards_with_caps claim_named claim_named_with_caps
     claim_suspect_with_caps claim_by_id_with_caps claim_probes_with_caps pass_over
-    standing standing_ended settle settle_completing
+    standing standing_ended settle settle_completing limit_commit
     reclaim_one reclaimable
     lock_breaker lock_unparking
     get_json page now

@@ -16,10 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
-from holdfast import Context, Holdfast, Job
+from holdfast import Context, Holdfast, Job, Permanent, Retry
 from holdfast.context import Surroundings
+from holdfast.domain.breakers import Strike
 from holdfast.domain.codec import Results
 from holdfast.domain.job import Claimed
+from holdfast.domain.outcomes import Failed, Verdict, decide
 from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Claim, Store
 from tests.support import django_settings
@@ -61,6 +63,17 @@ class Stage:
             await connection.close()
 
 
+class Judge:
+    """Decides like a worker whose handler has a retry policy, and no breaker."""
+
+    def judge(self, job: Claimed, error: BaseException) -> Verdict:
+        failed = Failed(type(error).__name__, str(error), isinstance(error, Permanent))
+        return Verdict(failed, decide(job, failed, Retry.exponential(), 0.5))
+
+    async def strike(self, strike: Strike) -> bool:
+        raise NotImplementedError
+
+
 @asynccontextmanager
 async def staged(url: str, store_url: str | None = None) -> AsyncIterator[Stage]:
     """The context may use another URL than the checks that follow."""
@@ -76,7 +89,8 @@ async def staged(url: str, store_url: str | None = None) -> AsyncIterator[Stage]
         store = await handlers._store()
         (job,) = await store.claim(Claim("test", 1, LEASE_SECONDS, ["pay"]))
         assert job.id == enqueued.id
-        around = Surroundings(store, {}, Results(1000), Seam(), asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        around = Surroundings(store, {}, Results(1000), Seam(), loop, judge=Judge())
         yield Stage(hf, url, store, job, Context(job, around))
 
 

@@ -100,5 +100,5 @@ RESULTS: dict[str, Any] = {f"{how} in a result": make_result(end) for how, end i
 class HostileRetry(Retry):
     """A policy that ends its caller."""
 
-    def attempts_allowed(self, code: str, max_attempts: int) -> int:
+    def limit_for(self, code: str) -> int | None:
         raise SystemExit

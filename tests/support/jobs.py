@@ -14,7 +14,7 @@ def claimed(*, name: str = "work", attempt: int = 1) -> Claimed:
         arguments=b"{}",
         queue="default",
         priority=0,
-        tenant=None,
+        tenant="default",
         correlation_id=None,
         attempt=attempt,
         max_attempts=5,

@@ -5,30 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import gettempdir
 
 import pytest
 
-from holdfast import Context, Holdfast, Permanent, Retry, Snooze, State
+from holdfast import Context, Holdfast, JobFailed, Permanent, Retry, Snooze, State
 from holdfast.testing import VirtualTime, sandbox
 
 
-@pytest.fixture
-async def hf(tmp_path: Path) -> AsyncIterator[Holdfast]:
-    async with Holdfast(f"sqlite:///{tmp_path / 'own.db'}") as app:
-        yield app
-
-
-async def test_a_sandbox_starts_empty_and_leaves_the_real_database_alone(hf: Holdfast) -> None:
+async def test_a_sandbox_starts_empty_and_leaves_the_real_database_alone(
+    hf: Holdfast, server: str | None
+) -> None:
     @hf.job
     async def nothing() -> None: ...
 
     real = await nothing.enqueue()
     for _ in range(2):
-        async with sandbox(hf) as jobs:
+        async with sandbox(hf, server) as jobs:
             assert await jobs.jobs() == []
             await nothing.enqueue()
             assert (await jobs.drain()).succeeded == 1
@@ -36,13 +31,15 @@ async def test_a_sandbox_starts_empty_and_leaves_the_real_database_alone(hf: Hol
     assert (await hf.get(real.id)).state is State.QUEUED
 
 
-async def test_drain_runs_what_is_due_and_what_that_enqueues(hf: Holdfast) -> None:
+async def test_drain_runs_what_is_due_and_what_that_enqueues(
+    hf: Holdfast, server: str | None
+) -> None:
     @hf.job
     async def count_down(number: int) -> None:
         if number:
             await count_down.enqueue(number - 1)
 
-    async with sandbox(hf) as jobs:
+    async with sandbox(hf, server) as jobs:
         await count_down.enqueue(3)
         await count_down.options(delay_seconds=60).enqueue(0)
         assert (await jobs.drain()).succeeded == 4
@@ -56,17 +53,19 @@ async def test_time_stands_still_until_it_is_told_to_go_on(hf: Holdfast) -> None
 
     async with sandbox(hf) as jobs:
         job = await remind.options(delay_seconds=3600).enqueue()
-        jobs.advance(3599)
+        await jobs.advance(3599)
         assert str(await jobs.drain()) == "nothing to do"
-        jobs.advance(1)
+        await jobs.advance(1)
         assert (await jobs.drain()).succeeded == 1
         ended = await hf.get(job.id)
         assert ended.started_at == ended.run_at == ended.created_at + timedelta(hours=1)
         with pytest.raises(ValueError, match="time can't go back"):
-            jobs.advance(-1)
+            await jobs.advance(-1)
 
 
-async def test_drain_with_delayed_goes_through_retries_snoozes_and_delays(hf: Holdfast) -> None:
+async def test_drain_with_delayed_goes_through_retries_snoozes_and_delays(
+    hf: Holdfast, server: str | None
+) -> None:
     @hf.job(retry=Retry.exponential(max_attempts=5, base=3600))
     async def flaky(ctx: Context) -> int:
         if ctx.attempt < 4:
@@ -79,7 +78,7 @@ async def test_drain_with_delayed_goes_through_retries_snoozes_and_delays(hf: Ho
             raise Snooze(86400)
         return "awake"
 
-    async with sandbox(hf) as jobs:
+    async with sandbox(hf, server) as jobs:
         flaked, slept = await flaky.enqueue(), await sleepy.options(delay_seconds=60).enqueue()
         report = await jobs.drain(with_delayed=True)
         assert (report.succeeded, report.retried, report.snoozed) == (2, 3, 2)
@@ -105,23 +104,25 @@ async def test_drain_leaves_jobs_without_a_handler_waiting(hf: Holdfast, tmp_pat
         assert [job.name for job in await jobs.jobs(State.QUEUED)] == ["unknown"]
 
 
-async def test_an_expired_job_is_canceled_by_virtual_time(hf: Holdfast) -> None:
+async def test_an_expired_job_is_canceled_by_virtual_time(hf: Holdfast, server: str | None) -> None:
     @hf.job(expires_in_seconds=60)
     async def offer() -> None: ...
 
-    async with sandbox(hf) as jobs:
+    async with sandbox(hf, server) as jobs:
         job = await offer.options(delay_seconds=59).enqueue()
-        jobs.advance(61)
+        await jobs.advance(61)
         await jobs.drain()
         assert (await hf.get(job.id)).error_code == "EXPIRED"
 
 
-async def test_failures_are_kept_in_the_sandbox_as_everywhere(hf: Holdfast) -> None:
+async def test_failures_are_kept_in_the_sandbox_as_everywhere(
+    hf: Holdfast, server: str | None
+) -> None:
     @hf.job
     async def fail() -> None:
         raise Permanent("no", code="NO")
 
-    async with sandbox(hf) as jobs:
+    async with sandbox(hf, server) as jobs:
         await fail.enqueue()
         assert (await jobs.drain()).failed == 1
         (job,) = await jobs.jobs(State.FAILED)
@@ -174,6 +175,65 @@ async def test_a_sandbox_ends_cleanly_when_its_test_fails(hf: Holdfast) -> None:
     assert hf.url_shown == own
     assert lent != own
     assert os.path.basename(os.path.dirname(lent)) not in os.listdir(gettempdir())
+
+
+async def test_drain_raises_what_the_first_failing_handler_raised(
+    hf: Holdfast, server: str | None
+) -> None:
+    first = LookupError("the first")
+
+    @hf.job
+    async def fail() -> None:
+        raise first
+
+    @hf.job
+    def fail_later() -> None:
+        raise OSError("the second")
+
+    @hf.job
+    async def succeed() -> None: ...
+
+    async with sandbox(hf, server) as jobs:
+        await hf.enqueue_many([succeed.call(), fail.call()])
+        await fail_later.options(delay_seconds=0.5).enqueue()
+        with pytest.raises(LookupError) as raised:
+            await jobs.drain(raise_errors=True)
+        assert raised.value is first
+        assert [job.name for job in await jobs.jobs(State.SUCCEEDED)] == ["succeed"]
+        assert (await jobs.drain()).succeeded == 0
+        await jobs.advance(1)
+        with pytest.raises(OSError, match="the second"):
+            await jobs.drain(raise_errors=True)
+
+
+async def test_drain_does_not_raise_errors_that_a_retry_made_good(hf: Holdfast) -> None:
+    @hf.job
+    async def flaky(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise ConnectionError("not yet")
+
+    @hf.job
+    async def sleepy(ctx: Context) -> None:
+        if not (await hf.get(ctx.job_id)).snoozes:
+            raise Snooze(60)
+
+    async with sandbox(hf) as jobs:
+        await hf.enqueue_many([flaky.call(), sleepy.call()])
+        report = await jobs.drain(with_delayed=True, raise_errors=True)
+        assert (report.retried, report.snoozed, report.succeeded) == (1, 1, 2)
+
+
+async def test_drain_raises_for_a_job_that_died_without_an_exception(hf: Holdfast) -> None:
+    @hf.job(retry=Retry.none)
+    async def deadly() -> None: ...
+
+    async with sandbox(hf) as jobs:
+        job = await deadly.enqueue()
+        jobs.crash_before_commit(deadly, times=5)
+        with pytest.raises(JobFailed, match="ended as dead: LEASE_LOST") as raised:
+            await jobs.drain(raise_errors=True)
+        assert raised.value.job.id == job.id
+        assert (await jobs.drain(raise_errors=True)).dead == 0  # told before
 
 
 def test_virtual_time_starts_where_it_is_told() -> None:

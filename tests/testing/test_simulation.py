@@ -107,7 +107,7 @@ class Unheard(Holdfast):
         return answer
 
 
-Functions = dict[str, JobFunction[Any]]
+Functions = dict[str, JobFunction[Any, Any]]
 
 
 def make_app(

@@ -22,7 +22,7 @@ one_snapshot = pytest.mark.parametrize("isolation", ["repeatable_read", "seriali
 
 
 @pytest.fixture
-def resize(hf: Holdfast) -> JobFunction[[str]]:
+def resize(hf: Holdfast) -> JobFunction[[str], Any]:
     @hf.job
     async def resize(image: str) -> None: ...
 
@@ -46,7 +46,7 @@ async def only_job(hf: Holdfast) -> Any:
 @POSTGRES
 @one_snapshot
 async def test_a_chosen_id_can_not_run_twice_by_an_old_snapshot(
-    hf: Holdfast, resize: JobFunction[[str]], store_url: str, isolation: Any
+    hf: Holdfast, resize: JobFunction[[str], Any], store_url: str, isolation: Any
 ) -> None:
     chosen = resize.options(id=uuid4())
     async with connected(store_url) as connection:
@@ -65,7 +65,7 @@ async def test_a_chosen_id_can_not_run_twice_by_an_old_snapshot(
 @POSTGRES
 @one_snapshot
 async def test_a_key_can_not_run_twice_by_an_old_snapshot(
-    hf: Holdfast, resize: JobFunction[[str]], store_url: str, isolation: Any
+    hf: Holdfast, resize: JobFunction[[str], Any], store_url: str, isolation: Any
 ) -> None:
     keyed = resize.options(idempotency_key="once")
     async with connected(store_url) as connection:
@@ -82,7 +82,7 @@ async def test_a_key_can_not_run_twice_by_an_old_snapshot(
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 async def test_a_file_that_was_read_before_others_wrote_takes_no_job(
-    hf: Holdfast, resize: JobFunction[[str]], store_url: str
+    hf: Holdfast, resize: JobFunction[[str], Any], store_url: str
 ) -> None:
     """By an old view of the file, a chosen id could run twice."""
     chosen = resize.options(id=uuid4())

@@ -200,6 +200,27 @@ async def test_only_those_get_an_event_who_want_it_and_may_see_it(
     assert sorted(request.path for request in receiver.requests) == ["/all", "/paid"]
 
 
+@both_stores
+async def test_deliveries_are_jobs_of_the_events_tenant_wherever_it_is_published(
+    shop: Shop, receiver: Receiver
+) -> None:
+    @shop.hf.job
+    async def publish() -> None:
+        await shop.publish(tenant="a")
+        await shop.publish()
+
+    for tenant in ("a", "default"):
+        await shop.webhooks.subscribe(receiver.url, tenant=tenant)
+    await shop.hf.for_tenant("b").enqueue(publish)
+    await shop.hf.run_due()
+    assert len(receiver.requests) == 2
+    for tenant in ("a", "default"):
+        jobs = (await shop.hf.for_tenant(tenant).jobs.list()).jobs
+        assert {job.name for job in jobs} == {"webhooks.deliver", "webhooks.orchestrate"}
+    (only,) = (await shop.hf.for_tenant("b").jobs.list()).jobs
+    assert only.name == "publish"
+
+
 @on_sqlite
 async def test_an_event_that_can_not_be_told_is_refused(shop: Shop) -> None:
     bad: list[dict[str, Any]] = [
@@ -211,6 +232,7 @@ async def test_an_event_that_can_not_be_told_is_refused(shop: Shop) -> None:
         *({"occurred_at": value} for value in (datetime(2020, 1, 1), "2020-01-01")),  # noqa: DTZ001
         *({"occurred_at": value} for value in FAR_AWAY),
         *({"id": value} for value in (str(uuid4()), 7)),
+        *({"tenant": value} for value in ("", "\0", "x" * 201, None)),
     ]
     for options in bad:
         with pytest.raises(BadArguments):

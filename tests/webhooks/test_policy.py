@@ -72,7 +72,7 @@ def test_an_attempt_is_delivered_tried_again_or_given_up(
 ) -> None:
     retry = Retry.schedule([1.0], max_attempts=max_attempts, jitter=0.2)
     policy = make_policy(retry=retry, refusals_are_permanent=permanent)
-    match decide(policy, attempts, status, code, chance):
+    match decide(policy, attempts, attempts, status, code, chance):
         case Delivered():
             assert code is None
         case GiveUp(final):
@@ -87,9 +87,9 @@ def test_an_attempt_is_delivered_tried_again_or_given_up(
 
 def test_a_limit_for_a_code_ends_a_saga_earlier() -> None:
     policy = make_policy(retry=STANDARD.limit("HTTP_404", 2))
-    assert isinstance(decide(policy, 1, 404, "HTTP_404", 0.5), TryAgain)
-    assert decide(policy, 2, 404, "HTTP_404", 0.5) == GiveUp("HTTP_404")
-    assert isinstance(decide(policy, 2, 500, "HTTP_500", 0.5), TryAgain)
+    assert isinstance(decide(policy, 5, 1, 404, "HTTP_404", 0.5), TryAgain)
+    assert decide(policy, 5, 2, 404, "HTTP_404", 0.5) == GiveUp("HTTP_404")
+    assert isinstance(decide(policy, 5, 2, 500, "HTTP_500", 0.5), TryAgain)
 
 
 def test_every_limit_is_documented_with_its_value() -> None:

@@ -108,7 +108,7 @@ def test_a_secret_that_can_not_sign_is_refused_and_not_repeated(
 def test_a_secret_is_not_shown() -> None:
     subscription = NewSubscription(
         id=UUID(int=0),
-        tenant=None,
+        tenant="default",
         url="https://example.org/",
         event_types=(),
         preset="standard",

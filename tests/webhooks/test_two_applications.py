@@ -9,6 +9,7 @@ import pytest
 from holdfast import ConfigurationError, Holdfast, Retry
 from holdfast.webhooks import BadEndpoint, Webhooks
 from tests.support.hostile import HostileRetry
+from tests.support.running import signal, working
 from tests.webhooks.receiving import Receiver
 from tests.webhooks.shop import Shop, both_stores, on_sqlite
 
@@ -52,12 +53,12 @@ async def test_a_worker_with_other_settings_keeps_the_retries_and_the_networks(
 
 
 @on_sqlite
-async def test_a_worker_with_more_patience_keeps_the_timeout_and_the_guard(
+async def test_a_worker_with_more_patience_keeps_the_timeout(
     store_url: str, receiver: Receiver
 ) -> None:
     receiver.gate.clear()
     async with (
-        Shop.open(store_url, timeout_seconds=0.2, retry=Retry.none(), guard_seconds=7200) as shop,
+        Shop.open(store_url, timeout_seconds=0.2, retry=Retry.none()) as shop,
         Shop.open(store_url, timeout_seconds=300) as patient,
     ):
         await shop.webhooks.subscribe(receiver.url)
@@ -66,7 +67,23 @@ async def test_a_worker_with_more_patience_keeps_the_timeout_and_the_guard(
         saga = await shop.saga(event)
         (attempt,) = await shop.webhooks.attempts(saga.id)
         assert (saga.status, attempt.error_code) == ("DeadLettered", "TIMEOUT")
-        (guard,) = await shop.waiting("webhooks.orchestrate")
+
+
+@on_sqlite
+async def test_a_worker_with_more_patience_keeps_the_guard(
+    store_url: str, receiver: Receiver
+) -> None:
+    receiver.gate.clear()
+    async with (
+        Shop.open(store_url, guard_seconds=7200) as shop,
+        Shop.open(store_url, guard_seconds=86400) as patient,
+    ):
+        await shop.webhooks.subscribe(receiver.url)
+        event = await patient.publish()
+        async with working(patient.hf):
+            await signal(receiver.came)
+            (guard,) = await shop.waiting("webhooks.orchestrate")
+        (attempt,) = await shop.webhooks.attempts((await shop.saga(event)).id)
         assert abs((guard.run_at - attempt.attempt_at).total_seconds() - 7200) < 600
 
 

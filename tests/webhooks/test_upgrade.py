@@ -15,7 +15,8 @@ from holdfast.webhooks.policy import STANDARD, Policy
 from holdfast_systems.passport import BPC
 from tests.support.running import QUICK, execute
 from tests.webhooks.receiving import Receiver
-from tests.webhooks.shop import Shop, on_postgres
+from tests.webhooks.shop import Shop, both_stores, on_postgres
+from tests.webhooks.test_rules_of_the_database import REFUSED
 
 pytestmark = pytest.mark.heavy
 
@@ -94,6 +95,48 @@ async def test_what_the_code_knew_of_a_preset_is_in_the_policy(tmp_path: Path) -
         assert (row["preset"], policy) == ("bpc", policy.under(BPC))
         (subscription,) = await shop.webhooks.subscriptions()
         assert str(subscription.id) == IDS["s"]
+
+
+ENDED = """
+INSERT INTO webhook_dead_letters
+    (id, tenant, saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot)
+VALUES ('{v}', NULL, '{a}', '{e}', '{s}', 'HTTP_503', '2026-01-01T00:00:01.000000Z', '{{}}');
+UPDATE webhook_sagas SET status = 'InFlight', next_attempt_at = NULL;
+UPDATE webhook_sagas SET status = 'DeadLettered', ended_at = '2026-01-01T00:00:01.000000Z';
+"""
+
+
+@both_stores
+async def test_what_had_no_tenant_belongs_to_default_and_stays_as_it_was(store_url: str) -> None:
+    """Even what has ended, which nobody may change."""
+    if store_url.startswith("sqlite"):
+        path = Path(store_url.removeprefix("sqlite:///"))
+        await of_version_1(path, "https://example.org/")
+        with closing(sqlite3.connect(path)) as file, file:
+            file.executescript(ENDED.format(**IDS))
+    else:
+        await execute(store_url, step_1("postgres"))
+        await execute(
+            store_url, "INSERT INTO application_steps VALUES ('webhooks', 1, 'webhooks', now())"
+        )
+        filled = FILL.replace("x'00ff'", "'x'").format(
+            url="https://example.org/", preset="standard", **IDS
+        )
+        await execute(store_url, filled + ENDED.format(**IDS))
+    async with Shop.open(store_url) as shop:
+        for table in ("subscriptions", "events", "sagas", "dead_letters"):
+            (row,) = await shop.fetch(f"SELECT tenant FROM holdfast.webhook_{table}")
+            assert row["tenant"] == "default"
+        (letter,) = await shop.webhooks.dead_letters()
+        (subscription,) = await shop.webhooks.subscriptions()
+        assert (str(letter.id), str(subscription.id)) == (IDS["v"], IDS["s"])
+        for change in (
+            "UPDATE holdfast.webhook_events SET payload = '{}'",
+            "UPDATE holdfast.webhook_dead_letters SET payload_snapshot = '{}'",
+            "UPDATE holdfast.webhook_sagas SET attempt_count = 7",
+        ):
+            with pytest.raises(REFUSED):
+                await shop.fetch(change)
 
 
 @on_postgres

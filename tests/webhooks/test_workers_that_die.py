@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from holdfast import State
+from holdfast import Retry, State
+from holdfast.webhooks import Message, Preset, Request
+from holdfast.webhooks.limits import LEASES_MAX
 from tests.support.processes import WAIT_SECONDS, Process, wait_until
 from tests.support.running import let_leases_run_out, signal, working
 from tests.webhooks.receiving import Receiver
 from tests.webhooks.shop import Shop, both_stores, on_postgres, on_sqlite
 
 pytestmark = pytest.mark.heavy
+
+
+def make_no_request(message: Message, keys: Sequence[bytes]) -> Request:
+    raise ZeroDivisionError
 
 
 class Workers:
@@ -102,7 +108,7 @@ async def test_a_job_that_lost_four_leases_has_failed_and_the_orchestrator_decid
     assert (await shop.saga(event)).status == "Delivered"
 
 
-@on_sqlite
+@both_stores
 async def test_a_guard_that_finds_its_job_alive_comes_back_later(
     shop: Shop, receiver: Receiver
 ) -> None:
@@ -120,6 +126,64 @@ async def test_a_guard_that_finds_its_job_alive_comes_back_later(
         assert attempt.status == "Leased"
         assert next_guard.id != guard.id
         assert (await shop.saga(event)).status == "InFlight"
+        receiver.gate.set()
+        await shop.hf.result(next_guard.id, timeout_seconds=WAIT_SECONDS)
+    assert (await shop.saga(event)).status == "Delivered"
+    assert await shop.waiting("webhooks.orchestrate") == []
+
+
+@both_stores
+async def test_a_report_makes_the_guard_due_and_nothing_is_left_waiting(
+    shop: Shop, receiver: Receiver
+) -> None:
+    await shop.webhooks.subscribe(receiver.url)
+    event = await shop.publish()
+    await shop.hf.run_due()
+    assert (await shop.saga(event)).status == "Delivered"
+    assert await shop.waiting("webhooks.orchestrate") == []
+    names = [job.name for job in (await shop.hf.jobs.list()).jobs]
+    assert sorted(names) == ["webhooks.deliver", *["webhooks.orchestrate"] * 2]
+
+
+@both_stores
+async def test_a_report_whose_guard_is_gone_is_judged(shop: Shop, receiver: Receiver) -> None:
+    """An operator canceled and deleted it, or the attempt is older than the column."""
+    receiver.gate.clear()
+    await shop.webhooks.subscribe(receiver.url)
+    event = await shop.publish()
+    async with working(shop.hf):
+        await signal(receiver.came)
+        (guard,) = await shop.waiting("webhooks.orchestrate")
+        await shop.hf.jobs.cancel(guard.id)
+        await shop.fetch("UPDATE holdfast.webhook_attempts SET guard_id = NULL")
+        receiver.gate.set()
+
+        async def is_delivered() -> bool:
+            return (await shop.saga(event)).status == "Delivered"
+
+        await wait_until(is_delivered, "delivered")
+
+
+@both_stores
+async def test_a_delivery_that_fails_by_itself_is_judged_without_its_guard(
+    store_url: str, receiver: Receiver
+) -> None:
+    """Its last failure and the report of the attempt are one commit."""
+    odd = Preset(name="odd", make_request=make_no_request, retry=Retry.none())
+    async with Shop.open(store_url, [odd]) as shop:
+        await shop.webhooks.subscribe(receiver.url, preset="odd")
+        event = await shop.publish()
+        await shop.hf.run_due()
+        (attempt,) = await shop.webhooks.attempts((await shop.saga(event)).id)
+        assert attempt.status == "Pending"
+        for _ in range(LEASES_MAX - 1):
+            await shop.hf.jobs.retry(attempt.id)
+            await shop.hf.run_due()
+        assert (await shop.hf.get(attempt.id)).state is State.DEAD
+        (letter,) = await shop.webhooks.dead_letters()
+        assert (letter.event_id, letter.final_error_code) == (event.id, "ZeroDivisionError")
+        assert await shop.waiting("webhooks.orchestrate") == []
+        assert receiver.requests == []
 
 
 @both_stores
@@ -175,10 +239,11 @@ async def test_a_guard_of_an_earlier_attempt_changes_nothing(
     await shop.webhooks.subscribe(receiver.url, preset="acme")
     event = await shop.publish()
     await shop.hf.run_due()
-    guard, retry = await shop.waiting("webhooks.orchestrate")
-    assert (guard.arguments["attempt_no"], retry.arguments["attempt_no"]) == (1, 2)
+    (retry,) = await shop.waiting("webhooks.orchestrate")
+    assert retry.arguments["attempt_no"] == 2
+    assert retry.parent_id is not None
     waiting = await shop.saga(event)
-    await shop.hf.jobs.retry(guard.id)
+    guard = await shop.hf.jobs.requeue(retry.parent_id)
     await shop.hf.run_due()
     assert (await shop.hf.get(guard.id)).state is State.SUCCEEDED
     assert await shop.saga(event) == waiting

@@ -13,11 +13,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from pydantic import BaseModel, Field
 
 from holdfast import Context, Holdfast, LeaseLost, Permanent, Retry, RetryAfter, Snooze
 from tests.support import hostile
@@ -186,9 +189,9 @@ def copy_the_worker(ctx: Context) -> None:
 
 
 @hf.job(executor="process", retry=Retry.none)
-def complete(ctx: Context) -> None:
+def complete(ctx: Context, fails: bool) -> None:
     async def use() -> None:
-        async with ctx.completing():
+        async with ctx.failing(OSError("no disk")) if fails else ctx.completing():
             pass
 
     asyncio.run(use())
@@ -316,9 +319,42 @@ def start_others(ctx: Context, folder: str, and_then: str) -> None:
     threading.Event().wait()
 
 
+@hf.job(retry=Retry.none)
+async def call_and_hang(ctx: Context, folder: str) -> None:
+    from tests.worker import functions
+
+    await ctx.run_in_process(functions.hang, Path(folder))
+
+
+@hf.job(retry=Retry.none)
+async def call_pid(ctx: Context) -> int:
+    return await ctx.run_in_process(os.getpid)
+
+
+@hf.job(executor="process", retry=Retry.none)
+def call_from_a_child(ctx: Context) -> None:
+    ctx.run_in_process_sync(os.getpid)
+
+
 @hf.job(executor="process")
 def write_log(text: str) -> None:
     logging.getLogger("child_jobs").warning(text)
+
+
+class Line(BaseModel):
+    sku: str
+    price: Decimal
+    shown_as: str = Field(default="", alias="shownAs")
+
+
+@hf.job(executor="process")
+def raise_prices(lines: list[Line], since: date) -> dict[date, list[Line]]:
+    return {since: [line.model_copy(update={"price": line.price * 2}) for line in lines]}
+
+
+@hf.job(executor="process", retry=Retry.none)
+def lie_about_lines() -> list[Line]:
+    return [5]  # type: ignore[list-item]
 
 
 if IS_CHILD:

@@ -174,7 +174,9 @@ def gateway() -> Gateway:
     return Gateway()
 
 
-def depending(hf: Holdfast, gateway: Gateway, breaker: Breaker, **options: Any) -> JobFunction[[]]:
+def depending(
+    hf: Holdfast, gateway: Gateway, breaker: Breaker, **options: Any
+) -> JobFunction[[], Any]:
     """A job function whose jobs ask the gateway."""
 
     @hf.job(name="convert", breaker=breaker, **options)
@@ -198,7 +200,7 @@ async def is_holding(hf: Holdfast, count: int, key: str = "gateway") -> None:
     await wait_until(found, f"{count} jobs held for {key}")
 
 
-async def open_by_failure(hf: Holdfast, gateway: Gateway, convert: JobFunction[[]]) -> None:
+async def open_by_failure(hf: Holdfast, gateway: Gateway, convert: JobFunction[[], Any]) -> None:
     """Let as many jobs fail as it takes, and end the worker in which they did."""
     gateway.down = None
     failures = convert._definition.breaker.failures if convert._definition.breaker else 0

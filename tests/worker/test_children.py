@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -67,6 +69,17 @@ async def test_a_handler_in_a_child_gets_what_any_other_gets(hf: Holdfast) -> No
 async def test_a_result_that_a_handler_in_a_child_sets_is_kept(hf: Holdfast) -> None:
     (ended,) = await run_all(hf, await child_jobs.set_result.enqueue())
     assert (ended.state, ended.result) == (State.SUCCEEDED, {"done": True})
+
+
+async def test_models_and_dates_reach_a_child_and_come_back(hf: Holdfast) -> None:
+    line = child_jobs.Line(sku="tea", price=Decimal("1.5"), shownAs="Tea")
+    job = await child_jobs.raise_prices.enqueue([line], date(2026, 1, 2))
+    lie = await child_jobs.lie_about_lines.enqueue()
+    ended, failed = await run_all(hf, job, lie)
+    assert ended.result == {"2026-01-02": [{"sku": "tea", "price": "3.0", "shown_as": "Tea"}]}
+    raised = line.model_copy(update={"price": Decimal("3.0")})
+    assert await hf.result(job) == {date(2026, 1, 2): [raised]}
+    assert (failed.state, failed.error_code) == (State.FAILED, "UNSTORABLE_RESULT")
 
 
 async def test_children_run_side_by_side_and_are_reused(hf: Holdfast) -> None:
@@ -165,7 +178,8 @@ async def test_what_a_job_left_running_in_a_child_kills_no_other_job(
     _, ended = await run_all(hf, before, after, concurrency=1)
     assert (ended.state, ended.attempts) == (State.SUCCEEDED, 1)
     assert (ended.crashes, ended.releases) == (1, 1)
-    assert [attempt.outcome for attempt in await hf.jobs.attempts(ended.id)] == ["crashed"]
+    outcomes = [attempt.outcome for attempt in await hf.jobs.attempts(ended.id)]
+    assert outcomes == ["crashed", "succeeded"]
 
 
 async def test_a_job_that_kills_a_child_twice_is_dead_whoever_ran_there_before(
@@ -201,10 +215,11 @@ async def test_a_canceled_job_that_does_not_listen_is_killed(hf: Holdfast, tmp_p
         assert (await hf.get(job.id)).state is State.CANCELED
 
 
-async def test_completing_says_that_it_is_not_for_children(hf: Holdfast) -> None:
-    (ended,) = await run_all(hf, await child_jobs.complete.enqueue())
-    assert ended.state is State.DEAD
-    assert "does not work in child processes" in (ended.error_text or "")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_completing_says_that_it_is_not_for_children(hf: Holdfast, fails: bool) -> None:
+    (ended,) = await run_all(hf, await child_jobs.complete.enqueue(fails))
+    assert (ended.state, ended.error_code) == (State.DEAD, "NotInThisStore")
+    assert "do not work in child processes" in (ended.error_text or "")
 
 
 async def test_an_error_in_a_child_ends_its_job_as_it_would_elsewhere(hf: Holdfast) -> None:
@@ -385,9 +400,7 @@ class Refusing(Seam):
         super().__init__()
         self.asked_at: list[float] = []
 
-    async def start_process(
-        self, command: Sequence[str], *, pass_fds: Sequence[int] = ()
-    ) -> NoReturn:
+    async def start_process(self, command: Sequence[str], **options: Any) -> NoReturn:
         self.asked_at.append(self.monotonic())
         raise BlockingIOError("no room for another process")
 

@@ -38,6 +38,7 @@ from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.worker.executor import Executor
+from holdfast.worker.processes.pool import Children
 from holdfast.worker.run import Run, Stop
 from tests.support import hostile
 from tests.support.fast_forward import fast_forward, fast_forwarding
@@ -165,7 +166,7 @@ async def test_a_job_enqueued_by_a_handler_belongs_to_its_tenant_and_request(
         str(job.id): job for job in (await local_hf.jobs.list()).jobs if job.name == "child"
     }
     of_plain = children[await local_hf.result(plain.id)]
-    assert (of_plain.tenant, of_plain.correlation_id) == (None, str(plain.id))
+    assert (of_plain.tenant, of_plain.correlation_id) == ("default", str(plain.id))
     of_chosen = children[await local_hf.result(chosen.id)]
     assert (of_chosen.tenant, of_chosen.correlation_id) == ("acme", "request-7")
     assert of_chosen.tags == ()
@@ -592,7 +593,13 @@ async def test_a_handler_that_is_told_to_stop_before_its_first_step_never_begins
     seam, job = Seam(), claimed(name="work")
     threads = seam.threads("handlers", 1)
     executor = Executor(
-        local_hf._definitions, Settings(), seam, threads, None, lambda *told: pytest.fail(f"{told}")
+        local_hf._definitions,
+        Settings(),
+        seam,
+        threads,
+        Children(None, 1, Settings(), seam, local_hf._metrics),
+        None,
+        lambda *told: pytest.fail(f"{told}"),
     )
     store, loop = await local_hf._store(), asyncio.get_running_loop()
     run = Run(job, Context(job, Surroundings(store, {}, Results(1000), seam, loop)), 0.0)

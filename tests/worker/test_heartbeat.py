@@ -262,7 +262,16 @@ async def test_the_command_lists_workers_for_people_and_for_scripts(
     async with working(hf, concurrency=100, queues="mail,images:4"):
         (worker,) = await seen(hf)
         heads, line = (await command("workers", url=store_url)).splitlines()
-        assert heads.split() == ["WORKER", "HOST", "PID", "VERSION", "QUEUES", "LOAD", "UP", "SEEN"]
+        assert heads.split() == [
+            "WORKER",
+            "HOST",
+            "PID",
+            "HOLDFAST",
+            "QUEUES",
+            "LOAD",
+            "UP",
+            "SEEN",
+        ]
         words = line.split()
         assert words[:3] == [worker.id, worker.host, str(worker.pid)]
         assert words[3:6] == [worker.version, "mail,images:4", "0/100"]

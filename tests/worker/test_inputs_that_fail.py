@@ -62,7 +62,7 @@ class Scene:
         self.is_up = True
         self.client, self.convert = self.app("client")
 
-    def app(self, process: str) -> tuple[Holdfast, JobFunction[[bool]]]:
+    def app(self, process: str) -> tuple[Holdfast, JobFunction[[bool], None]]:
         hf = Holdfast(
             f"sqlite:///{self.path}",
             seam=self.simulation.seam(process),

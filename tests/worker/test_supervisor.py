@@ -45,7 +45,9 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 async def children(worker: Process, count: int) -> list[int]:
     """Wait until so many processes have been started, and are at work."""
-    await wait_until(lambda: len(worker.events("boot")) >= count, lambda: f"boot: {worker.text}")
+    await wait_until(
+        lambda: len(worker.events("worker_started")) >= count, lambda: f"started: {worker.text}"
+    )
     return started(worker)
 
 

@@ -409,7 +409,7 @@ async def test_until_empty_waits_for_jobs_that_other_workers_run(
             await gate.fill(1)
             async with seen_events() as seen:
                 waiting = asyncio.create_task(other.run_worker(until_empty=True))
-                await seen.first("boot")
+                await seen.first("worker_started")
                 assert await running(other) == 1
                 gate.open(1)
                 report = await waiting

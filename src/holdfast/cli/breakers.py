@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.operator import operator_options
 from holdfast.cli.selection import json_lines_option
-from holdfast.cli.session import ListingGroup
-from holdfast.cli.target import on_database
+from holdfast.cli.session import ListingGroup, say
+from holdfast.cli.target import on_database, on_same_target
 from holdfast.domain.errors import NotInThisStore
+from holdfast.domain.spelling import did_you_mean
 from holdfast.domain.texts import pasted
 
 
@@ -68,9 +67,8 @@ async def open_command(app: Holdfast, key: str, by: str, because: str | None) ->
         known = await app.breakers.keys()
         await app.breakers.open(key, by=by, because=because)
     if key not in known:
-        close = "".join(f"; did you mean {each}?" for each in get_close_matches(key, known, n=1))
-        click.echo(f"breaker {key} did not exist before{close}", err=True)
-    closing = f"holdfast breakers close {pasted(key)}"
+        say(f"breaker {key} did not exist before{did_you_mean(key, known)}")
+    closing = on_same_target(f"holdfast breakers close {pasted(key)}")
     click.echo(f"breaker {key} is open and parks its jobs. Close it with: {closing}")
 
 

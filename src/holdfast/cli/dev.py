@@ -11,6 +11,7 @@ import threading
 import click
 
 from holdfast.cli.session import Command, say
+from holdfast.cli.target import APP_ENVIRONMENT_NAME
 from holdfast.cli.worker import concurrency_option, queues_option
 from holdfast.runtime.seam import Seam
 
@@ -22,7 +23,7 @@ SKIPPED = {"node_modules", "site-packages", "__pycache__", "venv", "env", "build
 
 
 @click.command(cls=Command)
-@click.argument("app", metavar="MODULE:NAME")
+@click.argument("app", metavar="MODULE:NAME", envvar=APP_ENVIRONMENT_NAME)
 @concurrency_option
 @queues_option
 def dev(app: str, concurrency: int | None, queues: str | None) -> None:

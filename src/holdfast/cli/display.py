@@ -6,28 +6,25 @@ escaped.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import click
 import msgspec
 from rich.console import Console
-from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.domain.breakers import BreakerStatus
-from holdfast.domain.endings import why_it_ended
-from holdfast.domain.groups import ErrorGroup, fingerprint_of
-from holdfast.domain.job import Attempt, Job
+from holdfast.domain.groups import ErrorGroup
+from holdfast.domain.job import Job
 from holdfast.domain.limits import PARKED_COUNTED_MAX
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.states import State
-from holdfast.domain.times import distance, exact, relative
+from holdfast.domain.times import distance, relative
 from holdfast.domain.workers import ALL_QUEUES, WorkerStatus
 from holdfast.observability.logs import one_line
 from holdfast.runtime.seam import Seam
@@ -37,7 +34,7 @@ Row = dict[str, str | Text]
 
 PIPE_COLUMNS = 1000
 WIDE_COLUMNS = 100
-WIDE_GROUPS_COLUMNS = 140
+WIDE_IDS_COLUMNS = 140
 GAP = 2
 
 STATE_STYLES = {
@@ -73,45 +70,39 @@ def print_all(
         click.echo(none, err=True)
 
 
-def print_json_object(
-    job: Job, attempts: Sequence[Attempt], requeued_as: UUID | None, parked_by: BreakerStatus | None
-) -> None:
-    whole = msgspec.to_builtins(job, enc_hook=str)
-    why = why_it_ended(job)
-    whole |= {
-        "why": why,
-        "fingerprint": fingerprint_of(job) if why else None,
-        "requeued_as": None if requeued_as is None else str(requeued_as),
-        "parked_by": None if parked_by is None else parked_by.key,
-        "history": msgspec.to_builtins(attempts),
-    }
-    click.echo(json.dumps(whole, indent=2))
-
-
 def print_jobs(
-    jobs: Sequence[Job], *, dead: bool, parked_by: Mapping[UUID, BreakerStatus] | None = None
+    jobs: Sequence[Job],
+    *,
+    dead: bool,
+    parked_by: Mapping[UUID, BreakerStatus] | None = None,
+    requeued: Mapping[UUID, UUID] | None = None,
 ) -> None:
     out = console()
     now = Seam().now()
-    wide = out.width >= WIDE_COLUMNS
+    wide, requeued = out.width >= WIDE_COLUMNS, requeued or {}
     rows: list[Row] = []
     for job in jobs:
         breaker = parked_by.get(job.id) if parked_by else None
+        when = f"parked: {breaker.key}" if breaker else relative(_when(job), now)
+        if job.id in requeued:
+            when = f"{when}, requeued" if wide else "requeued"
         rows.append(
             {
                 "ID": str(job.id),
-                "STATE": _state(job.state),
+                "STATE": state_text(job.state),
                 "NAME": _name(job, queue_beside=not wide),
                 "QUEUE": job.queue,
                 "TRIES": f"{job.attempts}/{job.max_attempts}",
                 "ERROR": _red(job.error_code),
-                "WHEN": f"parked: {breaker.key}" if breaker else relative(_when(job), now),
+                "WHEN": when,
+                "REQUEUED AS": str(requeued.get(job.id, "")),
             }
         )
     hidden = [*([] if wide else ["QUEUE"]), *([] if wide or not dead else ["TRIES"])]
     hidden += [] if dead else ["ERROR"]
+    hidden += [] if requeued and out.width >= WIDE_IDS_COLUMNS else ["REQUEUED AS"]
     flexible = ("NAME", "QUEUE", "ERROR", *(["WHEN"] if parked_by else []))
-    _print_table(out, rows, flexible, hidden)
+    print_table(out, rows, flexible, hidden)
 
 
 def print_groups(groups: Sequence[ErrorGroup]) -> None:
@@ -131,14 +122,15 @@ def print_groups(groups: Sequence[ErrorGroup]) -> None:
         }
         for group in groups
     ]
-    hidden = () if out.width >= WIDE_GROUPS_COLUMNS else ("FIRST", "QUEUE", "EXAMPLE")
-    _print_table(out, rows, ("NAME", "CODE", "ERROR", "QUEUE"), hidden)
+    hidden = () if out.width >= WIDE_IDS_COLUMNS else ("FIRST", "QUEUE", "EXAMPLE")
+    print_table(out, rows, ("NAME", "CODE", "ERROR", "QUEUE"), hidden)
 
 
 def print_workers(workers: Sequence[WorkerStatus]) -> None:
     out = console()
-    hidden = () if out.width >= WIDE_COLUMNS else ("HOST", "PID")
-    _print_table(out, [*map(worker_row, workers)], ("WORKER", "HOST", "QUEUES"), hidden)
+    hidden = [] if out.width >= WIDE_COLUMNS else ["HOST", "PID"]
+    hidden += [] if any(each.app_version for each in workers) else ["APP"]
+    print_table(out, [*map(worker_row, workers)], ("WORKER", "HOST", "APP", "QUEUES"), hidden)
 
 
 def worker_row(worker: WorkerStatus) -> Row:
@@ -148,7 +140,8 @@ def worker_row(worker: WorkerStatus) -> Row:
         "WORKER": worker.id,
         "HOST": worker.host,
         "PID": str(worker.pid),
-        "VERSION": worker.version,
+        "APP": worker.app_version,
+        "HOLDFAST": worker.version,
         "QUEUES": _served(worker),
         "LOAD": f"{worker.running}/{worker.concurrency}",
         "UP": distance((now - worker.started_at).total_seconds()),
@@ -181,7 +174,7 @@ def print_queues(queues: Sequence[QueueStatus]) -> None:
                 "PAUSED": _red(_paused(queue, now)),
             }
         )
-    _print_table(console(), rows, ("QUEUE", "PAUSED"))
+    print_table(console(), rows, ("QUEUE", "PAUSED"))
 
 
 def _paused(queue: QueueStatus, now: datetime) -> str:
@@ -210,7 +203,7 @@ def print_breakers(breakers: Sequence[BreakerStatus]) -> None:
                 "BECAUSE": ": ".join(filter(None, (by, breaker.opened_because))),
             }
         )
-    _print_table(console(), rows, ("KEY", "BECAUSE"))
+    print_table(console(), rows, ("KEY", "BECAUSE"))
 
 
 def _breaker_state(breaker: BreakerStatus) -> Text:
@@ -219,127 +212,13 @@ def _breaker_state(breaker: BreakerStatus) -> Text:
     return Text("unparking", "yellow") if breaker.unparking else Text("closed", "green")
 
 
-def print_job(
-    job: Job,
-    attempts: Sequence[Attempt],
-    requeued_as: UUID | None,
-    parked_by: BreakerStatus | None,
-    out: Console | None = None,
-) -> None:
-    out = out or console()
-    out.print(Text.assemble((one_line(job.name), "bold"), "  ", _state(job.state)))
-    for label, value in [
-        ("why", why_it_ended(job)),
-        *_facts(job),
-        ("requeued as", requeued_as),
-        ("parked by", _parked_by(parked_by)),
-    ]:
-        if value not in (None, ""):
-            out.print(Text.assemble((f"{label:<15}", "dim"), one_line(str(value))))
-    _print_value(out, "arguments", job.arguments)
-    if job.progress is not None:
-        _print_value(out, "progress", job.progress)
-    if job.state is State.SUCCEEDED:
-        _print_value(out, "result", job.result)
-    if job.error_code:
-        _print_error(out, job)
-    if attempts:
-        _print_attempts(out, attempts)
-
-
-def _parked_by(breaker: BreakerStatus | None) -> str | None:
-    if breaker is None or breaker.opened_at is None:
-        return None
-    by = f" by {breaker.opened_by}" if breaker.opened_by else ""
-    because = f": {breaker.opened_because}" if breaker.opened_because else ""
-    return f"breaker {breaker.key}, opened {exact(breaker.opened_at)}{by}{because}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
-
-
 def _when(job: Job) -> datetime:
     if job.finished_at:
         return job.finished_at
     return job.started_at if job.state is State.RUNNING and job.started_at else job.run_at
 
 
-def _facts(job: Job) -> list[tuple[str, Any]]:
-    started, finished = job.started_at, job.finished_at
-    took = None
-    # A job canceled while it waited may have the start of an earlier attempt.
-    if started and finished and job.state is not State.CANCELED:
-        took = _duration((finished - started).total_seconds())
-    return [
-        ("id", job.id),
-        ("queue", job.queue),
-        ("priority", job.priority),
-        ("tenant", job.tenant),
-        ("correlation", job.correlation_id),
-        ("tags", ", ".join(job.tags)),
-        ("key", job.idempotency_key),
-        ("breaker", job.breaker),
-        ("attempts", f"{job.attempts} of {job.max_attempts}"),
-        ("snoozes", job.snoozes or None),
-        ("releases", job.releases or None),
-        ("crashes", job.crashes or None),
-        ("fence", job.fence),
-        ("created", _exact(job.created_at)),
-        ("due", _exact(job.run_at)),
-        ("expires", _exact(job.expires_at)),
-        ("started", _exact(started)),
-        ("finished", _exact(finished)),
-        ("took", took),
-        ("worker", job.lease_owner),
-        ("lease expires", _exact(job.lease_expires_at)),
-        ("requeued from", job.requeued_from),
-        ("fingerprint", fingerprint_of(job) if why_it_ended(job) else None),
-    ]
-
-
-def _print_value(out: Console, title: str, value: Any) -> None:
-    out.print(Text(f"\n{title}", "bold"))
-    pretty = json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2, ensure_ascii=False)
-    out.print(JSONHighlighter()(Text("\n".join(map(one_line, pretty.split("\n"))))))
-
-
-def _print_error(out: Console, job: Job) -> None:
-    out.print(Text("\nerror", "bold"))
-    first, *others = _error(job.error_code, job.error_text).splitlines() or [""]
-    out.print(Text(one_line(first), "red"))
-    for line in others:
-        out.print(Text(one_line(line)))
-
-
-def _error(code: str | None, text: str | None) -> str:
-    """Code and text. The text of an exception often begins with the code already."""
-    if not text or not code:
-        return text or code or ""
-    return text if text.startswith(code) else f"{code}: {text}"
-
-
-def _print_attempts(out: Console, attempts: Sequence[Attempt]) -> None:
-    out.print(Text("\nunsuccessful attempts", "bold"))
-    rows: list[Row] = []
-    for attempt in attempts:
-        ended, began = attempt.ended_at, attempt.started_at
-        error = _error(attempt.error_code, attempt.error_text).split("\n")[0]
-        rows.append(
-            {
-                "#": str(attempt.attempt),
-                "OUTCOME": attempt.outcome,
-                "ENDED": exact(ended),
-                "TOOK": _duration((ended - began).total_seconds()) if began else "",
-                "ERROR": error.strip(),
-            }
-        )
-    _print_table(out, rows, ("ERROR",))
-
-
-def _print_table(
+def print_table(
     out: Console, rows: Sequence[Row], flexible: Sequence[str], hidden: Sequence[str] = ()
 ) -> None:
     """Print a table that truncates only the flexible columns, the widest of them first."""
@@ -371,7 +250,7 @@ def _red(text: str | None) -> Text:
     return Text(one_line(text or ""), "red")
 
 
-def _state(state: State) -> Text:
+def state_text(state: State) -> Text:
     return Text(state.value, STATE_STYLES[state])
 
 
@@ -380,7 +259,3 @@ def _name(job: Job, *, queue_beside: bool) -> Text:
     if queue_beside and job.queue != "default":
         name.append(f" {one_line(job.queue)}", "dim")
     return name
-
-
-def _exact(moment: datetime | None) -> str | None:
-    return None if moment is None else exact(moment)

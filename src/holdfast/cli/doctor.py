@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.cli.selection import json_option
 from holdfast.cli.session import Command, Session, run
-from holdfast.cli.target import ENVIRONMENT_NAME, database_option, find_target
+from holdfast.cli.target import ENVIRONMENT_NAME, database_option, find_target, name_of_app
 from holdfast.domain.diagnosis.findings import Check, Examination, Finding, Severity
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.secrets import masked, shown_url
@@ -54,7 +54,7 @@ def doctor(
       HOLDFAST_DATABASE_URL=postgresql://localhost/shop holdfast doctor
       holdfast doctor app:hf --json | jq '.findings[] | select(.severity == "critical")'
     """
-    app = app or named
+    app = name_of_app(app or named, database)
     try:
         target = find_target(app, database)
     except click.UsageError:

@@ -27,11 +27,11 @@ def edited(
             f"the arguments of job {job.id} are not a JSON object; use --edit"
         )
     for written in texts:
-        name, value = _split(written, "--set")
+        name, value = split_set(written, "--set")
         arguments[name] = _read(value, arguments.get(name))
     for written in values:
-        name, value = _split(written, "--set-json")
-        arguments[name] = _parse(value, f"--set-json {name}")
+        name, value = split_set(written, "--set-json")
+        arguments[name] = parse_json(value, f"--set-json {name}")
     if in_editor:
         arguments = _edit(arguments)
     if job.name not in app.names:
@@ -39,7 +39,7 @@ def edited(
     return arguments
 
 
-def _split(written: str, option: str) -> tuple[str, str]:
+def split_set(written: str, option: str) -> tuple[str, str]:
     name, equals, value = written.partition("=")
     if not (name and equals):
         raise click.UsageError(f"expected {option} NAME=VALUE, got {written!r}")
@@ -57,7 +57,7 @@ def _read(value: str, old: object) -> object:
     return read if isinstance(read, READ_AS_JSON) else value
 
 
-def _parse(text: str, where: str) -> Any:
+def parse_json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
@@ -69,4 +69,4 @@ def _edit(arguments: object) -> Any:
     after = click.edit(before, extension=".json")
     if after is None:
         raise click.ClickException("the arguments were not saved; nothing was changed")
-    return _parse(after, "the edited arguments")
+    return parse_json(after, "the edited arguments")

@@ -1,4 +1,4 @@
-"""`holdfast jobs`: inspect, cancel and retry jobs."""
+"""`holdfast jobs`: enqueue, inspect, cancel and retry jobs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import click
 import msgspec
 
 from holdfast.app import Holdfast
+from holdfast.cli.enqueue import enqueue
+from holdfast.cli.operator import operator_options
 from holdfast.cli.selection import (
     again_option,
     choice_options,
@@ -21,19 +23,22 @@ from holdfast.cli.selection import (
 )
 from holdfast.cli.session import Group
 from holdfast.cli.show import list_jobs, show_job
-from holdfast.cli.target import on_database
+from holdfast.cli.target import on_database, on_same_target
 from holdfast.domain.states import State
 from holdfast.observability.logs import one_line
 
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """Inspect, cancel and retry jobs.
+    """Enqueue, inspect, cancel and retry jobs.
 
     \b
     Example:
       holdfast jobs list --state running
     """
+
+
+jobs.add_command(enqueue)
 
 
 @jobs.command("list")
@@ -49,6 +54,7 @@ async def list_command(
     Examples:
       holdfast jobs list --app app:hf
       holdfast jobs list --state queued --state running --queue mail
+      holdfast jobs list --correlation-id order-17
       holdfast jobs list --name resize --limit 1000 --json | jq .id
     """
     chosen = make_filter(filters)
@@ -62,7 +68,7 @@ async def list_command(
 async def show(app: Holdfast, job_id: UUID, as_json: bool) -> None:
     """Show one job in full.
 
-    Includes its times, arguments, result, error and unsuccessful attempts.
+    Includes its times, arguments, result, error, attempts, parent and children.
 
     \b
     Example:
@@ -87,24 +93,31 @@ async def why(app: Holdfast, job_id: UUID, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
     else:
-        click.echo(one_line(found.sentence))
+        click.echo(on_same_target(one_line(found.sentence)))
 
 
 @jobs.command()
 @choice_options()
+@operator_options
 @on_database
-async def cancel(app: Holdfast, **choice: Any) -> int:
+async def cancel(app: Holdfast, by: str, because: str | None, **choice: Any) -> int:
     """Cancel waiting and running jobs.
 
     \b
     Examples:
-      holdfast jobs cancel 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e
+      holdfast jobs cancel 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e --because "wrong file"
       holdfast jobs cancel --all --queue mail --tag newsletter
       holdfast jobs cancel --all --name resize --pace 50/s --yes
     """
     from holdfast.cli.change import Change, change, describe_cancel
 
-    how = Change("cancel", "canceled", app.jobs.cancel, app.jobs.cancel_many, describe_cancel)
+    how = Change(
+        "cancel",
+        "canceled",
+        partial(app.jobs.cancel, by=by, because=because),
+        partial(app.jobs.cancel_many, by=by, because=because),
+        describe_cancel,
+    )
     return await change(app, how, choice, (State.QUEUED, State.RUNNING))
 
 

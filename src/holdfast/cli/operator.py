@@ -1,4 +1,4 @@
-"""Record who paused a queue or opened a breaker by hand, and why."""
+"""Record who paused a queue, opened a breaker or canceled jobs by hand, and why."""
 
 from __future__ import annotations
 

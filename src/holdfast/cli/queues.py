@@ -12,10 +12,11 @@ from holdfast.app import Holdfast
 from holdfast.cli.operator import operator_options
 from holdfast.cli.selection import bulk_options, json_lines_option
 from holdfast.cli.session import ListingGroup, say
-from holdfast.cli.target import on_database
+from holdfast.cli.target import on_database, on_same_target
 from holdfast.domain.job import Filter
 from holdfast.domain.limits import QUEUE_RUNNING_MAX
-from holdfast.domain.queues import QueueStatus, closest
+from holdfast.domain.queues import QueueStatus
+from holdfast.domain.spelling import did_you_mean
 from holdfast.domain.states import State
 from holdfast.domain.texts import pasted
 
@@ -163,15 +164,18 @@ async def cap(app: Holdfast, name: str, running_max: int | None) -> None:
 @click.argument("name")
 @click.option("--running", is_flag=True, help="Also cancel running jobs and stop their handlers.")
 @bulk_options
+@operator_options
 @click.option("--json", "as_json", is_flag=True, help="Print the --dry-run result as JSON.")
 @on_database
-async def purge(app: Holdfast, name: str, running: bool, **choice: Any) -> int:
+async def purge(
+    app: Holdfast, name: str, running: bool, by: str, because: str | None, **choice: Any
+) -> int:
     """Cancel all waiting jobs in a queue. They stay in the history as canceled.
 
     \b
     Examples:
       holdfast queues purge images --dry-run
-      holdfast queues purge images --pace 500/s --yes
+      holdfast queues purge images --because "wrong size" --pace 500/s --yes
     """
     from holdfast.cli.change import Change, change_all, describe_cancel
 
@@ -182,7 +186,7 @@ async def purge(app: Holdfast, name: str, running: bool, **choice: Any) -> int:
         "cancel",
         "canceled",
         app.jobs.cancel,
-        partial(app.queues.purge, name, running=running),
+        partial(app.queues.purge, name, running=running, by=by, because=because),
         describe_cancel,
         where=f" in queue {name}",
     )
@@ -192,9 +196,7 @@ async def purge(app: Holdfast, name: str, running: bool, **choice: Any) -> int:
 async def _warn_if_unknown(app: Holdfast, name: str) -> None:
     known = await app.queues.names()
     if name not in known:
-        close = closest(name, known)
-        hint = f"; did you mean {close!r}?" if close else ""
-        say(f"no job has used a queue named {name!r}{hint}")
+        say(f"no job has used a queue named {name!r}{did_you_mean(name, known)}")
 
 
 async def _find(app: Holdfast, name: str) -> QueueStatus:
@@ -203,4 +205,4 @@ async def _find(app: Holdfast, name: str) -> QueueStatus:
 
 
 def _resuming(name: str) -> str:
-    return f"holdfast queues resume {pasted(name)}"
+    return on_same_target(f"holdfast queues resume {pasted(name)}")

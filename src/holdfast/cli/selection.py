@@ -17,7 +17,10 @@ from holdfast.runtime.seam import Seam
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FILTERS = ("queue", "name", "tenant", "tag", "error_code", "fingerprint", "since", "until")
+FILTERS = (
+    *("queue", "name", "tenant", "tag", "correlation_id", "parent_id"),
+    *("error_code", "fingerprint", "since", "until"),
+)
 SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -33,16 +36,43 @@ def job_id(value: str) -> UUID:
 
 def moment(value: str) -> datetime:
     """Parse a time, or an age such as 2h."""
-    if match := re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|m|h|d)", value):
-        seconds = float(match[1]) * SECONDS[match[2]]
+    seconds, time = _seconds(value), _time(value)
+    if seconds is not None:
         now = Seam().now()
         return now - timedelta(seconds=min(seconds, (now - EARLIEST).total_seconds()))
+    if time is None:
+        raise click.BadParameter(
+            f"{value!r} is not a time; use 2026-11-16T03:00Z, or an age: 90s, 15min, 2h, 3d"
+        )
+    return time
+
+
+def point_in_time(value: str) -> datetime:
+    time = _time(value)
+    if time is None:
+        raise click.BadParameter(f"{value!r} is not a time; use one like 2026-11-16T03:00Z")
+    return time
+
+
+def duration(value: str) -> float:
+    """Parse a length of time such as 2h, in seconds."""
+    seconds = _seconds(value)
+    if seconds is None:
+        raise click.BadParameter(f"{value!r} is not a length of time; use 90s, 15min, 2h or 3d")
+    return seconds
+
+
+def _seconds(value: str) -> float | None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|m|h|d)", value)
+    return float(match[1]) * SECONDS[match[2]] if match else None
+
+
+def _time(value: str) -> datetime | None:
+    """Parse a time; UTC if it names no time zone."""
     try:
         time = datetime.fromisoformat(value)
     except ValueError:
-        raise click.BadParameter(
-            f"{value!r} is not a time; use 2026-11-16T03:00Z, or an age: 90s, 15min, 2h, 3d"
-        ) from None
+        return None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
@@ -95,6 +125,14 @@ def filter_options(states: Sequence[State] = tuple(State)) -> Callable[[F], F]:
         click.option("--name", help="Only jobs with this name."),
         click.option("--tenant", help="Only jobs for this tenant."),
         click.option("--tag", help="Only jobs with this tag."),
+        click.option("--correlation-id", metavar="ID", help="Only jobs with this correlation ID."),
+        click.option(
+            "--parent",
+            "parent_id",
+            type=job_id,
+            metavar="ID",
+            help="Only jobs that the handler of this job enqueued.",
+        ),
         click.option("--code", "error_code", help="Only jobs with this error code."),
         click.option("--fingerprint", help="Only jobs in this group of `holdfast dead groups`."),
         click.option(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 import click
+import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.domain.breakers import BreakerStatus
 from holdfast.domain.errors import NotInThisStore
-from holdfast.domain.job import Filter, Job
+from holdfast.domain.job import Attempt, Filter, Job
 from holdfast.domain.limits import PAGE_LOOK_MAX, PAGE_STEPS_MAX
 from holdfast.domain.states import State
 from holdfast.operations.jobs import pages
 from holdfast.runtime.seam import Seam
+
+CHILDREN_COUNTED_MAX = 100
 
 
 async def list_jobs(
@@ -25,14 +29,16 @@ async def list_jobs(
     from holdfast.cli import display
 
     shown: list[Job] = []
+    requeued: dict[UUID, UUID] = {}
     more: UUID | None = None
     examined = 0
     status = Console(stderr=True).status("")  # visible in a terminal only
     async with app:
         async for page in pages(app.jobs, filter, limit, after):
             more = page.after
+            requeued |= await app.jobs.requeued(page.jobs)
             if as_json:
-                display.print_json_lines(page.jobs)
+                display.print_json_lines(_with_copies(page.jobs, requeued))
             else:
                 shown.extend(page.jobs)
             examined += PAGE_STEPS_MAX * PAGE_LOOK_MAX
@@ -46,9 +52,16 @@ async def list_jobs(
     if not shown:
         click.echo("no jobs", err=True)
         return
-    display.print_jobs(shown, dead=dead, parked_by=parked_by)
+    display.print_jobs(shown, dead=dead, parked_by=parked_by, requeued=requeued)
     if more:
         click.echo(f"more jobs: --after {more}", err=True)
+
+
+def _with_copies(jobs: Sequence[Job], requeued: Mapping[UUID, UUID]) -> list[dict[str, object]]:
+    return [
+        msgspec.to_builtins(job, enc_hook=str) | {"requeued_as": requeued.get(job.id)}
+        for job in jobs
+    ]
 
 
 async def _parked_by(app: Holdfast, jobs: Sequence[Job]) -> dict[UUID, BreakerStatus]:
@@ -64,13 +77,31 @@ async def _parked_by(app: Holdfast, jobs: Sequence[Job]) -> dict[UUID, BreakerSt
     return {job.id: open_now[job.breaker] for job in due if job.breaker in open_now}
 
 
+class Details(NamedTuple):
+    """A job, and what belongs to it; of its children, the newest."""
+
+    job: Job
+    attempts: Sequence[Attempt]
+    requeued_as: UUID | None
+    children: Sequence[Job]
+    parked_by: BreakerStatus | None = None
+
+
+async def read_details(app: Holdfast, job_id: UUID) -> Details:
+    job = await app.get(job_id)
+    children = await app.jobs.list(Filter(parent_id=job_id), CHILDREN_COUNTED_MAX)
+    return Details(
+        job=job,
+        attempts=await app.jobs.attempts(job_id),
+        requeued_as=(await app.jobs.requeued([job])).get(job_id),
+        children=children.jobs,
+        parked_by=(await _parked_by(app, [job])).get(job_id),
+    )
+
+
 async def show_job(app: Holdfast, job_id: UUID, *, as_json: bool) -> None:
-    from holdfast.cli import display
+    from holdfast.cli.details import print_job, print_json_object
 
     async with app:
-        job = await app.get(job_id)
-        attempts = await app.jobs.attempts(job_id)
-        requeued_as = await app.jobs.requeued_as(job_id)
-        parked_by = (await _parked_by(app, [job])).get(job_id)
-    printing = display.print_json_object if as_json else display.print_job
-    printing(job, attempts, requeued_as, parked_by)
+        details = await read_details(app, job_id)
+    (print_json_object if as_json else print_job)(details)

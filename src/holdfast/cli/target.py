@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
+import re
+import shlex
 import sys
 import sysconfig
 import traceback
@@ -18,10 +19,13 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.session import run
+from holdfast.domain.secrets import shown_url
+from holdfast.domain.spelling import did_you_mean
 
 T = TypeVar("T")
 
 ENVIRONMENT_NAME = "HOLDFAST_DATABASE_URL"
+APP_ENVIRONMENT_NAME = "HOLDFAST_APP"
 LIBRARIES = (
     *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
     str(Path(__file__).parents[1]),
@@ -35,12 +39,33 @@ database_option = click.option(
 )
 
 
+app_option = click.option(
+    "--app",
+    metavar="MODULE:NAME",
+    help=f"Holdfast object, like app:hf for hf in app.py. Default: ${APP_ENVIRONMENT_NAME}.",
+)
+
+
+def on_app(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    """Run the command on the object that --app names: a URL does not know its jobs."""
+
+    @app_option
+    @wraps(command)
+    def on_target(app: str | None, **options: Any) -> T:
+        name = name_of_app(app, None)
+        if not name:
+            raise click.UsageError(
+                f"no app given; pass --app MODULE:NAME, or set ${APP_ENVIRONMENT_NAME}"
+            )
+        return run(command(load_app(name), **options))
+
+    return on_target
+
+
 def on_database(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
     """Run the command on the object that --app names, or on one made for --database."""
 
-    @click.option(
-        "--app", metavar="MODULE:NAME", help="Holdfast object, for example app:hf for hf in app.py."
-    )
+    @app_option
     @database_option
     @wraps(command)
     def on_target(app: str | None, database: str | None, **options: Any) -> T:
@@ -50,17 +75,37 @@ def on_database(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable[...,
 
 
 def find_target(app: str | None, database: str | None) -> Holdfast:
-    """Load the object that --app names, or make one for --database or the environment's URL."""
+    """Load the object that --app or the environment names, or make one for a URL."""
     if app and database:
         raise click.UsageError("pass MODULE:NAME or --database, not both")
-    if app:
+    if app := name_of_app(app, database):
         return load_app(app)
     if not database and not os.environ.get(ENVIRONMENT_NAME):
         raise click.UsageError(
             "no database given; pass --app MODULE:NAME or --database URL,"
-            f" or set ${ENVIRONMENT_NAME}"
+            f" or set ${APP_ENVIRONMENT_NAME} or ${ENVIRONMENT_NAME}"
         )
     return Holdfast(database)
+
+
+def name_of_app(app: str | None, database: str | None) -> str | None:
+    """The name that was given, or else the environment's, unless a database was given."""
+    return app or (None if database else os.environ.get(APP_ENVIRONMENT_NAME))
+
+
+def on_same_target(text: str) -> str:
+    """Give the commands in a text the --app or --database of this one, so that they can be pasted.
+
+    A password is masked.
+    """
+    context = click.get_current_context(silent=True)
+    given = context.params if context else {}
+    option = ""
+    if app := given.get("app"):
+        option = f" --app {shlex.quote(app)}"
+    elif database := given.get("database"):
+        option = f" --database {shlex.quote(shown_url(database))}"
+    return re.sub(r"holdfast [a-z]+ [a-z]+", lambda match: match[0] + option, text)
 
 
 def find_existing(app: str | None, database: str | None) -> Holdfast:
@@ -90,12 +135,8 @@ def load_app(written: str) -> Holdfast:
         kind = type(found).__name__
         raise click.ClickException(f"{written} is a {kind}, not a Holdfast object")
     apps = [key for key, value in vars(module).items() if isinstance(value, Holdfast)]
-    raise click.ClickException(f"module {module_name} has no {name!r}{_closest(name, apps)}")
-
-
-def _closest(name: str, apps: list[str]) -> str:
-    close = difflib.get_close_matches(name, apps, n=1) or apps[:1]
-    return f"; did you mean {close[0]!r}?" if close else " and no Holdfast object"
+    hint = did_you_mean(name, apps, likeness=0.0) if apps else " and no Holdfast object"
+    raise click.ClickException(f"module {module_name} has no {name!r}{hint}")
 
 
 def _import(module_name: str) -> ModuleType:

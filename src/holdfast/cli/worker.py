@@ -17,17 +17,20 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 from click.exceptions import Exit
 
 from holdfast.app import Holdfast
 from holdfast.cli.init import leave_first_process
 from holdfast.cli.session import Command, run, say
-from holdfast.cli.target import load_app
+from holdfast.cli.target import APP_ENVIRONMENT_NAME, load_app
 from holdfast.domain.errors import WorkerHung
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.observability import logs
 from holdfast.runtime.seam import Seam
+from holdfast.starter import run_processes, run_worker
 from holdfast.worker.deadline import BLOCKED_CODE
+from holdfast.worker.log_filter import LogFilter
 from holdfast.worker.processes.launch import Birth, Launch
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -40,17 +43,21 @@ concurrency_option = click.option(
     help="Maximum number of jobs to run at once.",
 )
 queues_option = click.option(
-    "--queues", metavar="A,B:10", help="Serve only these queues, B with at most 10 jobs at once."
+    "--queues",
+    metavar="A,B:10",
+    envvar="HOLDFAST_QUEUES",
+    help="Serve only these queues, B with at most 10 jobs at once.",
 )
 
 
 @click.command(cls=Command)
-@click.argument("app", metavar="MODULE:NAME")
+@click.argument("app", metavar="MODULE:NAME", envvar=APP_ENVIRONMENT_NAME)
 @concurrency_option
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
     metavar="N",
+    envvar="HOLDFAST_PROCESSES",
     help="Number of worker processes to run and keep alive.",
 )
 @queues_option
@@ -73,6 +80,7 @@ queues_option = click.option(
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "json", "text"]),
+    envvar="HOLDFAST_LOG_FORMAT",
     help="auto: readable in a terminal, JSON lines elsewhere.",
 )
 @click.option(
@@ -80,7 +88,13 @@ queues_option = click.option(
     type=click.Choice(LEVELS, case_sensitive=False),
     default="info",
     show_default=True,
+    envvar="HOLDFAST_LOG_LEVEL",
     help="Log this level and above.",
+)
+@click.option(
+    "--log-errors",
+    is_flag=True,
+    help="Log the text and traceback of errors. They may contain personal data.",
 )
 @click.option("--birth", hidden=True)
 def worker(
@@ -88,6 +102,7 @@ def worker(
     processes: int | None,
     log_format: logs.Format | None,
     log_level: str,
+    log_errors: bool,
     birth: str | None,
     metrics_port: int | None,
     metrics_host: str | None,
@@ -104,29 +119,44 @@ def worker(
       holdfast worker app:hf --processes 4 --concurrency 50 --queues mail,images:4
       holdfast worker app:hf --until-empty
       holdfast worker app:hf --metrics-port 9464
+
+    Options can be set in the environment, too: HOLDFAST_QUEUES for --queues, and so on.
     """
     leave_first_process()
     born = msgspec.json.decode(birth, type=Birth) if birth else None
     found = _load(app, born)
-    _expose(found, metrics_port, metrics_host)
+    _override(
+        found,
+        metrics_port=metrics_port,
+        metrics_host=metrics_host,
+        log_errors=log_errors or None,
+    )
     # Keep the logging that the user's module set up, unless a format was requested.
     if log_format or not logs.configured():
-        logs.configure(log_format or "auto", log_level)
+        logs.configure(log_format or "auto", log_level, LogFilter())
     # What is loaded by now stays loaded, so the garbage collector need not examine it.
     gc.collect()
     gc.freeze()
-    launch = _launch(app, born, log_format, log_level)
-    if processes is None:
+    launch = _launch(app, born, log_format, log_level, found.settings.log_errors)
+    if born is not None:
+        _ignore_environment(choices)
+    if processes is None or born is not None:
         _run(_work(found, launch, born, choices), born)
-    elif not run(found._run_processes(launch, processes, **choices)):
+    elif not run(run_processes(found, launch, processes, **choices)):
         raise click.ClickException("a worker process failed; see the log")
 
 
-def _expose(app: Holdfast, port: int | None, host: str | None) -> None:
+def _override(app: Holdfast, **options: Any) -> None:
     """Let the options override the settings."""
-    options = {"metrics_port": port, "metrics_host": host}
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     app.settings = replace(app.settings, **given)
+
+
+def _ignore_environment(choices: dict[str, Any]) -> None:
+    """A process that another one started serves what that one told it to."""
+    source = click.get_current_context().get_parameter_source("queues")
+    if source is ParameterSource.ENVIRONMENT:
+        choices["queues"] = None
 
 
 def _run(work: Coroutine[Any, Any, None], born: Birth | None) -> None:
@@ -157,10 +187,13 @@ def _show_title(title: str) -> None:
         Path("/proc/self/comm").write_text(title, encoding="utf-8")
 
 
-def _launch(app: str, born: Birth | None, log_format: str | None, log_level: str) -> Launch:
+def _launch(
+    app: str, born: Birth | None, log_format: str | None, log_level: str, log_errors: bool
+) -> Launch:
     """Describe how this process starts others like it."""
     options = ["--log-level", log_level]
     options += ["--log-format", log_format] if log_format else []
+    options += ["--log-errors"] if log_errors else []
     return Launch(app, options, *((born.modules, born.path) if born else ()))
 
 
@@ -170,7 +203,7 @@ async def _work(app: Holdfast, launch: Launch, born: Birth | None, choices: dict
         stop = partial(_stop_when_orphaned, born.parent, seconds)
         Seam().threads("holdfast-orphan", 1).submit(stop)
     try:
-        await app._run_worker(launch, born, **choices)
+        await run_worker(app, launch, born, **choices)
     finally:
         await app.close()
 

@@ -69,6 +69,7 @@ class Breaker:
         )
 
     def strike(self, key: str, code: str, text: str) -> Strike:
+        """What a failure with this error counts as."""
         first = text.partition("\n")[0]
         # The text of an error that has no code begins with its type, which stands for the code.
         because = first if first.startswith(code) else f"{code}: {first}"
@@ -129,6 +130,7 @@ class BreakerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
+        """Whether jobs wait for it."""
         return self.opened_at is not None
 
     @property

@@ -7,7 +7,8 @@ A value that can't be stored exactly is rejected. For results and progress, the 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -35,14 +36,18 @@ def encode_arguments(values: dict[str, object], *, bytes_max: int) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Results:
     """How an app stores results and progress. With `replaces`, an object that JSON can't hold
-    becomes its repr, and a value that is too large becomes a preview."""
+    becomes its repr, and a value that is too large becomes a preview. `dump` turns the result of
+    one handler into JSON values."""
 
     bytes_max: int
     replaces: bool = False
+    dump: Callable[[Any, Results], Any] | None = None
 
     def encode(self, value: object) -> bytes:
         if value is None:
             return b"null"
+        if self.dump is not None:
+            value = self.dump(value, replace(self, dump=None))
         return self._encode(value, self.bytes_max, "result")
 
     def encode_progress(self, value: object) -> bytes:

@@ -1,12 +1,19 @@
-"""Why a job ended without success, in one sentence."""
+"""Why a job, or an attempt, ended without success, in one sentence."""
 
 from __future__ import annotations
 
-from holdfast.domain.diagnosis.words import counted
 from holdfast.domain.job import Job
 from holdfast.domain.states import State
 from holdfast.domain.texts import times
 from holdfast.domain.times import exact
+
+
+def error_line(code: str | None, text: str | None) -> str:
+    """The code and the first line of the text, which often begins with the code."""
+    first = (text or "").strip().split("\n")[0]
+    if not code or first.startswith(code):
+        return first or "an error without a message"
+    return f"{code}: {first}" if first else code
 
 
 def why_it_ended(job: Job) -> str | None:
@@ -19,7 +26,10 @@ def why_it_ended(job: Job) -> str | None:
                 f" (attempt {job.attempts} of {job.max_attempts})"
             )
         case State.DEAD if job.attempts < job.max_attempts:
-            return f"{code} is limited to {counted(job.attempts, 'attempt')}, all used"
+            return (
+                f"{code} has reached its limit, so it was not retried"
+                f" (attempt {job.attempts} of {job.max_attempts})"
+            )
         case State.DEAD:
             crashes = f", {times(job.crashes)} by a crash" if job.crashes else ""
             if job.max_attempts == 1:

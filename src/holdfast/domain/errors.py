@@ -13,6 +13,7 @@ HoldfastError
 │   └── AlreadyRequeued         the job was requeued before, and `again` is False
 ├── JobFailed                   `hf.result` waited for a job that did not succeed
 ├── ResultTimeout               `hf.result` gave up waiting (a TimeoutError, too)
+├── UnreadableResult            the result does not fit the type that the handler returns now
 ├── LeaseLost                   the attempt lost its lease
 ├── WorkerHung                  no handler can start, because others don't stop
 ├── StoreError
@@ -24,6 +25,8 @@ HoldfastError
     ├── Transient               retry as the policy says
     │   ├── RetryAfter          retry, but not before `seconds`
     │   └── JobTimeout          the handler ran longer than its timeout
+    ├── ProcessCrashed          the process of `ctx.run_in_process` died
+    ├── ProcessTimeout          its function took too long (a TimeoutError, too)
     └── Snooze                  run again after `seconds`, without using an attempt
 """
 
@@ -115,6 +118,19 @@ class ResultTimeout(HoldfastError, TimeoutError):
     """`hf.result` waited for `timeout_seconds`, and the job had not ended."""
 
 
+class UnreadableResult(HoldfastError):
+    """The job succeeded, but its result does not fit the type that the handler is annotated with.
+
+    Another version of the code may have stored it. `error.job.result` has it as it is stored.
+    """
+
+    def __init__(self, job: Job, reason: str) -> None:
+        super().__init__(
+            f"the result of job {job.id} ({job.name}) does not fit the handler's type: {reason}"
+        )
+        self.job = job
+
+
 class LeaseLost(HoldfastError):
     """The attempt lost its lease: another worker may be running the job."""
 
@@ -202,6 +218,18 @@ class JobTimeout(Transient):
     """The handler ran longer than its timeout."""
 
     default_code = "TIMEOUT"
+
+
+class ProcessCrashed(JobError):
+    """The process of `ctx.run_in_process` died, or could not be started."""
+
+    default_code = "CRASHED"
+
+
+class ProcessTimeout(JobError, TimeoutError):
+    """The function of `ctx.run_in_process` ran longer than its timeout."""
+
+    default_code = "PROCESS_TIMEOUT"
 
 
 class Snooze(JobError):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from holdfast.domain.states import State, as_states
 
+if TYPE_CHECKING:
+    # Python knows defaults from 3.13 on; type checkers know them here. `Job` is `Job[Any]`.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    R = TypeVarWithDefault("R", covariant=True, default=Any)
+else:
+    R = TypeVar("R", covariant=True)
+
 NO_TIME = timedelta(0)
+DEFAULT_TENANT: Final = "default"  # of jobs that name none
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +36,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     delay_seconds: float = 0.0
     run_at: datetime | None = None
     expires_in_seconds: float | None = None
-    tenant: str | None = None
+    tenant: str = DEFAULT_TENANT
     correlation_id: str | None = None
     tags: tuple[str, ...] = ()
     idempotency_key: str | None = None
@@ -35,6 +44,12 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     key_kept_seconds: float = 0.0
     breaker: str | None = None
     trace: str | None = None
+    parent_id: UUID | None = None  # the job whose handler enqueued it
+
+    @property
+    def named_tenant(self) -> str | None:
+        """The tenant, unless it is the default one."""
+        return None if self.tenant == DEFAULT_TENANT else self.tenant
 
     def enqueued(self, job_id: UUID, now: datetime) -> Job:
         """The job as just recorded, with times from this process' clock. Some stores choose the
@@ -53,6 +68,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             idempotency_key=self.idempotency_key,
             breaker=self.breaker,
             trace=self.trace,
+            parent_id=self.parent_id,
             max_attempts=self.max_attempts,
             run_at=self.run_at or now + (timedelta(seconds=wait) if wait else NO_TIME),
             expires_at=None if expires_in is None else now + timedelta(seconds=expires_in),
@@ -68,6 +84,8 @@ class Receipt(NamedTuple):
 
 
 class Lease(NamedTuple):
+    """A worker's claim on a job. The fence rises with every lease of the job."""
+
     job_id: UUID
     fence: int
 
@@ -80,7 +98,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     arguments: bytes
     queue: str
     priority: int
-    tenant: str | None
+    tenant: str
     correlation_id: str | None
     attempt: int
     max_attempts: int
@@ -91,6 +109,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     breaker: str | None = None
     trace: str | None = None
     capped: bool = False  # its queue has a cap
+    # How often it failed, by error code, for codes with a limit; None if the store can't tell.
+    failures: Mapping[str, int] | None = None
     probes: int = 0  # how often it was sent as a probe, including now; 0 if it is none now
     suspect: bool = False  # runs in quarantine, and its breaker does not park it
 
@@ -107,7 +127,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How an attempt ends. The store writes it only if the fence is still the job's.
 
     `attempt_back` returns the attempt (a release or a snooze). `crashed` means that the handler's
-    child process died. `outcome` is for the attempt history; None leaves no row there.
+    child process died. `outcome` is for the attempt history; None leaves no row there. `failures`
+    replace those of the job; None leaves them as they are.
     """
 
     job_id: UUID
@@ -122,6 +143,14 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     released: bool = False
     crashed: bool = False
     outcome: str | None = None
+    failures: Mapping[str, int] | None = None
+
+
+def cancel_reason(by: str | None, because: str | None) -> str | None:
+    """What to record as the reason of a cancel; None if nobody gave one."""
+    if by is None and because is None:
+        return None
+    return f"canceled{f' by {by}' if by else ''}{f': {because}' if because else ''}"
 
 
 class Lost(NamedTuple):
@@ -146,7 +175,7 @@ class Reclaimed(NamedTuple):
     job_id: UUID
     name: str
     queue: str
-    tenant: str | None
+    tenant: str
     correlation_id: str | None
     attempt: int
     fence: int
@@ -156,8 +185,11 @@ class Reclaimed(NamedTuple):
     suspect: bool = False
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, as recorded in the database."""
+class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
+    """A job, as recorded in the database.
+
+    Its arguments and result are JSON values, as they are stored. `hf.result(job)` returns an `R`.
+    """
 
     id: UUID
     name: str
@@ -168,7 +200,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     run_at: datetime
     created_at: datetime
-    tenant: str | None = None
+    tenant: str = DEFAULT_TENANT
     correlation_id: str | None = None
     tags: tuple[str, ...] = ()
     idempotency_key: str | None = None
@@ -189,6 +221,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     requeued_from: UUID | None = None
     breaker: str | None = None  # the key of its breaker
     trace: str | None = None  # in the format of the `traceparent` header
+    parent_id: UUID | None = None  # the job whose handler enqueued it
 
     @property
     def last_error(self) -> dict[str, str] | None:
@@ -199,7 +232,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt that did not succeed."""
+    """An attempt that has ended: its lease, its worker, its times, and its error if it had one."""
 
     job_id: UUID
     attempt: int
@@ -211,6 +244,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     error_code: str | None
     error_text: str | None
 
+    @property
+    def lease(self) -> Lease:
+        """The lease under which it ran."""
+        return Lease(self.job_id, self.fence)
+
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs to find: those that match all of these."""
@@ -221,6 +259,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     tag: str | None = None
     correlation_id: str | None = None
+    parent_id: UUID | None = None
     error_code: str | None = None
     fingerprint: str | None = None  # of an ErrorGroup
     since: datetime | None = None  # ended at or after this time, or created if not ended
@@ -247,6 +286,8 @@ class Page(NamedTuple):
 
 
 class Count(NamedTuple):
+    """How many jobs of a queue are in a state."""
+
     queue: str
     state: State
     jobs: int

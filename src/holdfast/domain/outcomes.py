@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.domain.breakers import Breaker
+from holdfast.domain.breakers import Breaker, Strike
 from holdfast.domain.job import Claimed, Settlement
 from holdfast.domain.limits import (
     DELAY_SECONDS_MAX,
@@ -67,6 +67,37 @@ class Expired(msgspec.Struct, frozen=True, gc=False):
 Outcome = Succeeded | Failed | Crashed | Snoozed | Released | HandedBack | Expired
 
 
+class Counted(NamedTuple):
+    """A failure that counts against a breaker, and its settlement if the breaker is open."""
+
+    strike: Strike
+    parked: Settlement
+
+
+class Verdict(NamedTuple):
+    """An outcome, what to write for it, and what to count against a breaker before that."""
+
+    outcome: Outcome
+    settlement: Settlement
+    counted: Counted | None = None
+
+    def after_strike(self, found_open: bool) -> Verdict:
+        """The verdict once the failure is counted. It counts once, however often it is tried."""
+        if self.counted is None:
+            return self
+        return Verdict(self.outcome, self.counted.parked if found_open else self.settlement)
+
+
+class Judgment(NamedTuple):
+    """What an error would do to its job: the state, QUEUED if it is retried after
+    `delay_seconds`, and the error's code and text. These are None for a snooze and a release."""
+
+    code: str | None
+    text: str | None
+    state: State
+    delay_seconds: float
+
+
 def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settlement:
     """Decide how the attempt is settled. `chance` in [0, 1) places the retry in its jitter."""
     match outcome:
@@ -94,7 +125,12 @@ def _settlement(job: Claimed, state: State, **rest: Any) -> Settlement:
 
 
 def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) -> Settlement:
-    exhausted = job.attempt >= retry.attempts_allowed(failed.code, job.max_attempts)
+    exhausted = job.attempt >= job.max_attempts
+    failures = None
+    limit = retry.limit_for(failed.code)
+    if limit is not None:
+        failures = _failures(job, failed.code)
+        exhausted = exhausted or failures[failed.code] >= limit
     delay = 0.0
     if failed.permanent:
         state = State.FAILED
@@ -112,7 +148,14 @@ def _decide_failed(job: Claimed, failed: Failed, retry: Retry, chance: float) ->
         error_code=failed.code,
         error_text=failed.text,
         outcome="failed",
+        failures=failures,
     )
+
+
+def _failures(job: Claimed, code: str) -> dict[str, int]:
+    """The job's failures by code, with this one. Without counts, every attempt is one."""
+    before = {code: job.attempt - 1} if job.failures is None else job.failures
+    return {**before, code: before.get(code, 0) + 1}
 
 
 def decide_parked(
@@ -168,6 +211,7 @@ def _decide_crashed(job: Claimed, crashed: Crashed, retry: Retry, chance: float)
         state=State.QUEUED if in_doubt else settlement.state,
         attempt_back=in_doubt,
         released=in_doubt,
+        failures=None if in_doubt else settlement.failures,
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
@@ -33,18 +31,15 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def paused(self) -> bool:
+        """Whether an operator has stopped it."""
         return self.paused_at is not None
 
     @property
     def waiting(self) -> int:
+        """How many jobs have not started: ready, scheduled and parked ones."""
         return self.ready + self.scheduled + self.parked
 
 
 def is_pattern(queue: str) -> bool:
     """Whether somebody who writes this probably means several queues."""
     return _PATTERN.search(queue) is not None
-
-
-def closest(queue: str, known: Collection[str]) -> str | None:
-    """The known queue that a misspelled one probably means."""
-    return next(iter(difflib.get_close_matches(queue, sorted(known), n=1)), None)

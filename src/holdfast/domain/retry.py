@@ -29,7 +29,7 @@ class Retry:
     delays: tuple[float, ...] = ()
     jitter: float = 0.0
     jitter_seconds: float = 0.0
-    attempts_by_code: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)  # by error code
 
     def __post_init__(self) -> None:
         _check("max_attempts", self.max_attempts, 1, ATTEMPTS_MAX)
@@ -92,13 +92,17 @@ class Retry:
         """Do not retry."""
         return cls(max_attempts=1)
 
-    def limit(self, code: str, max_attempts: int) -> Retry:
-        """Return the same policy, with fewer attempts for errors with this code."""
-        _check(f"the limit for {code}", max_attempts, 1, self.max_attempts)
-        return replace(self, attempts_by_code={**self.attempts_by_code, code: max_attempts})
+    def limit(self, code: str, failures_max: int) -> Retry:
+        """Return the same policy, but a job is dead after this many failures with this code.
 
-    def attempts_allowed(self, code: str, max_attempts: int) -> int:
-        return min(max_attempts, self.attempts_by_code.get(code, max_attempts))
+        Only failures with the code count: errors with other codes use up attempts, not this limit.
+        """
+        _check(f"the limit for {code}", failures_max, 1, self.max_attempts)
+        return replace(self, limits={**self.limits, code: failures_max})
+
+    def limit_for(self, code: str) -> int | None:
+        """The most failures with this code, if it has a limit."""
+        return self.limits.get(code)
 
     def delay_seconds(self, failed_attempts: int, chance: float) -> float:
         """The delay after the nth failed attempt; `chance` in [0, 1) places it in the jitter."""

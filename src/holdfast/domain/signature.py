@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.codec import encode_arguments
-from holdfast.domain.errors import BadArguments, ConfigurationError
+from holdfast.domain.codec import Results, encode_arguments
+from holdfast.domain.errors import BadArguments, ConfigurationError, UnreadableResult
+from holdfast.domain.job import Job
+from holdfast.domain.models import Misfit, Model, contains_model
+from holdfast.domain.storable import Walk
 
 Handler = Callable[..., Any]
 
-_PLACE: Final = " - at `$."
+_PLACE: Final = re.compile(r" - at (?P<key>`key` in )?`\$\.(?P<place>[^`]*)`$")
+_ENCODER: Final = msgspec.json.Encoder()
 _NAMES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# A plain function that wraps an async one may say so.
+_AWAITED: Final = (Awaitable, Coroutine)
+_UNTYPED: Final = (Any, None, type(None), typing.Never, typing.NoReturn)
 _REFUSED_KINDS: Final[Mapping[Any, str]] = {
     inspect.Parameter.VAR_POSITIONAL: "takes *{}; a job takes named parameters only",
     inspect.Parameter.VAR_KEYWORD: "takes **{}; a job takes named parameters only",
@@ -39,7 +47,10 @@ class OtherArguments(BadArguments):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The parameters of a handler, without its context."""
+    """The parameters of a handler, without its context, and its result.
+
+    Pydantic loads the parameters in `models`. Those in `keyed` have dicts whose keys are no texts.
+    """
 
     name: str
     takes_context: bool
@@ -48,15 +59,20 @@ class Signature:
     positional: tuple[str, ...]
     required: tuple[str, ...]
     defaults: Mapping[str, Any]
+    hints: Mapping[str, Any]  # "return" is that of the result
+    models: Mapping[str, Model]
+    keyed: frozenset[str]
     decoder: msgspec.json.Decoder[Any]
+    result: Model | msgspec.json.Decoder[Any] | None
 
     @classmethod
     def of(cls, function: Handler, name: str | None = None) -> Signature:
         """Inspect a handler, or raise a ConfigurationError that says what to change."""
         job = name or str(getattr(function, "__name__", type(function).__name__))
         _check_callable(job, function)
-        parameters = list(inspect.signature(function).parameters.values())
-        hints = _resolve_hints(function, parameters)
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())
+        hints = _resolve_hints(function, signature)
         takes_context = bool(parameters) and _is_context(parameters[0], hints)
         if takes_context:
             context = parameters.pop(0)
@@ -64,6 +80,12 @@ class Signature:
                 raise ConfigurationError(f"{job}: the context {context.name} must be positional")
         for parameter in parameters:
             _check_parameter(job, parameter, hints)
+        hints = {name: hints[name] for name in (*(each.name for each in parameters), "return")}
+        models = {
+            each.name: _make_model(f"{job}: parameter {each.name}", hints[each.name])
+            for each in parameters
+            if contains_model(hints[each.name])
+        }
         return cls(
             name=job,
             takes_context=takes_context,
@@ -76,18 +98,52 @@ class Signature:
             defaults={
                 each.name: each.default for each in parameters if each.default is not each.empty
             },
-            decoder=_build_decoder(job, parameters, hints),
+            hints=hints,
+            models=models,
+            keyed=frozenset(
+                each.name
+                for each in parameters
+                if each.name not in models and _has_other_keys(hints[each.name])
+            ),
+            decoder=_build_decoder(
+                job, parameters, {**hints, **dict.fromkeys(models, msgspec.Raw)}
+            ),
+            result=_make_result(job, hints["return"]),
         )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, bytes_max: int) -> bytes:
         """Bind the arguments as a call would, check their types, and encode them."""
         values = self._bind(args, kwargs)
+        checked = self._convert(values, bytes_max) if self.models or self.keyed else {}
         try:
             data = encode_arguments(values, bytes_max=bytes_max)
         except BadArguments as error:
             raise type(error)(f"{self.name}: {error}") from None
-        self._decode(data)
+        stored = self._decode(data)
+        for name, value in checked.items():
+            self._try(name, self.models[name].check_same, value, bytes(getattr(stored, name)))
         return data
+
+    def _convert(self, values: dict[str, Any], bytes_max: int) -> dict[str, Any]:
+        """Make plain JSON values of what only Pydantic or a walk can. Return Pydantic's values."""
+        checked: dict[str, Any] = {}
+        walk = Walk(nodes_max=bytes_max, with_keys=True)
+        for name in self.keyed & values.keys():
+            values[name] = self._try(name, walk.storable, values[name], f"$.{name}")
+        for name in self.models.keys() & values.keys():
+            checked[name] = self._try(name, self.models[name].check, values[name])
+            values[name] = self._try(name, self.models[name].dump, checked[name])
+        return checked
+
+    def _try(self, argument: str, step: Callable[..., Any], *args: Any) -> Any:
+        """Name the job and the argument in errors. A misfit is no cause: it may know a secret."""
+        try:
+            return step(*args)
+        except BadArguments as error:
+            raise type(error)(f"{self.name}: {error}") from None
+        except Misfit as misfit:
+            place = f"argument {argument}{misfit.place}"
+            raise BadArguments(f"{self.name}: {place}: {misfit.problem}") from None
 
     def load(self, data: bytes) -> dict[str, Any]:
         """Decode stored arguments into the annotated types, ready for `function(ctx, **values)`.
@@ -96,12 +152,40 @@ class Signature:
         """
         try:
             values = msgspec.structs.asdict(self._decode(data))
+            if self.models:
+                self._load_models(values)
         except BadArguments:
             self.check_names(data)
             raise
         if len(self.required) == len(values):
             return values
         return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+
+    def _load_models(self, values: dict[str, Any]) -> None:
+        for name, model in self.models.items():
+            if values[name] is not msgspec.UNSET:
+                values[name] = self._try(name, model.load, bytes(values[name]))
+
+    def typed(self, results: Results) -> Results:
+        """How this handler's result is stored."""
+        if isinstance(self.result, Model):
+            return replace(results, dump=self.result.dump_result)
+        return results
+
+    def load_result(self, job: Job) -> Any:
+        """Turn a stored result into the annotated type, or raise UnreadableResult."""
+        if self.result is None:
+            return job.result
+        data = _ENCODER.encode(job.result)
+        try:
+            if isinstance(self.result, Model):
+                return self.result.load(data)
+            return self.result.decode(data)
+        except Misfit as misfit:
+            reason = f"${misfit.place}: {misfit.problem}"
+        except Exception as error:
+            reason = str(error).replace("`", "")
+        raise UnreadableResult(job, reason)
 
     def check_names(self, data: bytes) -> None:
         """Raise OtherArguments if the names of the stored arguments don't fit the handler."""
@@ -152,9 +236,9 @@ class Signature:
 def _explain(error: Exception) -> str:
     """Translate msgspec's error, which speaks of `$.width`, into the handler's terms."""
     text = str(error)
-    before, found, place = text.rpartition(_PLACE)
-    if found and place.endswith("`"):
-        text = f"argument {place.removesuffix('`')}: {before}"
+    if found := _PLACE.search(text):
+        in_key = ", in a key" if found["key"] else ""
+        text = f"argument {found['place']}: {text[: found.start()]}{in_key}"
     elif isinstance(error, msgspec.ValidationError):
         text = f"the arguments don't fit the handler: {text}"
     else:
@@ -189,37 +273,76 @@ def _check_parameter(job: str, parameter: inspect.Parameter, hints: Mapping[str,
         raise ConfigurationError(f"{job}: {problem.format(parameter.name)}")
     if _is_context(parameter, hints):
         raise ConfigurationError(f"{job}: the context {parameter.name} must come first")
-    _check_type(f"{job}: parameter {parameter.name}", hints[parameter.name])
+    if not contains_model(hints[parameter.name]):
+        _check_type(f"{job}: parameter {parameter.name}", hints[parameter.name])
+
+
+def _make_model(where: str, hint: Any) -> Model:
+    try:
+        return Model(hint)
+    except Exception as error:
+        # Any exception: Pydantic evaluates annotations here.
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(
+            f"{where}: Pydantic, which loads its type, can't read it from JSON: {reason}"
+        ) from error
+
+
+def _make_result(job: str, hint: Any) -> Model | msgspec.json.Decoder[Any] | None:
+    """What loads the result; None if it stays as it is stored, as `ctx.set_result` may set any."""
+    if hint in _UNTYPED:
+        return None
+    where = f"{job}: its result (annotate it with Any to get it as it is stored)"
+    if contains_model(hint):
+        return _make_model(where, hint)
+    _check_type(where, hint)
+    return msgspec.json.Decoder(hint)
 
 
 def _check_type(where: str, hint: Any) -> None:
     try:
         msgspec.json.Decoder(hint)
-        custom = _find_custom(msgspec.inspect.type_info(hint), set())
+        custom = _find_custom(hint)
     except Exception as error:
         # Any exception: annotations inside dataclasses are evaluated here.
         raise ConfigurationError(f"{where}: its type can't be stored: {error}") from error
     if custom is not None:
         name = getattr(custom, "__qualname__", custom)
         raise ConfigurationError(
-            f"{where}: the type {name} can't be read from JSON;"
-            " use JSON types, datetimes, UUIDs, Decimals, enums, dataclasses or msgspec structs"
+            f"{where}: the type {name} can't be read from JSON; use JSON types, datetimes, UUIDs,"
+            " Decimals, enums, dataclasses, attrs classes, msgspec structs or Pydantic models"
         )
 
 
-def _find_custom(info: Any, seen: set[int]) -> Any:
+def _find_custom(hint: Any) -> Any:
     """Find a class that msgspec leaves to hooks, anywhere inside a type."""
-    if isinstance(info, msgspec.inspect.CustomType):
-        return None if info.cls is object else info.cls
-    if isinstance(info, tuple):
-        inner = list(info)
-    elif isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field) and id(info) not in seen:
-        seen.add(id(info))
-        inner = [getattr(info, name) for name in info.__struct_fields__]
-    else:
-        return None
-    found = (_find_custom(each, seen) for each in inner)
-    return next((custom for custom in found if custom is not None), None)
+    found = (each.cls for each in _infos(hint) if isinstance(each, msgspec.inspect.CustomType))
+    return next((each for each in found if each is not object), None)
+
+
+def _has_other_keys(hint: Any) -> bool:
+    """Whether all types are known, and a dict has keys that JSON makes texts of."""
+    infos = list(_infos(hint))
+    keys = [each.key_type for each in infos if isinstance(each, msgspec.inspect.DictType)]
+    untyped = msgspec.inspect.AnyType | msgspec.inspect.CustomType
+    return any(not isinstance(each, msgspec.inspect.StrType) for each in keys) and not any(
+        isinstance(each, untyped) for each in infos
+    )
+
+
+def _infos(hint: Any) -> Iterator[Any]:
+    """What msgspec knows of a type and of all types inside it."""
+    left, seen = [msgspec.inspect.type_info(hint)], set()
+    while left:
+        info: Any = left.pop()
+        if isinstance(info, tuple):
+            left.extend(info)
+        elif (
+            isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field) and id(info) not in seen
+        ):
+            seen.add(id(info))
+            yield info
+            left.extend(getattr(info, name) for name in info.__struct_fields__)
 
 
 def _build_decoder(
@@ -238,21 +361,21 @@ def _build_decoder(
         raise ConfigurationError(f"{job}: its parameters can't be stored: {error}") from error
 
 
-def _resolve_hints(function: Handler, parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
+def _resolve_hints(function: Handler, signature: inspect.Signature) -> dict[str, Any]:
     """Resolve postponed annotations one by one; those that need a caller's locals become Any."""
     home = _home(function)
+    annotations = {each.name: each.annotation for each in signature.parameters.values()}
+    annotations["return"] = signature.return_annotation
     hints: dict[str, Any] = {}
-    for parameter in parameters:
-        annotation = parameter.annotation
-        if annotation is parameter.empty:
-            hints[parameter.name] = Any
-            continue
-        holder = SimpleNamespace(__annotations__={parameter.name: annotation})
+    for name, annotation in annotations.items():
+        holder = SimpleNamespace(__annotations__={name: annotation})
         try:
             resolved = typing.get_type_hints(holder, home, include_extras=True)
-            hints[parameter.name] = resolved[parameter.name]
+            hints[name] = Any if annotation is signature.empty else resolved[name]
         except Exception:
-            hints[parameter.name] = Any
+            hints[name] = Any
+    if typing.get_origin(hints["return"]) in _AWAITED:
+        hints["return"] = typing.get_args(hints["return"])[-1]
     return hints
 
 

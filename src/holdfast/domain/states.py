@@ -22,6 +22,7 @@ class State(StrEnum):
 
     @property
     def ended(self) -> bool:
+        """Whether it is final: succeeded, failed, dead or canceled."""
         return self in ENDED
 
 

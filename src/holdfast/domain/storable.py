@@ -85,14 +85,22 @@ class Walk:
     """Turns a value into plain JSON values, and rejects or replaces what JSON can't hold.
 
     A result may also contain keys and models that convert to JSON. Arguments may not: they must
-    keep their types.
+    keep their types. With `with_keys`, their annotations bring the keys back.
 
     Every node takes at least two bytes, so `nodes_max` stops the walk through what is too large
     anyway: a few lists that contain each other can stand for 2^60 nodes.
     """
 
-    def __init__(self, *, nodes_max: int, for_result: bool = False, lenient: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        nodes_max: int,
+        for_result: bool = False,
+        with_keys: bool = False,
+        lenient: bool = False,
+    ) -> None:
         self._for_result = for_result
+        self._with_keys = with_keys or for_result
         self._lenient = lenient
         self._nodes_max = nodes_max
         self._nodes_left = nodes_max
@@ -160,7 +168,7 @@ class Walk:
     def _key(self, key: object, path: str) -> str:
         if isinstance(key, str):
             return self._text(key, _member_path(path, key), "key")
-        if self._for_result and isinstance(key, _KEYS):
+        if self._with_keys and isinstance(key, _KEYS):
             text = self.storable(key, _member_path(path, key))
             return text if isinstance(text, str) else _ENCODER.encode(text).decode()
         problem = f"the key {shown(key)} is {_kind(key)}; JSON keys must be str"
@@ -210,10 +218,13 @@ def _members(value: Any) -> Any:
         return value
     if isinstance(value, msgspec.Struct):
         return _struct_members(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        pairs = ((field.name, getattr(value, field.name)) for field in fields(value))
-        return {name: item for name, item in pairs if item is not msgspec.UNSET}
-    return None
+    if isinstance(value, type):
+        return None
+    described = fields(value) if is_dataclass(value) else getattr(value, "__attrs_attrs__", None)
+    if described is None:
+        return None
+    pairs = ((field.name, getattr(value, field.name)) for field in described)
+    return {name: item for name, item in pairs if item is not msgspec.UNSET}
 
 
 def _struct_members(value: msgspec.Struct) -> dict[str, Any] | list[Any]:

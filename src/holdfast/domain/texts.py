@@ -27,7 +27,7 @@ _UNNAMEABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _TYPE_NAME: Final = type.__dict__["__name__"].__get__
 
 _NAME_LIMITS: Final = {"idempotency_key": KEY_CHARS_MAX, "tag": TAG_CHARS_MAX}
-_NAMES_OF_CODE: Final = frozenset({"job name", "preset", "queue"})
+_NAMES_OF_CODE: Final = frozenset({"app_version", "job name", "preset", "queue"})
 
 
 def storable_text(text: object, chars_max: int) -> str:
@@ -58,7 +58,7 @@ def type_name(value: object) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Describe an error: type, message, and the innermost frames of the user's code.
+    """Describe an error: type, message, the innermost frames of the user's code, and notes.
 
     Errors of Holdfast need no type: they are stored with a code and have a message for people.
     """
@@ -66,7 +66,7 @@ def error_text(error: BaseException) -> str:
     name = type_name(error)
     words = [message] if message and isinstance(error, BadArguments | JobError) else [name, message]
     first = ": ".join(filter(None, words))
-    text = "\n".join([first, *_frames(error.__traceback__)])
+    text = "\n".join([first, *frames(error.__traceback__), *_notes(error)])
     return storable_text(text, ERROR_TEXT_CHARS_MAX)
 
 
@@ -123,7 +123,15 @@ def _words(value: object, form: Callable[[object], str]) -> str:
         return f"<{type_name(value)} without a readable text>"
 
 
-def _frames(traceback: TracebackType | None) -> list[str]:
+def _notes(error: BaseException) -> list[str]:
+    try:
+        notes = [note for note in error.__notes__ if type(note) is str]
+    except BaseException:
+        return []  # it has none, or none that can be read
+    return [_masked(note, ERROR_TEXT_CHARS_MAX // 4) for note in notes]
+
+
+def frames(traceback: TracebackType | None) -> list[str]:
     """The innermost frames outside this package, without variables: they may hold secrets."""
     lines: list[str] = []
     while traceback is not None:

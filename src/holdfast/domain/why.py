@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.domain.breakers import BreakerStatus
+from holdfast.domain.endings import error_line
 from holdfast.domain.job import Attempt, Job
 from holdfast.domain.limits import (
     AHEAD_COUNTED_MAX,
@@ -63,7 +64,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     """What a store knows about a job and its surroundings, at one moment of its clock.
 
     `ahead` counts the due jobs of the queue that are claimed first, up to AHEAD_COUNTED_MAX + 1.
-    `last_attempt` is the last one that did not succeed. `queue` is None if no operator paused or
+    `last_attempt` is the last one that has ended. `queue` is None if no operator paused or
     capped it, `breaker` if nothing is recorded about the job's breaker. A `parked` job waits for
     its breaker and was sent as a probe `probes` times.
     """
@@ -146,7 +147,7 @@ def _ended_as(job: Job, when: str = "") -> str:
     sentence = f"it ended as {job.state}{when}"
     if job.state is State.SUCCEEDED:
         return sentence
-    return f"{sentence}: {_error(job.error_code, job.error_text)}"
+    return f"{sentence}: {error_line(job.error_code, job.error_text)}"
 
 
 def _running(seen: Circumstances) -> Why | None:
@@ -219,7 +220,7 @@ def _not_due(seen: Circumstances) -> Why | None:
     return seen.why(
         Reason.WAITING_FOR_RETRY,
         f"it is waiting to retry: attempt {last.attempt} of {job.max_attempts} failed at"
-        f" {seen.at(last.ended_at)} with {_error(last.error_code, last.error_text)};"
+        f" {seen.at(last.ended_at)} with {error_line(last.error_code, last.error_text)};"
         f" the next is due at {due}{advice}",
         run_at=job.run_at,
         error_code=last.error_code,
@@ -455,11 +456,3 @@ def _by(who: str | None) -> str:
 
 def _because(reason: str | None) -> str:
     return f": {reason}" if reason else ""
-
-
-def _error(code: str | None, text: str | None) -> str:
-    """The code and the first line of the text, which often begins with the code."""
-    first = (text or "").strip().split("\n")[0]
-    if not code or first.startswith(code):
-        return first or "an error without a message"
-    return f"{code}: {first}" if first else code

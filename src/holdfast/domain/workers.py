@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -16,14 +16,16 @@ ALL_QUEUES: Final = "*"
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker reports once, when it registers.
 
-    `queues` are those that it serves, with their limits; `*` is any other queue, None is all. With
-    `suspects_only`, it is the quarantine process of another worker.
+    `version` is Holdfast's, `app_version` the application's. `queues` are those that it serves,
+    with their limits; `*` is any other queue, None is all. With `suspects_only`, it is the
+    quarantine process of another worker.
     """
 
     id: str
     host: str
     pid: int
     version: str
+    app_version: str = ""
     queues: Mapping[str, int | None] | None
     names: tuple[str, ...]
     concurrency: int
@@ -51,6 +53,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     version: str
+    app_version: str = ""
     queues: dict[str, int | None] | None
     names: tuple[str, ...]
     concurrency: int
@@ -64,10 +67,17 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     lost: bool
 
     def serves(self, queue: str) -> bool:
+        """Whether it takes jobs from this queue."""
         return self.queues is None or ALL_QUEUES in self.queues or queue in self.queues
 
     def has_room_for(self, queue: str) -> bool:
+        """Whether it could run one more job of this queue."""
         return self.running < self.concurrency and queue not in self.full_queues
+
+
+def serving(workers: Iterable[WorkerStatus], queue: str) -> list[WorkerStatus]:
+    """Those that take jobs of the queue; a quarantine process only helps one of them."""
+    return [each for each in workers if not each.suspects_only and each.serves(queue)]
 
 
 def is_lost(unseen_seconds: float, lease_seconds: float) -> bool:

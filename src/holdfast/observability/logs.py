@@ -12,14 +12,15 @@ import logging
 import math
 import os
 import sys
-import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
+from traceback import StackSummary, TracebackException
 from typing import Any, Final, Literal, TextIO, TypedDict, Unpack
 from uuid import UUID
 
 from holdfast.domain.secrets import masked
-from holdfast.domain.texts import error_text
+from holdfast.domain.texts import error_text, type_name
 
 Format = Literal["json", "text", "auto"]
 
@@ -46,6 +47,7 @@ class Fields(TypedDict, total=False):
     duration_ms: float | None
     delay_seconds: float | None
     error_code: str | None
+    error_text: str | None
     correlation_id: str | None
     count: int | None
     concurrency: int | None
@@ -53,6 +55,9 @@ class Fields(TypedDict, total=False):
     database: str | None
     process_id: int | None
     breaker: str | None
+    version: str | None
+    app_version: str | None
+    jobs: str | None
 
 
 ALLOWED: Final = tuple(Fields.__annotations__)
@@ -61,17 +66,22 @@ ALLOWED: Final = tuple(Fields.__annotations__)
 class Event:
     """The message of a log record. The formatters here take it apart."""
 
-    __slots__ = ("fields", "message", "name")
+    __slots__ = ("fields", "message", "name", "traceback")
 
-    def __init__(self, name: str, message: str, fields: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, message: str, fields: dict[str, Any], traceback: str | None = None
+    ) -> None:
         self.name = name
         self.message = message
         self.fields = fields
+        self.traceback = traceback
 
     def __str__(self) -> str:
         words = [_shown(self.name, VALUE_CHARS_MAX), _shown(self.message, MESSAGE_CHARS_MAX)]
         words += [f"{key}={_shown_value(value)}" for key, value in self.fields.items()]
-        return " ".join(word for word in words if word)
+        line = " ".join(word for word in words if word)
+        # As the formatters of others show the traceback of any record.
+        return line if self.traceback is None else f"{line}\n{self.traceback}"
 
 
 def event(
@@ -81,16 +91,19 @@ def event(
     /,
     *,
     exception: BaseException | None = None,
+    traceback: str | None = None,
     **fields: Unpack[Fields],
 ) -> None:
-    """Log an event, like `event(logging.INFO, "job.succeeded", job_id=job.id)`."""
+    """Log an event, like `event(logging.INFO, "job.succeeded", job_id=job.id)`. A `traceback` was
+    formatted before, maybe in another process."""
     if not _logger.isEnabledFor(level):
         return
     known: dict[str, Any] = fields  # type: ignore[assignment]
     given = {key: known[key] for key in ALLOWED if known.get(key) is not None}
     # The application's log handlers may raise; that must not keep a job from ending.
     with suppress(Exception):
-        _logger.log(level, Event(event_name, message, given), exc_info=exception, stacklevel=2)
+        told = Event(event_name, message, given, traceback)
+        _logger.log(level, told, exc_info=exception, stacklevel=2)
 
 
 def enabled(level: int) -> bool:
@@ -98,14 +111,21 @@ def enabled(level: int) -> bool:
     return _logger.isEnabledFor(level)
 
 
-def configure(format: Format = "auto", level: int | str = logging.INFO) -> None:
-    """Log to stderr: JSON lines, or readable lines in a terminal."""
+def configure(
+    format: Format = "auto",
+    level: int | str = logging.INFO,
+    job_filter: logging.Filter | None = None,
+) -> None:
+    """Log to stderr: JSON lines, or readable lines in a terminal. `job_filter` adds to a record the
+    job whose handler logs it."""
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _StderrHandler)]:
         root.removeHandler(handler)
     handler = _StderrHandler(sys.stderr)
     readable = format == "text" or (format == "auto" and sys.stderr.isatty())
     handler.setFormatter(_TextFormatter(_colored(sys.stderr)) if readable else _JsonFormatter())
+    if job_filter is not None:
+        handler.addFilter(job_filter)
     root.addHandler(handler)
     root.setLevel(level.upper() if isinstance(level, str) else level)
 
@@ -186,6 +206,15 @@ _BOLD = "\x1b[1m"
 _DIM = "\x1b[2m"
 _RED = "\x1b[31m"
 _FOR_MACHINES = {"job_id", "state", "max_attempts", "fence", "worker_id"}
+_WORKER = (str(Path(__file__).parents[1] / "worker"), str(Path(__file__).parents[1] / "runtime"))
+# The fields of a job, and the attributes of a record in which `LogFilter` keeps them.
+_OF_JOB = {
+    "job_id": "job_id",
+    "name": "job_name",
+    "tenant": "tenant",
+    "attempt": "attempt",
+    "correlation_id": "correlation_id",
+}
 _COLORS = {
     "DEBUG": _DIM,
     "INFO": "\x1b[32m",
@@ -207,8 +236,9 @@ def _for_people(fields: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in fields.items() if key not in _FOR_MACHINES}
     if "attempt" in fields and "max_attempts" in fields:
         kept["attempt"] = f"{fields['attempt']}/{fields['max_attempts']}"
-    if kept.get("queue") == "default":
-        del kept["queue"]
+    for key in ("queue", "tenant"):
+        if kept.get(key) == "default":
+            del kept[key]
     return {**kept, "job_id": fields["job_id"]}
 
 
@@ -217,13 +247,27 @@ def _event_of(record: logging.LogRecord) -> Event:
         return record.msg
     # An application can add: logger.info("paid", extra={"event": "paid", "fields": {...}}).
     event, fields = getattr(record, "event", "log"), getattr(record, "fields", {})
-    return Event(str(event), record.getMessage(), fields if isinstance(fields, dict) else {})
+    job = {key: getattr(record, attribute, None) for key, attribute in _OF_JOB.items()}
+    known = {key: value for key, value in job.items() if value is not None}
+    given = fields if isinstance(fields, dict) else {}
+    return Event(str(event), record.getMessage(), {**known, **given})
 
 
 def _traceback(record: logging.LogRecord) -> list[str]:
+    if isinstance(record.msg, Event) and record.msg.traceback is not None:
+        return record.msg.traceback.split("\n")
     if not record.exc_info or record.exc_info[1] is None:
         return []
-    return _masked(_formatted(record.exc_info[1]).rstrip(), TRACEBACK_CHARS_MAX).split("\n")
+    return formatted(record.exc_info[1]).split("\n")
+
+
+def formatted(error: BaseException) -> str:
+    """The error's traceback, without its secrets."""
+    try:
+        text = _formatted(error)
+    except BaseException as another:  # the error's class can run any code here
+        text = f"{type_name(error)}: can't be read: {type_name(another)}"
+    return _masked(text.rstrip(), TRACEBACK_CHARS_MAX)
 
 
 def _formatted(error: BaseException) -> str:
@@ -234,8 +278,19 @@ def _formatted(error: BaseException) -> str:
         chained = chained and (chained.__cause__ or chained.__context__)
     if chained is None:
         with suppress(RecursionError):
-            return "".join(traceback.format_exception(error))
+            return "".join(_without_workers_frames(error).format())
     return error_text(error)
+
+
+def _without_workers_frames(error: BaseException) -> TracebackException:
+    """Leave out how the worker called the handler."""
+    whole = TracebackException.from_exception(error)
+    each: TracebackException | None = whole
+    while each is not None:
+        others = [frame for frame in each.stack if not frame.filename.startswith(_WORKER)]
+        each.stack = StackSummary.from_list(others or each.stack)
+        each = each.__cause__ or each.__context__
+    return whole
 
 
 def _json_value(value: Any) -> Any:

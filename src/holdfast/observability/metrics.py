@@ -24,7 +24,7 @@ ATTEMPTS_SHOWN_MAX: Final = 10
 OTHER: Final = "other"
 
 Labels = tuple[str, ...]
-Child = Literal["worker", "suspects", "handler"]
+Child = Literal["worker", "suspects", "handler", "function"]
 
 
 class Metric(NamedTuple):

@@ -8,6 +8,7 @@ from holdfast.domain.breakers import BreakerStatus
 from holdfast.domain.errors import WrongState
 from holdfast.domain.texts import check_name
 from holdfast.operations.desk import Desk, check_operator
+from holdfast.runtime.blocking import blocking
 from holdfast.stores import protocol
 from holdfast.stores.protocol import require
 
@@ -17,6 +18,7 @@ class Breakers:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._run_sync = desk.run_sync
 
     async def list(self) -> Sequence[BreakerStatus]:
         """Return the breakers that counted a failure or were opened, open ones first."""
@@ -51,3 +53,9 @@ class Breakers:
 
     async def _breakers(self) -> protocol.Breakers:
         return require(await self._desk.store(), protocol.Breakers, "keep breakers")
+
+    list_sync = blocking(list)
+    open_sync = blocking(open)
+    keys_sync = blocking(keys)
+    close_sync = blocking(close)
+    reset_sync = blocking(reset)

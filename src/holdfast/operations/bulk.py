@@ -13,7 +13,7 @@ from holdfast.domain.errors import AlreadyRequeued, ConfigurationError, JobNotFo
 from holdfast.domain.job import Job
 from holdfast.domain.limits import CHANGES_TOGETHER_MAX
 from holdfast.runtime.seam import Seam
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Canceled
 
 STEPS_PER_SECOND = 10
 
@@ -88,11 +88,11 @@ def change_each(apply: Callable[[UUID], Awaitable[Job]]) -> Change:
     return change
 
 
-def cancel_together(store: Store, *, waiting_only: bool) -> Change:
+def cancel_together(cancel: Callable[[Sequence[UUID]], Awaitable[Sequence[Canceled]]]) -> Change:
     """Cancel the jobs of a step in one statement: faster, but without reading them."""
 
     async def change(progress: Progress, step: Sequence[UUID]) -> Progress:
-        changed = len(await store.cancel(step, waiting_only=waiting_only))
+        changed = len(await cancel(step))
         return Progress(
             total=progress.total,
             done=progress.done + len(step),

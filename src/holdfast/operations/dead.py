@@ -15,6 +15,7 @@ from holdfast.domain.limits import GROUPS_LOOK_MAX
 from holdfast.domain.states import DEAD_STATES, UNSUCCESSFUL, State
 from holdfast.operations.bulk import Progress
 from holdfast.operations.jobs import Jobs, pages
+from holdfast.runtime.blocking import blocking
 
 
 class Dead:
@@ -22,6 +23,7 @@ class Dead:
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
+        self._run_sync = jobs._run_sync
 
     async def list(
         self, filter: Filter | None = None, limit: int = 50, after: UUID | None = None
@@ -69,6 +71,11 @@ class Dead:
         if isinstance(jobs, Filter):
             jobs = _of_states(jobs, DEAD_STATES)
         return self._jobs.requeue_many(jobs, again=again, jobs_per_second=jobs_per_second)
+
+    list_sync = blocking(list)
+    groups_sync = blocking(groups)
+    requeue_sync = blocking(requeue)
+    requeue_many_sync = blocking(requeue_many)
 
 
 def _of_states(filter: Filter | None, states: tuple[State, ...]) -> Filter:

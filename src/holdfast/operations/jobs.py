@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
+
+import msgspec
 
 from holdfast.domain import codec
 from holdfast.domain.errors import (
@@ -20,34 +23,58 @@ from holdfast.domain.errors import (
 from holdfast.domain.groups import fingerprint_of
 from holdfast.domain.job import Attempt, Count, Filter, Job, Page
 from holdfast.domain.limits import PAGE_ROWS_MAX, PAGE_STEPS_MAX
-from holdfast.domain.states import ENDED
 from holdfast.domain.texts import check_range, check_text
 from holdfast.domain.times import check_time
 from holdfast.domain.why import Why, explain, explain_alone
 from holdfast.operations.bulk import Choice, Progress, change_each, in_steps, make_pace
-from holdfast.operations.desk import Desk
-from holdfast.stores.protocol import Diagnosis, History, capability
+from holdfast.operations.desk import Desk, check_operator
+from holdfast.runtime.blocking import blocking
+from holdfast.stores.protocol import Diagnosis, Enrolled, History, Requeues, Store, capability
 
 SAMPLE_JOBS = 5
 
 
 class Jobs:
-    """`hf.jobs`: find jobs, explain them, cancel, retry and requeue them."""
+    """`hf.jobs`: find jobs, explain them, cancel, retry and requeue them.
 
-    def __init__(self, desk: Desk) -> None:
+    Those of a tenant, in `hf.for_tenant(...).jobs`, treat the jobs of others as if they did not
+    exist.
+    """
+
+    def __init__(self, desk: Desk, tenant: str | None = None) -> None:
         self._desk = desk
+        self._tenant = tenant
+        self._run_sync = desk.run_sync
 
     async def get(self, job_id: UUID) -> Job:
         """Return the job, or raise JobNotFound."""
         check_id(job_id)
-        job = await (await self._desk.store()).get(job_id)
-        if job is None:
+        return self._owned(job_id, await (await self._desk.store()).get(job_id))
+
+    def _owned(self, job_id: UUID, job: Job | None) -> Job:
+        if job is None or self._tenant not in (None, job.tenant):
             raise JobNotFound(job_id)
         return job
 
-    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
-        """Return the attempts that did not succeed, oldest first."""
+    async def _check_owned(self, job_id: UUID) -> None:
+        """A job never changes its tenant, so it is safe to act on it after this check."""
         check_id(job_id)
+        if self._tenant is not None:
+            await self.get(job_id)
+
+    def _narrowed(self, filter: Filter | None) -> Filter | None:
+        """Limit the filter to this tenant; None if it names another one, and so matches nothing."""
+        wanted = filter or Filter()
+        _check_filter(wanted)
+        if self._tenant is None:
+            return wanted
+        if wanted.tenant not in (None, self._tenant):
+            return None
+        return msgspec.structs.replace(wanted, tenant=self._tenant)
+
+    async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
+        """Return the attempts that have ended, oldest first, the successful one too."""
+        await self.get(job_id)
         history = capability(await self._desk.store(), History)
         return [] if history is None else await history.attempts(job_id)
 
@@ -62,12 +89,13 @@ class Jobs:
         circumstances = await diagnosis.circumstances(job_id)
         if circumstances is None:
             raise JobNotFound(job_id)
+        self._owned(job_id, circumstances.job)
         return explain(circumstances)
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         """Count the jobs by queue and state, of all tenants or of one."""
-        check_text("tenant", tenant)
-        return await (await self._desk.store()).counts(tenant)
+        wanted = self._narrowed(Filter(tenant=tenant))
+        return [] if wanted is None else await (await self._desk.store()).counts(wanted.tenant)
 
     async def list(
         self, filter: Filter | None = None, limit: int = 50, after: UUID | None = None
@@ -78,8 +106,9 @@ class Jobs:
         a bounded number of jobs: the page is then shorter than `limit`, but has an `after`.
         """
         check_range("limit", limit, 1, PAGE_ROWS_MAX, int, ConfigurationError)
-        wanted = filter or Filter()
-        _check_filter(wanted)
+        wanted = self._narrowed(filter)
+        if wanted is None:
+            return Page([], None)
         store = await self._desk.store()
         found: builtins.list[Job] = []
         for _ in range(PAGE_STEPS_MAX):
@@ -99,25 +128,49 @@ class Jobs:
 
     async def requeued_as(self, job_id: UUID) -> UUID | None:
         """Return the id of the job that this one was last requeued as, if any."""
-        check_id(job_id)
-        history = capability(await self._desk.store(), History)
-        return None if history is None else (await history.requeued([job_id])).get(job_id)
+        return (await self.requeued([await self.get(job_id)])).get(job_id)
 
-    async def cancel(self, job_id: UUID) -> Job:
-        """Cancel a waiting or running job. A running handler is stopped; its result is dropped."""
-        check_id(job_id)
-        canceled = await (await self._desk.store()).cancel([job_id])
+    async def requeued(self, jobs: Sequence[Job]) -> Mapping[UUID, UUID]:
+        """Map each of these jobs that was requeued to the job that it was last requeued as."""
+        requeues = capability(await self._desk.store(), Requeues)
+        ended = [job.id for job in jobs if job.state.ended and self._tenant in (None, job.tenant)]
+        return await requeues.requeued(ended) if requeues is not None and ended else {}
+
+    async def cancel(
+        self,
+        job_id: UUID,
+        *,
+        by: str | None = None,
+        because: str | None = None,
+        connection: Any = None,
+    ) -> Job:
+        """Cancel a waiting or running job. A running handler is stopped; its result is dropped.
+
+        `by` and `because` become the text of the job's error: "canceled by ann: wrong file". With
+        `connection`, the job is canceled by that connection's transaction.
+        """
+        if connection is not None:
+            return await self._through(
+                connection, "cancel", lambda jobs: jobs.cancel(job_id, by=by, because=because)
+            )
+        await self._check_owned(job_id)
+        check_operator(by, because)
+        canceled = await (await self._desk.store()).cancel([job_id], by=by, because=because)
         job = await self.get(job_id)
         if not canceled:
             raise WrongState(f"job {job_id} already ended as {job.state}; nothing was changed")
         return job
 
-    async def retry(self, job_id: UUID, *, again: bool = True) -> Job:
+    async def retry(self, job_id: UUID, *, again: bool = True, connection: Any = None) -> Job:
         """Make a waiting job due now, or requeue an ended one and return the new job.
 
-        For a waiting job, only the due time changes. See `requeue` for `again`.
+        For a waiting job, only the due time changes. See `requeue` for `again` and `connection`.
         """
-        check_id(job_id)
+        if connection is not None:
+            return await self._through(
+                connection, "retry", lambda jobs: jobs.retry(job_id, again=again)
+            )
+        await self._check_owned(job_id)
         if await (await self._desk.store()).retry(job_id):
             return await self.get(job_id)
         job = await self.get(job_id)
@@ -126,15 +179,27 @@ class Jobs:
         return await self.requeue(job_id, again=again)
 
     async def requeue(
-        self, job_id: UUID, *, arguments: Mapping[str, Any] | None = None, again: bool = True
+        self,
+        job_id: UUID,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        again: bool = True,
+        connection: Any = None,
     ) -> Job:
         """Enqueue a copy of an ended job, and return it. The copy starts with attempt 1.
 
         It refers to the old job as `requeued_from`, and has no idempotency key. `arguments` replace
         all old ones, and are checked if this object defines the job; the breaker's key stays. With
-        `again=False`, raise AlreadyRequeued if the job was requeued before.
+        `again=False`, raise AlreadyRequeued if the job was requeued before. With `connection`, the
+        copy is committed by that connection's transaction.
         """
-        check_id(job_id)
+        if connection is not None:
+            return await self._through(
+                connection,
+                "requeue",
+                lambda jobs: jobs.requeue(job_id, arguments=arguments, again=again),
+            )
+        await self._check_owned(job_id)
         data = None
         if arguments is not None:
             data = self._encoded((await self.get(job_id)).name, arguments)
@@ -151,6 +216,19 @@ class Jobs:
             return await self.requeue(job_id, arguments=arguments, again=again)
         raise AlreadyRequeued(job_id, requeued_as)
 
+    async def _through(
+        self, connection: Any, method: str, change: Callable[[Jobs], Coroutine[Any, Any, Job]]
+    ) -> Job:
+        """Make the change in the transaction of the caller's connection."""
+
+        def on(enrolled: Enrolled) -> Coroutine[Any, Any, Job]:
+            async def store() -> Store:
+                return cast(Store, enrolled)  # it has the verbs that these changes need
+
+            return change(Jobs(replace(self._desk, store=store), self._tenant))
+
+        return await self._desk.through(connection, method, on)
+
     def _encoded(self, name: str, arguments: Mapping[str, Any]) -> bytes:
         if not isinstance(arguments, Mapping):
             raise BadArguments(f"{name}: arguments must be a mapping by name, not {arguments!r}")
@@ -164,15 +242,13 @@ class Jobs:
         self, filter: Filter | None = None, *, unless_requeued: bool = False
     ) -> Choice:
         """Find all jobs that match now: their ids, and a sample to show before you change them."""
-        history = capability(await self._desk.store(), History)
         ids: builtins.list[UUID] = []
         sample: builtins.list[Job] = []
         left_out = 0
         async for page in pages(self, filter):
             jobs = page.jobs
-            if unless_requeued and history is not None:
-                ended = [job.id for job in jobs if job.state in ENDED]
-                known = await history.requeued(ended) if ended else {}
+            if unless_requeued:
+                known = await self.requeued(jobs)
                 jobs = [job for job in jobs if job.id not in known]
                 left_out += len(page.jobs) - len(jobs)
             ids += [job.id for job in jobs]
@@ -206,10 +282,17 @@ class Jobs:
         return self._change_many(retry, jobs, jobs_per_second, unless_requeued=not again)
 
     def cancel_many(
-        self, jobs: Filter | Sequence[UUID], *, jobs_per_second: float | None = None
+        self,
+        jobs: Filter | Sequence[UUID],
+        *,
+        by: str | None = None,
+        because: str | None = None,
+        jobs_per_second: float | None = None,
     ) -> AsyncIterator[Progress]:
         """Cancel all jobs that match a filter, or a list of ids; yield the progress."""
-        return self._change_many(self.cancel, jobs, jobs_per_second)
+        check_operator(by, because)
+        cancel = partial(self.cancel, by=by, because=because)
+        return self._change_many(cancel, jobs, jobs_per_second)
 
     async def _change_many(
         self,
@@ -223,6 +306,21 @@ class Jobs:
             jobs = (await self.choose(jobs, unless_requeued=unless_requeued)).ids
         async for progress in in_steps(change_each(apply), jobs, pace, self._desk.seam()):
             yield progress
+
+    get_sync = blocking(get)
+    attempts_sync = blocking(attempts)
+    why_sync = blocking(why)
+    counts_sync = blocking(counts)
+    list_sync = blocking(list)
+    requeued_as_sync = blocking(requeued_as)
+    requeued_sync = blocking(requeued)
+    cancel_sync = blocking(cancel)
+    retry_sync = blocking(retry)
+    requeue_sync = blocking(requeue)
+    choose_sync = blocking(choose)
+    requeue_many_sync = blocking(requeue_many)
+    retry_many_sync = blocking(retry_many)
+    cancel_many_sync = blocking(cancel_many)
 
 
 async def pages(
@@ -249,3 +347,5 @@ def _check_filter(filter: Filter) -> None:
     for name, time in (("since", filter.since), ("until", filter.until)):
         if time is not None:
             check_time(name, time)
+    if filter.parent_id is not None:
+        check_id(filter.parent_id)

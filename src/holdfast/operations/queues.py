@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from uuid import UUID
 
 from holdfast.domain.errors import ConfigurationError, WrongState
@@ -16,6 +17,7 @@ from holdfast.domain.times import exact
 from holdfast.operations.bulk import Choice, Progress, cancel_together, in_steps, make_pace
 from holdfast.operations.desk import Desk, check_operator
 from holdfast.operations.jobs import Jobs
+from holdfast.runtime.blocking import blocking
 from holdfast.stores.protocol import QueueControl, require
 
 LOOK_SECONDS = 1.0
@@ -28,6 +30,7 @@ class Queues:
     def __init__(self, desk: Desk, jobs: Jobs) -> None:
         self._desk = desk
         self._jobs = jobs
+        self._run_sync = desk.run_sync
 
     async def list(self) -> Sequence[QueueStatus]:
         """Return the queues that have live jobs, or that an operator paused or capped."""
@@ -105,17 +108,23 @@ class Queues:
         jobs: Sequence[UUID] | None = None,
         *,
         running: bool = False,
+        by: str | None = None,
+        because: str | None = None,
         jobs_per_second: float | None = None,
     ) -> AsyncIterator[Progress]:
         """Cancel the waiting jobs of the queue, or those in `jobs`; yield the progress.
 
-        They end as `canceled` and stay in the history. With `running`, running jobs are canceled
-        too. `jobs_per_second` limits the rate.
+        They end as `canceled` and stay in the history, with `by` and `because` as the text of their
+        error. With `running`, running jobs are canceled too. `jobs_per_second` limits the rate.
         """
+        check_operator(by, because)
         pace = make_pace(jobs_per_second, PURGE_ROWS_MAX)
         if jobs is None:
             jobs = (await self.purge_preview(queue, running=running)).ids
-        cancel = cancel_together(await self._desk.store(), waiting_only=not running)
+        store = await self._desk.store()
+        cancel = cancel_together(
+            partial(store.cancel, waiting_only=not running, by=by, because=because)
+        )
         async for progress in in_steps(cancel, jobs, pace, self._desk.seam()):
             yield progress
 
@@ -134,6 +143,15 @@ class Queues:
         return next(
             (each for each in await self.list() if each.name == name), QueueStatus(name=name)
         )
+
+    list_sync = blocking(list)
+    names_sync = blocking(names)
+    pause_sync = blocking(pause)
+    resume_sync = blocking(resume)
+    cap_sync = blocking(cap)
+    drain_sync = blocking(drain)
+    purge_preview_sync = blocking(purge_preview)
+    purge_sync = blocking(purge)
 
 
 def _details(queue: QueueStatus) -> str:

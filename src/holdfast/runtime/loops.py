@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.blocking import wait_for
 from holdfast.runtime.seam import Seam, SideLoop
 from holdfast.stores.protocol import Store
 
@@ -39,8 +40,9 @@ class _Opened:
         self.sync_loop: SideLoop | None = None
 
 
-def _abandon(opened: _Opened) -> None:
-    """Close what a collected object opened, on whatever thread that happens, without waiting."""
+def _abandon(opened: _Opened) -> bool:
+    """Close what is open, on whatever thread this happens, without waiting; return whether anything
+    was."""
     openings = list(opened.stores.items())
     for loop, opening in openings:
         if opening.done() and not _failed(opening):
@@ -52,7 +54,11 @@ def _abandon(opened: _Opened) -> None:
                     abandon()
     if opened.sync_loop is not None:
         opened.sync_loop.close(wait=False)
-    if openings or opened.sync_loop is not None:
+    return bool(openings) or opened.sync_loop is not None
+
+
+def _collected(opened: _Opened) -> None:
+    if _abandon(opened):
         _log_unclosed()
         # Last, because it raises if warnings are errors.
         warnings.warn(_UNCLOSED, ResourceWarning, stacklevel=1)
@@ -64,15 +70,26 @@ def _log_unclosed() -> None:
 
 
 class Loops:
-    def __init__(self, seam: Seam, open_store: Callable[[], Coroutine[Any, Any, Store]]) -> None:
+    """With `close_at_end`, a store is closed when its event loop's runner cancels what is left."""
+
+    def __init__(
+        self,
+        seam: Seam,
+        open_store: Callable[[], Coroutine[Any, Any, Store]],
+        *,
+        close_at_end: bool = False,
+    ) -> None:
         self._seam = seam
         self._open_store = open_store
+        self._close_at_end = close_at_end
+        self._guards: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[None]]
+        self._guards = WeakKeyDictionary()
         self._opened = self._new_opened()
         _all.add(self)
 
     def _new_opened(self) -> _Opened:
         opened = _Opened()
-        self._keep_open = self._seam.when_collected(self, partial(_abandon, opened))
+        self._keep_open = self._seam.when_collected(self, partial(_collected, opened))
         return opened
 
     def reset_after_fork(self) -> None:
@@ -91,6 +108,8 @@ class Loops:
         opening = self._opened.stores.get(loop)
         if opening is None or _failed(opening):
             opening = self._opened.stores[loop] = loop.create_task(self._open_store())
+            if self._close_at_end and loop not in self._guards:
+                self._guards[loop] = loop.create_task(self._guard())
             await self._close_forgotten()
         if opening.done():
             return opening.result()
@@ -113,6 +132,19 @@ class Loops:
 
     async def close(self) -> None:
         """Close what this event loop opened."""
+        guard = self._guards.pop(asyncio.get_running_loop(), None)
+        if guard is not None:
+            guard.cancel()
+            await asyncio.wait({guard})
+        await self._close()
+
+    async def _guard(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
         opening = self._opened.stores.pop(asyncio.get_running_loop(), None)
         if opening is None:
             return
@@ -123,12 +155,13 @@ class Loops:
             await opening.result().close()
 
     def run_sync(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run the coroutine on the loop for code without one, and wait for it."""
         opened = self._opened
         with opened.lock:
             if opened.sync_loop is None:
                 opened.sync_loop = self._seam.side_loop("holdfast-sync")
             loop = opened.sync_loop
-        return loop.submit(work).result()
+        return wait_for(loop.submit(work))
 
     def close_sync(self) -> None:
         """Close what `run_sync` opened."""
@@ -138,6 +171,11 @@ class Loops:
         if loop is not None:
             loop.submit(self.close()).result()
             loop.close()
+
+    def abandon(self) -> None:
+        """Close what other event loops opened, without waiting. This object is no longer used."""
+        self._keep_open()
+        _abandon(self._opened)
 
     async def _close_forgotten(self) -> None:
         """Close the stores of event loops that ended without a `close`."""

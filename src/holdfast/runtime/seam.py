@@ -16,7 +16,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -144,12 +144,17 @@ class Seam:
         return on_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
     async def start_process(
-        self, command: Sequence[str], *, pass_fds: Sequence[int] = ()
+        self,
+        command: Sequence[str],
+        *,
+        pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start a process in a new session, so that Ctrl-C reaches it only through us."""
+        """Start a process in a new session, so that Ctrl-C reaches it only through us. Without
+        `environment`, it inherits ours."""
         thread = self.threads("holdfast-process", 1)
         try:
-            starting = thread.submit(partial(_start_process, command, pass_fds))
+            starting = thread.submit(partial(_start_process, command, pass_fds, environment))
         except RuntimeError as error:
             raise BlockingIOError(str(error)) from error  # no memory for another thread
         try:
@@ -196,11 +201,17 @@ class Seam:
         )
 
 
-def _start_process(command: Sequence[str], pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:
+def _start_process(
+    command: Sequence[str], pass_fds: Sequence[int], environment: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
     # Popen waits for the end of a pipe, which a forked process would keep open.
     with no_forks:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=pass_fds
+            command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=pass_fds,
+            env=environment,
         )
 
 

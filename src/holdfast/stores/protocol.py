@@ -11,8 +11,9 @@ Every store passes the suite in `holdfast.testing.conformance`, for the capabili
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import datetime
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
@@ -42,6 +43,8 @@ from holdfast.transactions.drivers import Driver
 from holdfast.wakeups.protocol import Heard, Listener
 
 C = TypeVar("C")
+
+AfterCommit = Callable[[Callable[[], None]], None]  # takes a function to call after the commit
 
 
 class Claim(NamedTuple):
@@ -77,8 +80,20 @@ class Enrolled(Protocol):
     async def get(self, job_id: UUID) -> Job | None: ...
 
     async def settle(self, settlement: Settlement) -> bool:
-        """Write the end of the job. False means that the lease is lost: roll the transaction
+        """Write the end of the attempt. False means that the lease is lost: roll the transaction
         back."""
+
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, by: str | None = None, because: str | None = None
+    ) -> Sequence[Canceled]: ...
+
+    async def retry(self, job_id: UUID) -> bool: ...
+
+    async def requeue(
+        self, job_id: UUID, new_id: UUID, *, arguments: bytes | None = None, once: bool = False
+    ) -> bool: ...
+
+    async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]: ...
 
 
 @runtime_checkable
@@ -150,10 +165,15 @@ class Store(Protocol):
         CRASHES_IN_COMPANY_MAX crashes."""
 
     async def cancel(
-        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+        self,
+        job_ids: Sequence[UUID],
+        *,
+        waiting_only: bool = False,
+        by: str | None = None,
+        because: str | None = None,
     ) -> Sequence[Canceled]:
         """Cancel these jobs if they are queued or, unless `waiting_only`, running. Notify the
-        workers that run them."""
+        workers that run them. Record who did it and why as the error's text."""
 
     async def retry(self, job_id: UUID) -> bool:
         """Make a queued job due now; False if it is not queued."""
@@ -178,6 +198,9 @@ class Store(Protocol):
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]: ...
 
+    async def now(self) -> datetime:
+        """The time of the store's clock."""
+
     async def queues(self) -> Sequence[QueueStatus]:
         """All queues that have live jobs, or that an operator paused or capped, by name."""
 
@@ -196,8 +219,9 @@ class Transactions(Protocol):
         """Lend a connection, of a kind that `holdfast.transactions.drivers` knows, for a
         transaction; a `read_only` one blocks nobody."""
 
-    def enrol(self, driver: Driver) -> Enrolled:
-        """Work on a caller's connection; the store itself need not be open."""
+    def enrol(self, driver: Driver, after_commit: AfterCommit | None = None) -> Enrolled:
+        """Work on a caller's connection; the store itself need not be open. Unless the commit
+        itself wakes the workers, `after_commit` gets a function that does."""
 
     def writing(self) -> AbstractContextManager[None]:
         """Mark this task or thread as a possible holder of the store's only write lock."""
@@ -301,11 +325,19 @@ class Diagnosis(Protocol):
 
 
 @runtime_checkable
+class Requeues(Protocol):
+    """What a store with a history and an enrolled connection have in common."""
+
+    async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]: ...
+
+
+@runtime_checkable
 class History(Protocol):
     """What is kept for a time besides live jobs: attempts, requeues, ended jobs."""
 
     async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
-        """The attempts that did not succeed, oldest first."""
+        """The attempts that have ended, oldest first. A successful one is kept as long as its job;
+        a release or a snooze leaves none."""
 
     async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
         """Those of these jobs that were requeued, each with the newest job made from it. Known for

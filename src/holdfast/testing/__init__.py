@@ -6,7 +6,24 @@ async with sandbox(hf) as jobs:
     assert (await hf.get(job.id)).state is State.SUCCEEDED
 """
 
-from holdfast.testing.sandbox import Sandbox, sandbox
-from holdfast.testing.virtual_time import VirtualTime
+from importlib import import_module
 
-__all__ = ["Sandbox", "VirtualTime", "sandbox"]
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from holdfast.testing.sandboxes import Sandbox as Sandbox
+    from holdfast.testing.sandboxes import sandbox as sandbox
+    from holdfast.testing.sandboxes import sandbox_sync as sandbox_sync
+    from holdfast.testing.virtual_time import VirtualTime as VirtualTime
+
+__all__ = ["Sandbox", "VirtualTime", "sandbox", "sandbox_sync"]
+
+_MODULES = {"VirtualTime": "virtual_time"}
+
+
+def __getattr__(name: str) -> object:
+    """Load the names on first use: pytest imports the plugin beside this in every run."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_MODULES.get(name, 'sandboxes')}")
+    return globals().setdefault(name, getattr(module, name))

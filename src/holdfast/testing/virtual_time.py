@@ -21,9 +21,11 @@ class VirtualTime(Seam):
         self._now = start
 
     def now(self) -> datetime:
+        """Return the virtual time."""
         return self._now
 
     def advance(self, seconds: float) -> None:
+        """Move the clock forward."""
         if seconds < 0:
             raise ValueError(f"time can't go backward: {seconds:g} s")
         self._now += timedelta(seconds=seconds)

@@ -18,25 +18,29 @@ from holdfast.transactions.drivers import (
 )
 from holdfast.transactions.drivers.failures import DriverError, is_of_driver, is_refusal, unwrapped
 from holdfast.transactions.drivers.marks import check_mark
+from holdfast.transactions.hooks import Hooks
 
 _IN_FAILED_TRANSACTION = "25P02"
 
 
 @asynccontextmanager
-async def transaction(store: Transactions, *, read_only: bool) -> AsyncIterator[Any]:
+async def transaction(
+    store: Transactions, *, read_only: bool, hooks: Hooks | None = None
+) -> AsyncIterator[Any]:
     """Lend a connection in a transaction: commit at the end, roll back on error."""
+    hooks = Hooks() if hooks is None else hooks
     async with store.connection(read_only=read_only) as connection:
         foreign = recognize_async(connection, "")
         try:
             with _translated("could not begin a transaction"):
                 await foreign.run(_begin_to_read if read_only else lambda driver: driver.begin())
-            with nullcontext() if read_only else store.writing():
+            with nullcontext() if read_only else store.writing(), hooks.of(connection):
                 yield connection
         except BaseException:
             await roll_back(foreign)
             raise
         # In a separate task: a cancellation must not cut the commit in half.
-        await finish(asyncio.create_task(_commit(foreign, read_only)))
+        await finish(asyncio.create_task(_commit(foreign, read_only, hooks)))
 
 
 async def roll_back(foreign: Foreign) -> None:
@@ -63,7 +67,7 @@ async def _begin_to_read(driver: Driver) -> None:
         await driver.fetch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY", ())
 
 
-async def _commit(foreign: Foreign, read_only: bool) -> None:
+async def _commit(foreign: Foreign, read_only: bool, hooks: Hooks) -> None:
     async def check_and_commit(driver: Driver) -> None:
         if not read_only:
             await _check(driver)
@@ -75,6 +79,7 @@ async def _commit(foreign: Foreign, read_only: bool) -> None:
     except BaseException:
         await roll_back(foreign)
         raise
+    hooks.is_committed = True
 
 
 async def _check(driver: Driver) -> None:

@@ -71,3 +71,11 @@ class Deliverer:
         )
         logged = msgspec.structs.asdict(report)
         await statements.execute("log_attempt", attempt_id=job_id, saga_id=saga_id, **logged)
+
+    async def report_failure(self, connection: Any, job_id: UUID, error_code: str | None) -> bool:
+        """Report a job that fails itself, if an attempt is waiting for it."""
+        return bool(
+            await self._tables.on(connection).execute(
+                "report", id=job_id, status="Failed", response_status=None, error_code=error_code
+            )
+        )

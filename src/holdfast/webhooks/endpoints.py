@@ -40,7 +40,7 @@ def parse_url(url: str, *, https_only: bool) -> URL:
         parts = urlsplit(url)
         port = parts.port  # stricter than the client
         parsed = URL(url)
-    except ValueError:
+    except (ValueError, IndexError):  # the latter for http://[::]@/
         # The error's text may contain a password.
         raise BadEndpoint(_UNREADABLE) from None
     schemes = ("https",) if https_only else ("https", "http")

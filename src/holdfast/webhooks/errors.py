@@ -2,8 +2,8 @@
 
 HoldfastError
 ├── BadArguments
-│   └── BadEndpoint        a URL, preset or secret that can't be used
-├── EventConflict          the ID belongs to another event
+│   └── BadEndpoint
+├── EventConflict
 └── DeadLetterNotFound
 """
 
@@ -15,16 +15,20 @@ from holdfast import BadArguments, HoldfastError
 
 
 class BadEndpoint(BadArguments):
-    pass
+    """A URL, preset or secret that can't be used."""
 
 
 class EventConflict(HoldfastError):
+    """The ID belongs to another event."""
+
     def __init__(self, event_id: UUID) -> None:
         super().__init__(f"event ID {event_id} belongs to another event; nothing was published")
         self.event_id = event_id
 
 
 class DeadLetterNotFound(HoldfastError):
+    """There is no dead letter with this ID."""
+
     def __init__(self, dead_letter_id: UUID) -> None:
         super().__init__(f"dead letter {dead_letter_id} does not exist")
         self.dead_letter_id = dead_letter_id

@@ -7,6 +7,7 @@ the saga has moved on, and changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -14,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import Holdfast, JobFunction, Tables
+from holdfast import Holdfast, JobFunction, JobNotFound, Tables, WrongState
 from holdfast.webhooks.events import Died
 from holdfast.webhooks.policy import Delivered, GiveUp, Policy, TryAgain, decide
 from holdfast.webhooks.rows import SagaStatus
@@ -44,12 +45,16 @@ class _Reported(msgspec.Struct, frozen=True):
         return self.status == "Pending" and self.job_state in ("queued", "running")
 
 
+class _Watched(msgspec.Struct, frozen=True):
+    guard_id: UUID | None  # None: the attempt is older than this column
+
+
 @dataclass(frozen=True, slots=True)
 class Jobs:
     """The two jobs. Both take a saga's ID and the number of an attempt."""
 
-    orchestrate: JobFunction[[UUID, int]]
-    deliver: JobFunction[[UUID, int]]
+    orchestrate: JobFunction[[UUID, int], None]
+    deliver: JobFunction[[UUID, int], None]
 
 
 class Orchestrator:
@@ -77,28 +82,53 @@ class Orchestrator:
 
     async def _start(self, connection: Any, jobs: Jobs, saga: _Saga, attempt_no: int) -> None:
         statements = self._tables.on(connection)
-        job_id = self._hf.new_id()
+        job_id, guard_id = self._hf.new_id(), self._hf.new_id()
         await statements.execute(
-            "insert_attempt", id=job_id, saga_id=saga.id, attempt_no=attempt_no
+            "insert_attempt",
+            id=job_id,
+            saga_id=saga.id,
+            attempt_no=attempt_no,
+            guard_id=guard_id,
         )
         await statements.execute("put_in_flight", id=saga.id, attempt_no=attempt_no)
         deliver = jobs.deliver.options(id=job_id, connection=connection)
         await deliver.enqueue(saga.id, attempt_no)
-        await self._watch(connection, jobs, saga, attempt_no)
+        await self._watch(connection, jobs, saga, attempt_no, guard_id)
 
-    async def _watch(self, connection: Any, jobs: Jobs, saga: _Saga, attempt_no: int) -> None:
-        """Check again later, because a job whose workers all died reports nothing."""
+    async def _watch(
+        self, connection: Any, jobs: Jobs, saga: _Saga, attempt_no: int, guard_id: UUID
+    ) -> None:
+        """Check later, because a job whose workers all died reports nothing. A report makes this
+        guard due."""
         delay_seconds = Policy.decode(saga.policy).guard_seconds
-        guard = jobs.orchestrate.options(delay_seconds=delay_seconds, connection=connection)
+        guard = jobs.orchestrate.options(
+            id=guard_id, delay_seconds=delay_seconds, connection=connection
+        )
         await guard.enqueue(saga.id, attempt_no)
+
+    async def follow(self, connection: Any, jobs: Jobs, saga_id: UUID, attempt_no: int) -> None:
+        """Have the attempt judged that this transaction reports: its guard is due now."""
+        watched = await self._tables.on(connection).one(
+            "guard_of_attempt", _Watched, saga_id=saga_id, attempt_no=attempt_no
+        )
+        if watched is not None and watched.guard_id is not None:
+            # If it is running, it may not see the report.
+            with suppress(JobNotFound, WrongState):
+                await self._hf.jobs.retry(watched.guard_id, connection=connection)
+                return
+        await jobs.orchestrate.options(connection=connection).enqueue(saga_id, attempt_no)
 
     async def _look(self, connection: Any, jobs: Jobs, saga: _Saga) -> _Reported | None:
         """Return how the attempt ended, or None if it has not."""
-        reported = await self._tables.on(connection).one(
+        statements = self._tables.on(connection)
+        reported = await statements.one(
             "report_of_attempt", _Reported, saga_id=saga.id, attempt_no=saga.attempt_count
         )
         if reported is not None and reported.is_awaited:
-            await self._watch(connection, jobs, saga, saga.attempt_count)
+            guard_id = self._hf.new_id()
+            # Changes nothing if the report came just now: another job follows that.
+            if await statements.execute("set_guard", id=reported.id, guard_id=guard_id):
+                await self._watch(connection, jobs, saga, saga.attempt_count, guard_id)
             return None
         if reported is not None and reported.status == "Pending":
             return await self._report_lost(connection, reported)
@@ -120,9 +150,13 @@ class Orchestrator:
     ) -> Died | None:
         statements = self._tables.on(connection)
         attempts = saga.attempt_count
+        failures = await statements.value(
+            "failures_with_code", saga_id=saga.id, error_code=reported.error_code
+        )
         decision = decide(
             Policy.decode(saga.policy),
             attempts,
+            failures,
             reported.response_status,
             reported.error_code,
             self._random.random(),

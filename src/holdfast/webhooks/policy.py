@@ -97,16 +97,19 @@ def is_refusal(response_status: int | None) -> bool:
 def decide(
     policy: Policy,
     attempts_made: int,
+    failures: int,
     response_status: int | None,
     error_code: str | None,
     chance: float,
 ) -> Decision:
-    """Decide what follows the last attempt; `chance` in [0, 1) picks the jitter of the delay."""
+    """Decide what follows the last attempt. `failures` counts those with its error code; `chance`
+    in [0, 1) picks the jitter of the delay."""
     if error_code is None:
         return Delivered()
     if policy.refusals_are_permanent and is_refusal(response_status):
         return GiveUp(error_code)
     retry = policy.retry
-    if attempts_made >= retry.attempts_allowed(error_code, retry.max_attempts):
+    limit = retry.limit_for(error_code)
+    if attempts_made >= retry.max_attempts or (limit is not None and failures >= limit):
         return GiveUp(error_code)
     return TryAgain(retry.delay_seconds(attempts_made, chance))

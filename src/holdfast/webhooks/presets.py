@@ -35,6 +35,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True):
+    """What is sent: the headers that the preset adds, and the body."""
+
     headers: dict[str, str]
     body: bytes
 

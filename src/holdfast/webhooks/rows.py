@@ -16,12 +16,13 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint and the event types that it wants; none means all."""
 
     id: UUID
-    tenant: str | None
+    tenant: str
     url: str
     event_types: tuple[str, ...]
     preset: str
 
     def wants(self, event_type: str) -> bool:
+        """Whether events of this type are sent to it."""
         return not self.event_types or event_type in self.event_types
 
 
@@ -38,7 +39,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """An event. `payload` is JSON, as published."""
 
     id: UUID
-    tenant: str | None
+    tenant: str
     event_type: str
     aggregate_type: str | None
     aggregate_id: str | None
@@ -51,7 +52,7 @@ class Saga(msgspec.Struct, frozen=True, kw_only=True):
     """The delivery of one event to one subscription, over all its attempts."""
 
     id: UUID
-    tenant: str | None
+    tenant: str
     event_id: UUID
     subscription_id: UUID
     status: SagaStatus
@@ -81,8 +82,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A saga that ended without a delivery, with the payload it would have sent."""
+
     id: UUID
-    tenant: str | None
+    tenant: str
     saga_id: UUID
     event_id: UUID
     subscription_id: UUID
@@ -92,4 +95,5 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def payload(self) -> Any:
+        """The payload as a JSON value."""
         return msgspec.json.decode(self.payload_snapshot)

@@ -12,8 +12,9 @@ import msgspec
 
 from holdfast import Context, Holdfast, Retry
 from holdfast.domain import codec
+from holdfast.domain.job import DEFAULT_TENANT
 from holdfast.webhooks import limits, validation
-from holdfast.webhooks.delivery import Deliverer
+from holdfast.webhooks.delivery import Deliverer, Delivery
 from holdfast.webhooks.endpoints import check_url
 from holdfast.webhooks.errors import BadEndpoint, DeadLetterNotFound, EventConflict
 from holdfast.webhooks.events import log_attempt, log_dead_letter
@@ -21,7 +22,7 @@ from holdfast.webhooks.orchestrator import Jobs, Orchestrator
 from holdfast.webhooks.policy import STANDARD, Policy
 from holdfast.webhooks.presets import STANDARD_WEBHOOKS, Preset, by_name
 from holdfast.webhooks.rows import Attempt, DeadLetter, Event, NewSubscription, Saga, Subscription
-from holdfast.webhooks.sender import open_client, send
+from holdfast.webhooks.sender import Report, open_client, send
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ _AFTER_A_LOST_LEASE: Final = Retry.exponential(max_attempts=limits.LEASES_MAX, b
 
 class _SubscriptionRow(msgspec.Struct, frozen=True):
     id: UUID
-    tenant: str | None
+    tenant: str
     url: str
     event_types: str
     preset: str
@@ -88,14 +89,18 @@ class Webhooks:
             timeout_seconds=2 * limits.TIMEOUT_SECONDS_MAX,
         )
         async def deliver(ctx: Context, saga_id: UUID, attempt_no: int) -> None:
-            async with hf.transaction(read_only=True) as connection:
-                delivery, request = await deliverer.prepare(connection, ctx.job_id)
-            policy = Policy.decode(delivery.policy)
-            async with open_client(policy) as client:
-                report = await send(client, policy, delivery.url, request)
-            async with ctx.completing() as connection:
-                await deliverer.report(connection, ctx.job_id, saga_id, report)
-                await orchestrate.options(connection=connection).enqueue(saga_id, attempt_no)
+            try:
+                delivery, report = await self._send(ctx.job_id)
+                async with ctx.completing() as connection:
+                    await deliverer.report(connection, ctx.job_id, saga_id, report)
+                    await orchestrator.follow(connection, jobs, saga_id, attempt_no)
+            except Exception as error:
+                judged = ctx.judge(error)
+                if judged.state.ended:
+                    async with ctx.failing(error) as connection:
+                        if await deliverer.report_failure(connection, ctx.job_id, judged.code):
+                            await orchestrator.follow(connection, jobs, saga_id, attempt_no)
+                raise
             log_attempt(ctx.job_id, delivery, report)
 
         @hf.job(name="webhooks.orchestrate", queue=QUEUE, retry=_NEVER_GIVE_UP)
@@ -108,12 +113,19 @@ class Webhooks:
         jobs = Jobs(orchestrate, deliver)
         return jobs
 
+    async def _send(self, job_id: UUID) -> tuple[Delivery, Report]:
+        async with self._hf.transaction(read_only=True) as connection:
+            delivery, request = await self._deliverer.prepare(connection, job_id)
+        policy = Policy.decode(delivery.policy)
+        async with open_client(policy) as client:
+            return delivery, await send(client, policy, delivery.url, request)
+
     async def subscribe(
         self,
         url: str,
         *,
         event_types: Iterable[str] = (),
-        tenant: str | None = None,
+        tenant: str = DEFAULT_TENANT,
         preset: str = STANDARD_WEBHOOKS.name,
         secret: str | None = None,
     ) -> NewSubscription:
@@ -124,7 +136,7 @@ class Webhooks:
         chosen.check_secret(chosen_secret)
         subscription = NewSubscription(
             id=self._hf.new_id(),
-            tenant=validation.name("tenant", tenant),
+            tenant=validation.tenant(tenant),
             url=url,
             event_types=validation.event_types(event_types),
             preset=preset,
@@ -184,7 +196,7 @@ class Webhooks:
                 secret=subscription.secret,
             )
 
-    async def subscriptions(self, *, tenant: str | None = None) -> list[Subscription]:
+    async def subscriptions(self, *, tenant: str = DEFAULT_TENANT) -> list[Subscription]:
         """List a tenant's subscriptions."""
         async with self._hf.transaction(read_only=True) as connection:
             return await self._subscriptions(connection, tenant)
@@ -194,7 +206,7 @@ class Webhooks:
         event_type: str,
         payload: Mapping[str, Any],
         *,
-        tenant: str | None = None,
+        tenant: str = DEFAULT_TENANT,
         id: UUID | None = None,
         aggregate_type: str | None = None,
         aggregate_id: str | None = None,
@@ -208,7 +220,7 @@ class Webhooks:
         """
         draft = {
             "id": self._hf.new_id() if id is None else validation.id(id),
-            "tenant": validation.name("tenant", tenant),
+            "tenant": validation.tenant(tenant),
             "event_type": validation.event_type(event_type),
             "aggregate_type": validation.name("aggregate_type", aggregate_type),
             "aggregate_id": validation.name("aggregate_id", aggregate_id),
@@ -240,15 +252,14 @@ class Webhooks:
             await self._trigger(connection, event.tenant, saga_ids)
         return event
 
-    async def _trigger(self, connection: Any, tenant: str | None, saga_ids: list[UUID]) -> None:
+    async def _trigger(self, connection: Any, tenant: str, saga_ids: list[UUID]) -> None:
         """Have the orchestrator give each saga its first attempt."""
-        orchestrate = self._jobs.orchestrate.options(tenant=tenant)
-        calls = [orchestrate.call(saga_id, 1) for saga_id in saga_ids]
-        await self._hf.enqueue_many(calls, connection=connection)
+        calls = [self._jobs.orchestrate.call(saga_id, 1) for saga_id in saga_ids]
+        await self._hf.for_tenant(tenant).enqueue_many(calls, connection=connection)
 
-    async def _subscriptions(self, connection: Any, tenant: str | None) -> list[Subscription]:
+    async def _subscriptions(self, connection: Any, tenant: str) -> list[Subscription]:
         rows = await self._tables.on(connection).all(
-            "subscriptions_of_tenant", _SubscriptionRow, tenant=validation.name("tenant", tenant)
+            "subscriptions_of_tenant", _SubscriptionRow, tenant=validation.tenant(tenant)
         )
         return [row.subscription() for row in rows]
 
@@ -261,13 +272,13 @@ class Webhooks:
         return await self._all("attempts_of_saga", Attempt, saga_id=validation.id(saga_id))
 
     async def dead_letters(
-        self, *, tenant: str | None = None, limit: int = 100
+        self, *, tenant: str = DEFAULT_TENANT, limit: int = 100
     ) -> list[DeadLetter]:
         """List a tenant's dead letters, newest first."""
         return await self._all(
             "dead_letters_of_tenant",
             DeadLetter,
-            tenant=validation.name("tenant", tenant),
+            tenant=validation.tenant(tenant),
             rows_max=validation.rows_max(limit),
         )
 

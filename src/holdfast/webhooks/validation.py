@@ -27,6 +27,11 @@ def name(kind: str, value: str | None) -> str | None:
     return value
 
 
+def tenant(value: str) -> str:
+    texts.check_name("tenant", value)
+    return value
+
+
 def id(value: UUID) -> UUID:
     if not isinstance(value, UUID):
         raise BadArguments(f"id must be a UUID, not {value!r}")

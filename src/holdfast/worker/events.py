@@ -14,24 +14,41 @@ from holdfast.domain.states import State
 from holdfast.observability import logs, tracing
 from holdfast.observability.metrics import Child, Metrics
 from holdfast.runtime.seam import Seam
+from holdfast.worker.heartbeat import installed_version
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.run import Run
+from holdfast.worker.setup import Setup
+
+NAMES_LISTED_MAX = 20
 
 
 class Events:
     """One method per event. A supervisor has no `worker_id`."""
 
-    def __init__(self, worker_id: str | None, metrics: Metrics, seam: Seam) -> None:
+    def __init__(
+        self, worker_id: str | None, metrics: Metrics, seam: Seam, *, log_errors: bool = False
+    ) -> None:
         self._worker_id = worker_id
         self._metrics = metrics
         self._seam = seam
         self._attempts = tracing.Attempts(worker_id or "")
+        self._log_errors = log_errors
         self._starts_are_logged = False
         self._starts_are_traced = False
 
-    def booted(self, concurrency: int, queues: Sequence[str] | None) -> None:
-        shown = "all" if queues is None else ",".join(queues)
-        logs.event(INFO, "boot", worker_id=self._worker_id, concurrency=concurrency, queues=shown)
+    def worker_started(self, setup: Setup, database: str) -> None:
+        slots = setup.slots
+        logs.event(
+            INFO,
+            "worker_started",
+            worker_id=self._worker_id,
+            concurrency=slots.concurrency,
+            queues="all" if slots.queues is None else _listed(slots.queues),
+            database=database,
+            version=installed_version(),
+            app_version=setup.settings.app_version or None,
+            jobs=_listed(setup.names),
+        )
 
     def claimed(self, jobs: Sequence[Claimed]) -> None:
         self._starts_are_logged = logs.enabled(INFO)
@@ -197,6 +214,20 @@ class Events:
             duration_ms=round(run.duration_ms, 2),
             delay_seconds=round(settlement.delay_seconds, 3) if delayed else None,
             error_code=settlement.error_code,
+            error_text=self._shown_text(settlement),
             correlation_id=job.correlation_id,
             breaker=job.breaker,
+            traceback=run.traceback,
         )
+
+    def _shown_text(self, settlement: Settlement) -> str | None:
+        """Error texts may contain personal data: they are logged on request only."""
+        if not self._log_errors or settlement.error_text is None:
+            return None
+        return settlement.error_text.partition("\n")[0]  # the rest says where: see the traceback
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ",".join(names[:NAMES_LISTED_MAX])
+    more = len(names) - NAMES_LISTED_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from holdfast.context import current_context
-from holdfast.domain.outcomes import Expired, Outcome, Released, Succeeded
+from holdfast.domain.outcomes import Crashed, Expired, Failed, Outcome, Released, Succeeded
 from holdfast.job_function import Definition
+from holdfast.observability import logs
 from holdfast.runtime.seam import Seam, Threads
 from holdfast.settings import Settings
 from holdfast.worker.classify import classify, timed_out
+from holdfast.worker.middleware import Around
 from holdfast.worker.processes.pool import Children
 from holdfast.worker.run import Run, Stop
 
@@ -29,16 +31,20 @@ class Executor:
         settings: Settings,
         seam: Seam,
         threads: Threads,
-        children: Children | None,
+        children: Children,
+        around: Around | None,
         give_up: Callable[[Run, Outcome | None], None],
     ) -> None:
         self._definitions = definitions
         self._results = settings.results
         self._grace_seconds = settings.timeout_grace_seconds
+        self._log_errors = settings.log_errors
         self._seam = seam
         self._threads = threads
         self._children = children
+        self._around = around
         self._give_up = give_up
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def execute(self, run: Run) -> Outcome | None:
         """Run the attempt. None means that the lease is lost and nothing may be written."""
@@ -50,41 +56,79 @@ class Executor:
         definition = self._definitions.get(job.name)
         if definition is None:
             return Released()
+        current_context.set(run.context)
         try:
-            if definition.executor == "process" and self._children is not None:
-                # Checked here, because a job that is released takes a new child process.
-                definition.signature.check_names(job.arguments)
-                return await self._children.perform(definition, run)
+            if definition.executor == "process" and self._seam.starts_processes:
+                return await self._perform_in_child(definition, run)
             values = definition.signature.load(job.arguments)
-            value = await self._call(definition, run, values)
-            if run.context._noticed_stop:
-                # It saw ctx.canceled and returned early: it is not done.
-                raise asyncio.CancelledError
-            result = self._results.encode(run.context._result_or(value))
+            run.context._results = definition.signature.typed(self._results)
+            value = run.context._result_or(await self._call(definition, run, values))
+            result = run.context._results.encode(value)
         except BaseException as error:
             # Even SystemExit belongs to one job here, not to the worker.
-            return classify(definition, run, error)
-        return None if run.is_lost else Succeeded(result)
+            outcome = classify(definition, run, error)
+            await self._tell(run, outcome, error=error)
+            return outcome
+        outcome = None if run.is_lost else Succeeded(result)
+        if self._around is not None:
+            await self._tell(run, outcome, value)
+        return outcome
+
+    async def _perform_in_child(self, definition: Definition, run: Run) -> Outcome | None:
+        # Checked here, because a job that is released takes a new child process.
+        definition.signature.check_names(run.job.arguments)
+        outcome = await self._children.perform(definition, run)
+        # A child runs the hooks itself, unless it was killed or died.
+        if not run.told_in_child:
+            await self._tell(run, outcome)
+        return outcome
+
+    async def _tell(
+        self,
+        run: Run,
+        outcome: Outcome | None,
+        value: Any = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Tell the hooks and the log what the attempt came to."""
+        if (own := run.context._completed) is not None:
+            # Nothing that the handler did after its block counts.
+            outcome, value, error = own.outcome, run.context._result, run.context._failed_with
+        if run.given_up:
+            return  # told before
+        if self._log_errors and error is not None and isinstance(outcome, Failed):
+            run.traceback = logs.formatted(error)
+        if self._around is None:
+            return
+        if isinstance(outcome, Succeeded):
+            await self._around.succeeded(run, value)
+        elif isinstance(outcome, Failed | Crashed):
+            await self._around.failed(run, outcome, error)
 
     async def _call(self, definition: Definition, run: Run, values: dict[str, Any]) -> Any:
-        context = (run.context,) if definition.signature.takes_context else ()
-        current_context.set(run.context)
         run.on_stop = self._start_grace
         deadline = None
         if definition.timeout_seconds is not None:
             now = self._seam.monotonic()
             deadline = run.set_deadline(definition.timeout_seconds, self._grace_seconds, now)
         try:
-            if definition.signature.is_async:
-                return await definition.function(*context, **values)
-            call = partial(definition.function, *context, **values)
-            value = await self._call_in_thread(call, run)
-            # A plain function that wraps an async one returns a coroutine: nothing has run yet.
-            return await value if inspect.isawaitable(value) else value
+            if self._around is None:
+                return await self._call_handler(definition, run, values)
+            call = partial(self._call_handler, definition, run, values)
+            return await self._around.call(run, call)
         finally:
             run.on_stop = None
             if deadline is not None:
                 deadline.cancel()
+
+    def _call_handler(
+        self, definition: Definition, run: Run, values: dict[str, Any]
+    ) -> Awaitable[Any]:
+        context = (run.context,) if definition.signature.takes_context else ()
+        if definition.signature.is_async:
+            called: Awaitable[Any] = definition.function(*context, **values)
+            return called
+        return self._call_in_thread(partial(definition.function, *context, **values), run)
 
     async def _call_in_thread(self, call: partial[Any], run: Run) -> Any:
         """Run in a thread. A thread can't be canceled: it sees ctx.canceled, and we wait for it."""
@@ -101,7 +145,14 @@ class Executor:
                 if run.stop is None or run.settlement is not None or was_lost:
                     raise
                 was_lost = run.is_lost
-        return thread.result()
+        value = thread.result()
+        if inspect.isawaitable(value):
+            # A plain function that wraps an async one returns a coroutine: nothing has run yet.
+            value = await value
+        if run.context._noticed_stop:
+            # It saw ctx.canceled and returned early: it is not done.
+            raise asyncio.CancelledError
+        return value
 
     def _start_grace(self, run: Run) -> None:
         """Give the handler time to stop. In a shutdown, the worker limits that time itself."""
@@ -118,8 +169,16 @@ class Executor:
             return
         run.given_up = True
         grace = f" and did not stop within another {self._grace_seconds:g} s"
-        definition = self._definitions[run.job.name]
-        self._give_up(run, None if run.is_lost else timed_out(definition, grace))
+        if run.is_lost:
+            self._give_up(run, None)
+            return
+        outcome = timed_out(self._definitions[run.job.name], grace)
+        self._give_up(run, outcome)
+        if self._around is not None:
+            # The job's own task still waits for the handler.
+            telling = asyncio.create_task(self._around.failed(run, outcome, None))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
 
 
 def _call_for_future(call: Callable[[], Any]) -> Any:

@@ -65,7 +65,8 @@ class Heartbeat:
             id=self._worker_id,
             host=seam.host(),
             pid=seam.process_id(),
-            version=_version(),
+            version=installed_version(),
+            app_version=self._setup.settings.app_version,
             queues=slots.served,
             names=self._setup.names,
             concurrency=slots.concurrency,
@@ -76,7 +77,7 @@ class Heartbeat:
 
 
 @cache
-def _version() -> str:
+def installed_version() -> str:
     try:
         return version("holdfast")
     except PackageNotFoundError:

@@ -13,6 +13,8 @@ SUCCEEDED = State.SUCCEEDED  # looked up once: that takes longer than to count
 
 @dataclass(slots=True)
 class WorkerReport:
+    """How many attempts of a worker ended in which way."""
+
     succeeded: int = 0
     failed: int = 0
     dead: int = 0
@@ -25,6 +27,7 @@ class WorkerReport:
     lost: int = 0
 
     def count(self, what: str) -> None:
+        """Add one to this count."""
         setattr(self, what, getattr(self, what) + 1)
 
     def __iadd__(self, other: WorkerReport) -> WorkerReport:

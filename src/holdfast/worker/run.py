@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.context import Context
-from holdfast.domain.breakers import Strike
 from holdfast.domain.job import Claimed, Lease, Settlement
+from holdfast.domain.outcomes import Counted
 from holdfast.observability import tracing
 
 if TYPE_CHECKING:
@@ -28,18 +29,13 @@ class Stop(Enum):
     SHUTDOWN = "shutdown"
 
 
-class Counted(NamedTuple):
-    """A failure that counts against a breaker, and its settlement if the breaker is open."""
-
-    strike: Strike
-    parked: Settlement
-
-
 @dataclass(slots=True, eq=False)
 class Run:
     """`given_up` means that the handler did not stop: its job is settled without it, and its slot
     is free when it returns. For jobs with a timeout, `gives_up_at` (monotonic) is when that
-    happens. `on_stop` is called when the handler has to stop."""
+    happens. `on_stop` is called when the handler has to stop. `told_in_child` means that the hooks
+    for its end ran in its child process. `variables` are the context variables of the handler, if
+    something runs around it."""
 
     job: Claimed
     context: Context
@@ -52,6 +48,9 @@ class Run:
     on_stop: Callable[[Run], None] | None = None
     gives_up_at: float | None = None
     given_up: bool = False
+    told_in_child: bool = False
+    variables: contextvars.Context | None = None
+    traceback: str | None = None
     span: Span | None = None
 
     @property

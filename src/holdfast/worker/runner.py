@@ -10,13 +10,16 @@ from uuid import UUID
 
 from holdfast.context import Context, Surroundings
 from holdfast.domain import texts
-from holdfast.domain.errors import JobTimeout, StoreError, WorkerHung
+from holdfast.domain.breakers import Strike
+from holdfast.domain.errors import JobTimeout, LeaseLost, StoreError, WorkerHung
 from holdfast.domain.job import Claimed, Lease, Lost, Settlement
 from holdfast.domain.outcomes import (
+    Counted,
     Failed,
     Outcome,
     Released,
     Succeeded,
+    Verdict,
     decide,
     decide_parked,
     fail_unjudged,
@@ -25,15 +28,16 @@ from holdfast.domain.outcomes import (
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
 from holdfast.job_function import Definition
-from holdfast.worker.classify import timed_out
+from holdfast.worker.classify import classify, timed_out
 from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
 from holdfast.worker.lease_keeper import LeaseKeeper
+from holdfast.worker.middleware import Around
 from holdfast.worker.parker import Parker
 from holdfast.worker.processes.lifeline import Lifeline
 from holdfast.worker.processes.pool import Children
 from holdfast.worker.report import WorkerReport, verb
-from holdfast.worker.run import Counted, Run, Stop
+from holdfast.worker.run import Run, Stop
 from holdfast.worker.settler import Ending, Settler
 from holdfast.worker.setup import Setup
 
@@ -53,7 +57,8 @@ class Runner:
         events: Events,
         definitions: Mapping[str, Definition],
         resources: Mapping[str, Any],
-        children: Children | None,
+        children: Children,
+        around: Around | None,
         keeper: LeaseKeeper,
         lifeline: Lifeline | None,
         parker: Parker | None,
@@ -68,8 +73,9 @@ class Runner:
         self._until_empty = setup.horizon_seconds is not None
         self._events = events
         self._definitions = definitions
+        loop = asyncio.get_running_loop()
         self._around = Surroundings(
-            store, resources, settings.results, seam, asyncio.get_running_loop()
+            store, resources, settings.results, seam, loop, children, judge=self
         )
         self._keeper = keeper
         self._lifeline = lifeline
@@ -80,7 +86,7 @@ class Runner:
         self.settler = Settler(store, seam, self._settled, struck)
         self._threads = seam.threads("holdfast-handler", self._slots.concurrency)
         self._executor = Executor(
-            definitions, settings, seam, self._threads, children, self._give_up
+            definitions, settings, seam, self._threads, children, around, self._give_up
         )
         self._runs: set[Run] = set()
         self._giving_up: asyncio.TimerHandle | None = None
@@ -194,7 +200,7 @@ class Runner:
         if run.settlement is not None or run.given_up:
             return
         if run.context._completed is not None:
-            self._settle_completed(run, run.context._completed, None)
+            self._settle_completed(run, run.context._completed.settlement, None)
         elif run.is_lost:
             self._keeper.drop(run.job)
         else:
@@ -228,19 +234,35 @@ class Runner:
         retry = definition.retry if definition is not None else _NO_RETRY
         return decide(run.job, outcome, retry, self._seam.random.random())
 
+    def judge(self, job: Claimed, error: BaseException) -> Verdict:
+        """What an error that its handler has caught means for a job: see `Context.failing`."""
+        run = next((run for run in self.unsettled() if run.job is job), None)
+        outcome = None if run is None else classify(self._definitions[job.name], run, error)
+        if run is None or outcome is None:
+            raise LeaseLost(job.id, job.fence)
+        return Verdict(outcome, self.decide(run, outcome), self._counted(run, outcome))
+
+    async def strike(self, strike: Strike) -> bool:
+        return await self.settler.count_now(strike)
+
     def _settle(self, run: Run, outcome: Outcome | None) -> None:
         run.ended_monotonic = self._seam.monotonic()
+        own = run.context._completed
         if run.job.breaker is not None:
-            self._learn(run, run.job.breaker, outcome)
-        if run.context._completed is not None:
-            self._settle_completed(run, run.context._completed, outcome)
+            self._learn(run, run.job.breaker, outcome if own is None else own.outcome)
+        if own is not None:
+            self._settle_completed(run, own.settlement, outcome)
             return
         if outcome is None and not run.is_lost:
             self._report_lost(run, None)
         if outcome is None or run.is_lost:
             self._keeper.drop_unsettled(run.job)
             return
-        self._put(run, self.decide(run, outcome), self._counted(run, outcome))
+        settlement, counted = self.decide(run, outcome), self._counted(run, outcome)
+        if counted is not None and (found_open := run.context._found_open) is not None:
+            # A block of the handler has counted it, and was rolled back.
+            settlement, counted = counted.parked if found_open else settlement, None
+        self._put(run, settlement, counted)
 
     def _put(self, run: Run, settlement: Settlement, counted: Counted | None = None) -> None:
         run.settlement = settlement
@@ -264,7 +286,7 @@ class Runner:
     def _learn(self, run: Run, key: str, outcome: Outcome | None) -> None:
         """Note what the end of a job says about its breaker. A failure of another kind answers a
         probe, but is no success: it may have come before the job used the dependency."""
-        succeeded = run.context._completed is not None or isinstance(outcome, Succeeded)
+        succeeded = isinstance(outcome, Succeeded)
         if succeeded:
             self.settler.worked(key, run.ended_monotonic)
         found_working = succeeded or (outcome is not None and found_at_work(outcome))
@@ -276,7 +298,7 @@ class Runner:
         if run.settlement is None:
             run.settlement = settlement
             self._settled([(run, settlement)], [])
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, Failed) and settlement.state is State.SUCCEEDED:
             self._events.failed_after_completing(run.job, outcome.code)
 
     def _end(self, run: Run) -> None:

@@ -171,6 +171,11 @@ class Settler:
             run.counted = None  # it counts once, however often it has to be written
             self.put(run, each.parked if found_open else settlement)
 
+    async def count_now(self, strike: Strike) -> bool:
+        """Count a failure that just happened; return whether the breaker was open."""
+        (found_open,) = await self._strike([self._dated(strike, self._seam.monotonic())])
+        return found_open
+
     def _dated(self, strike: Strike, failed_monotonic: float) -> Strike:
         now = self._seam.monotonic()
         worked = self._worked.get(strike.key)

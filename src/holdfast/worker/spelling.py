@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from logging import WARNING
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.queues import closest
+from holdfast.domain.spelling import did_you_mean
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store
 
@@ -23,6 +23,6 @@ async def warn_of_unknown_queues(
     except HoldfastError:
         return  # the worker itself reports that it can't reach its database
     for queue in undeclared:
-        if queue not in known and (close := closest(queue, known)):
-            text = f"no job uses the queue {queue!r} yet; did you mean {close!r}?"
+        if queue not in known and (hint := did_you_mean(queue, known)):
+            text = f"no job uses the queue {queue!r} yet{hint}"
             logs.event(WARNING, "unknown_queue", text, queue=queue)

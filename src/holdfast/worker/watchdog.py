@@ -40,7 +40,7 @@ class Watchdog:
     """
 
     def __init__(
-        self, runner: Runner, children: Children | None, setup: Setup, deadline: StopDeadline
+        self, runner: Runner, children: Children, setup: Setup, deadline: StopDeadline
     ) -> None:
         self._runner = runner
         self._children = children
@@ -106,8 +106,7 @@ class Watchdog:
     ) -> str:
         """Write what can be written in a few seconds; return what went wrong."""
         # A released job may start elsewhere at once.
-        if self._children is not None:
-            self._children.kill()
+        self._children.kill()
         # A job that its own transaction settles is left to that, or to the end of its lease.
         ours = [run for run in unsettled if not run.context._settles_itself]
         troubles = await self._write(store, [self._time_out(run) for run in ours if run in guilty])

@@ -31,6 +31,7 @@ from holdfast.worker.claimer import Claimer
 from holdfast.worker.deadline import STOP_HANDLERS_SECONDS
 from holdfast.worker.events import Events
 from holdfast.worker.lease_keeper import Beside, LeaseKeeper
+from holdfast.worker.middleware import Around
 from holdfast.worker.parker import Parker
 from holdfast.worker.processes.launch import Birth, Launch
 from holdfast.worker.processes.lifeline import Lifeline
@@ -71,6 +72,7 @@ class Worker:
         stop: StopRequest,
         find_launch: Callable[[], Launch | None],
         metrics_socket: str | None,
+        database: str,
         store: Store,
         make_keepers_store: Callable[[], Store],
         definitions: Mapping[str, Definition],
@@ -79,7 +81,8 @@ class Worker:
         seam: Seam,
         metrics: Metrics,
         slots: Slots,
-        children: Children | None,
+        children: Children,
+        around: Around | None,
         horizon_seconds: float | None,
     ) -> None:
         worker_id = seam.identity(token=birth.token if birth else None)
@@ -96,7 +99,8 @@ class Worker:
         self._slots = slots
         self._metrics = metrics
         self._children = children
-        self._events = Events(worker_id, metrics, seam)
+        self._database = database
+        self._events = Events(worker_id, metrics, seam, log_errors=settings.log_errors)
         self._stop = stop
         stop.signaled = lambda name, hurry: self._events.signaled(name, hurry, self._runner.running)
         self._stop_by: float | None = None
@@ -105,7 +109,7 @@ class Worker:
         guarded = owns_process and seam.starts_processes
         self._lifeline = Lifeline(setup, self._keeper.leased) if guarded else None
         self._parker = self._make_parker()
-        self._runner = self._make_runner(definitions, resources)
+        self._runner = self._make_runner(definitions, resources, around)
         self._strays = Strays(setup, self._keeper.known)
         self._claimer = Claimer(
             setup, self._strays, self._runner.start, self._runner.room, self._is_done
@@ -120,7 +124,10 @@ class Worker:
         return Parker(breakers, self._setup, lambda seconds: self._claimer.probe_in(seconds))
 
     def _make_runner(
-        self, definitions: Mapping[str, Definition], resources: Mapping[str, Any]
+        self,
+        definitions: Mapping[str, Definition],
+        resources: Mapping[str, Any],
+        around: Around | None,
     ) -> Runner:
         return Runner(
             setup=self._setup,
@@ -128,6 +135,7 @@ class Worker:
             definitions=definitions,
             resources=resources,
             children=self._children,
+            around=around,
             keeper=self._keeper,
             lifeline=self._lifeline,
             parker=self._parker,
@@ -178,7 +186,7 @@ class Worker:
         return report
 
     async def _run(self) -> WorkerReport:
-        self._events.booted(self._slots.concurrency, self._slots.queues)
+        self._events.worker_started(self._setup, self._database)
         self._keeper.start([*self._beside()])
         stopping = self._stop.requested
         try:
@@ -300,9 +308,8 @@ class Worker:
             *map(asyncio.create_task, endings),
             # Earlier, to reclaim the jobs of a process that was killed for being late.
             asyncio.create_task(self._quarantine.end(seconds - LAST_SECONDS)),
+            asyncio.create_task(self._children.close()),
         }
-        if self._children is not None:
-            parts.add(asyncio.create_task(self._children.close()))
         done, late = await asyncio.wait(parts, timeout=seconds)
         for part in late:
             part.cancel()

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Header, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
-from holdfast import StoreUnavailable
+from holdfast import StoreUnavailable, Tenant
 from holdfast_systems.compute.bodies import TooLarge, read_body
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown
 from holdfast_systems.compute.limits import BODY_BYTES_MAX
@@ -24,7 +24,7 @@ from holdfast_systems.compute.records import JobRow
 from holdfast_systems.compute.service import Compute, RunRequest
 from holdfast_systems.compute.solver import CORRELATION_HEADER
 
-Tenant = Annotated[UUID | None, Header(alias="x-tenant-id")]
+TenantId = Annotated[UUID | None, Header(alias="x-tenant-id")]
 _CORRELATION_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
 # A picture from elsewhere must not run scripts on this origin.
 _HARMLESS = {
@@ -45,17 +45,20 @@ def make_api(compute: Compute, **options: Any) -> FastAPI:
     api.add_exception_handler(ClientDisconnect, _gone)
     records = compute.records
 
-    async def own_job(job_id: UUID, tenant: UUID | None) -> JobRow:
+    def asking(tenant_id: UUID | None) -> Tenant:
+        return compute.hf.for_tenant("default" if tenant_id is None else str(tenant_id))
+
+    async def own_job(job_id: UUID, tenant: Tenant) -> JobRow:
         job = await records.job(job_id, tenant)
         if job is None:
             raise _refused(404, "NOT_FOUND", f"job {job_id} does not exist")
         return job
 
     @api.post("/jobs/run", status_code=202, openapi_extra={"requestBody": _BODY})
-    async def run(request: Request, tenant: Tenant = None) -> dict[str, str]:
+    async def run(request: Request, tenant_id: TenantId = None) -> dict[str, str]:
         wanted = await _read_request(request)
         try:
-            job_id = await compute.run(wanted, tenant, request.state.correlation_id)
+            job_id = await compute.run(wanted, asking(tenant_id), request.state.correlation_id)
         except ContractUnknown as error:
             raise _refused(404, "CONTRACT_UNKNOWN", str(error)) from None
         except ContractBroken as error:
@@ -64,8 +67,8 @@ def make_api(compute: Compute, **options: Any) -> FastAPI:
         return {"job_id": str(job_id)}
 
     @api.get("/jobs/status/{job_id}")
-    async def status(job_id: UUID, tenant: Tenant = None) -> Response:
-        job = await own_job(job_id, tenant)
+    async def status(job_id: UUID, tenant_id: TenantId = None) -> Response:
+        job = await own_job(job_id, asking(tenant_id))
         body = {
             "job_id": job.id,
             "status": job.status,
@@ -78,16 +81,16 @@ def make_api(compute: Compute, **options: Any) -> FastAPI:
         return Response(msgspec.json.encode(body), media_type="application/json")
 
     @api.get("/jobs/result/{job_id}")
-    async def result(job_id: UUID, tenant: Tenant = None) -> Response:
-        job = await own_job(job_id, tenant)
+    async def result(job_id: UUID, tenant_id: TenantId = None) -> Response:
+        job = await own_job(job_id, asking(tenant_id))
         outputs = await records.outputs(job.id)
         if outputs is None:
             raise _refused(409, "NO_RESULT", f"job {job.id} has no result; it is {job.status}")
         return Response(outputs, media_type="application/json")
 
     @api.get("/jobs/artifact/{artifact_id}")
-    async def artifact(artifact_id: UUID, tenant: Tenant = None) -> Response:
-        found = await records.content(artifact_id, tenant)
+    async def artifact(artifact_id: UUID, tenant_id: TenantId = None) -> Response:
+        found = await records.content(artifact_id, asking(tenant_id))
         if found is None:
             raise _refused(404, "NOT_FOUND", f"artifact {artifact_id} does not exist")
         return Response(found.content, media_type=found.media_type, headers=_HARMLESS)

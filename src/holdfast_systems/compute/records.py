@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Judgment, Tenant
 from holdfast_systems.compute.answers import Answer, Artifact
 
 Row = TypeVar("Row")
@@ -17,7 +17,7 @@ Row = TypeVar("Row")
 
 class RequestRow(msgspec.Struct, frozen=True):
     id: UUID
-    tenant_id: UUID | None
+    tenant_id: str
     app_id: str
     definition: str
     version: str
@@ -30,7 +30,7 @@ class JobRow(msgspec.Struct, frozen=True):
     """A job: queued, running, succeeded, failed or canceled."""
 
     id: UUID
-    tenant_id: UUID | None
+    tenant_id: str
     status: str
     attempts: int
     last_error: str | None
@@ -63,7 +63,7 @@ class ArtifactRow(msgspec.Struct, frozen=True):
 class ContentRow(msgspec.Struct, frozen=True):
     media_type: str
     content: bytes
-    tenant_id: UUID | None
+    tenant_id: str
 
 
 class Records:
@@ -136,18 +136,29 @@ class Records:
         for artifact in answer.artifacts:
             await statements.execute("insert_artifact", job_id=job_id, **vars(artifact))
 
-    async def job(self, job_id: UUID, tenant: UUID | None) -> JobRow | None:
+    async def store_failure(
+        self, connection: Any, job_id: UUID, attempts: int, judged: Judgment
+    ) -> None:
+        await self._tables.on(connection).execute(
+            "insert_failure",
+            job_id=job_id,
+            code=judged.code,
+            text=(judged.text or "").partition("\n")[0],
+            attempts=attempts,
+        )
+
+    async def job(self, job_id: UUID, tenant: Tenant) -> JobRow | None:
         """Find the tenant's job; a job of another tenant counts as missing."""
         found = await self._one("find_job", JobRow, id=job_id)
-        return found if found is not None and found.tenant_id == tenant else None
+        return found if found is not None and found.tenant_id == tenant.name else None
 
     async def outputs(self, job_id: UUID) -> bytes | None:
         found = await self._one("find_result", ResultRow, job_id=job_id)
         return None if found is None else found.outputs_json.encode()
 
-    async def content(self, artifact_id: UUID, tenant: UUID | None) -> ContentRow | None:
+    async def content(self, artifact_id: UUID, tenant: Tenant) -> ContentRow | None:
         found = await self._one("find_artifact", ContentRow, id=artifact_id)
-        return found if found is not None and found.tenant_id == tenant else None
+        return found if found is not None and found.tenant_id == tenant.name else None
 
     async def _one(self, statement: str, row_type: type[Row], **values: Any) -> Row | None:
         async with self._hf.transaction(read_only=True) as connection:

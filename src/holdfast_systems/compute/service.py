@@ -13,7 +13,7 @@ import msgspec
 import rfc8785
 from msgspec import Meta
 
-from holdfast import Context, Holdfast, Permanent, Transient
+from holdfast import Context, Holdfast, Permanent, Tenant, Transient
 from holdfast_systems.compute.answers import Answer, read_answer
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown, load_contracts
 from holdfast_systems.compute.limits import (
@@ -58,11 +58,11 @@ class Compute:
             timeout_seconds=settings.timeout_seconds + TIMEOUT_MARGIN_SECONDS,
         )(self._compute)
 
-    async def run(self, wanted: RunRequest, tenant: UUID | None, correlation_id: str) -> UUID:
+    async def run(self, wanted: RunRequest, tenant: Tenant, correlation_id: str) -> UUID:
         """Return the job for these inputs; enqueue a new one only if there is none."""
         contract = self.contracts.find(wanted.definition, wanted.version)
         inputs = contract.inputs.filled(wanted.inputs)
-        name = hash_inputs(tenant, wanted.definition, wanted.version, inputs)
+        name = hash_inputs(tenant.name, wanted.definition, wanted.version, inputs)
         if known := await self.records.answered_by(name):
             return known
         job_id = self.hf.new_id()
@@ -72,7 +72,7 @@ class Compute:
                 return holder
             request = RequestRow(
                 id=job_id,
-                tenant_id=tenant,
+                tenant_id=tenant.name,
                 app_id=wanted.app_id,
                 definition=wanted.definition,
                 version=wanted.version,
@@ -81,17 +81,28 @@ class Compute:
                 priority=wanted.priority,
             )
             await self.records.insert(connection, request)
-            await self._job.options(
+            job = self._job.options(
                 id=job_id,
                 connection=connection,
                 priority=wanted.priority,
-                tenant=None if tenant is None else str(tenant),
                 correlation_id=correlation_id,
-            ).enqueue(wanted.definition, wanted.version, name)
+            )
+            await tenant.enqueue(job, wanted.definition, wanted.version, name)
         return job_id
 
     async def _compute(self, ctx: Context, definition: str, version: str, inputs_hash: str) -> None:
         _log_status(ctx, definition, version, "running")
+        try:
+            await self._answer(ctx, inputs_hash)
+        except Exception as error:
+            judged = ctx.judge(error)
+            if judged.state.ended:
+                async with ctx.failing(error) as connection:
+                    await self.records.store_failure(connection, ctx.job_id, ctx.attempt, judged)
+            raise
+        _log_status(ctx, definition, version, "succeeded")
+
+    async def _answer(self, ctx: Context, inputs_hash: str) -> None:
         request = await self.records.request_of(ctx.job_id, inputs_hash)
         if request is None:
             raise Permanent("the request of this job no longer exists", code="REQUEST_MISSING")
@@ -103,7 +114,6 @@ class Compute:
             await self.records.store(connection, ctx.job_id, ctx.attempt, answer)
             score = None if answer.score is None else float(answer.score)
             ctx.set_result({"score": score, "artifacts": len(answer.artifacts)})
-        _log_status(ctx, definition, version, "succeeded")
 
     async def _solve(self, ctx: Context, request: RequestRow) -> Answer:
         try:
@@ -126,10 +136,10 @@ class Compute:
             ) from None
 
 
-def hash_inputs(tenant: UUID | None, definition: str, version: str, inputs: Any) -> str:
+def hash_inputs(tenant: str, definition: str, version: str, inputs: Any) -> str:
     """Hash one object, so that no value can run into the next."""
     named = {
-        "tenant": None if tenant is None else str(tenant),
+        "tenant": tenant,
         "definition": definition,
         "version": version,
         "inputs": inputs,

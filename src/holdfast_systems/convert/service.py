@@ -12,7 +12,7 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
-from holdfast import Context, Holdfast, JobError, LeaseLost, Permanent
+from holdfast import Context, Holdfast, LeaseLost, Permanent
 from holdfast_systems.convert import failures
 from holdfast_systems.convert.client import GatewayClient
 from holdfast_systems.convert.failures import ConversionRefused, check_mapping
@@ -96,12 +96,13 @@ class Convert:
             )
 
     async def _run(self, ctx: Context, upload_id: UUID, mapping: str) -> None:
-        steps = Steps(ctx, self._retry)
+        steps = Steps(ctx)
         steps.start()
         try:
             await self._convert(ctx, upload_id, mapping, steps)
-        except JobError as error:
-            steps.failure(error)
+        except Exception as error:
+            if ctx.judge(error).state.ended:
+                await self._fail(ctx, error, steps)
             raise
         steps.complete()
 
@@ -147,9 +148,25 @@ class Convert:
                     job_id=ctx.job_id,
                     result_path=str(path),
                     result_bytes=xml_bytes,
+                    attempts=ctx.attempt,
                 )
                 ctx.set_result({"result_path": str(path)})
         except LeaseLost:
             # Nothing refers to this file. After any other error, the commit may have happened.
             await asyncio.to_thread(path.unlink, missing_ok=True)
             raise
+
+    async def _fail(self, ctx: Context, error: Exception, steps: Steps) -> None:
+        """Write the failure, unless the breaker, which has counted it by now, parks the job."""
+        async with ctx.failing(error) as connection:
+            judged = ctx.judge(error)
+            if judged.state.ended:
+                await self.tables.on(connection).execute(
+                    "fail_conversion",
+                    job_id=ctx.job_id,
+                    error_code=judged.code,
+                    error_message=(judged.text or "").partition("\n")[0],
+                    attempts=ctx.attempt,
+                )
+        if judged.state.ended:
+            steps.failed(judged.code)

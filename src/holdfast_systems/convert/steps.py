@@ -10,15 +10,14 @@ import logging
 import time
 from typing import Any
 
-from holdfast import Context, JobError, Permanent, Retry
+from holdfast import Context, JobError
 
 _logger = logging.getLogger("holdfast_systems.convert")
 
 
 class Steps:
-    def __init__(self, ctx: Context, retry: Retry) -> None:
+    def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._retry = retry
         self._started = time.monotonic()
 
     def start(self) -> None:
@@ -29,20 +28,15 @@ class Steps:
         if failure is None:
             self._log(logging.INFO, "gateway_ok", "processing", **known)
         else:
-            word = "failed" if self._is_final(failure) else "queued"
+            word = "failed" if self._ctx.judge(failure).state.ended else "queued"
             self._log(logging.WARNING, "gateway_error", word, **known, error_code=failure.code)
 
     def complete(self) -> None:
         self._log(logging.INFO, "complete", "complete")
 
-    def failure(self, error: JobError) -> None:
+    def failed(self, code: str | None) -> None:
         """Log the last failure. The engine logs the others, as `retry`."""
-        if self._is_final(error):
-            self._log(logging.ERROR, "failed", "failed", error_code=error.code)
-
-    def _is_final(self, error: JobError) -> bool:
-        allowed = self._retry.attempts_allowed(error.code, self._ctx.max_attempts)
-        return isinstance(error, Permanent) or self._ctx.attempt >= allowed
+        self._log(logging.ERROR, "failed", "failed", error_code=code)
 
     def _log(self, level: int, event: str, status: str, **fields: Any) -> None:
         known = {

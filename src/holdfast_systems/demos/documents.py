@@ -65,7 +65,7 @@ async def _start_workers(stage: Stage, host: str) -> list[Running]:
     async def logs() -> list[bytes]:
         return [worker.log.read_bytes() for worker in workers]
 
-    await until(logs, lambda found: all(b'"boot"' in log for log in found))
+    await until(logs, lambda found: all(b'"worker_started"' in log for log in found))
     return workers
 
 

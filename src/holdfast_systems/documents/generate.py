@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from holdfast import Context, Permanent, StoreUnavailable, Transient
@@ -23,7 +22,7 @@ async def generate_document(
         # The previous attempt may have ended between the upload and the status.
         file_id = await find_file(salesforce, request_hash) if ctx.attempt > 1 else None
         if file_id is None:
-            pdf = await asyncio.to_thread(render, template, data)
+            pdf = await render(ctx, template, data)
             name = f"{template}-{record_id_of(ctx.job_id)}.pdf"
             file_id = await upload(salesforce, request_hash, name, pdf)
         return {"file_id": file_id}

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import Context, Holdfast, Retry, Statements, Tables
+from holdfast import Context, Holdfast, Retry, State, Statements, Tables
 from holdfast.webhooks import Webhooks
 from holdfast_systems.passport.errors import (
     PERMANENT_CODES,
@@ -25,6 +25,7 @@ from holdfast_systems.passport.rules.package import RulePackage, read_package
 
 Row = TypeVar("Row")
 Details = Mapping[str, object]
+About = tuple[str, UUID]  # the type and the id of what an audit event is about
 
 RETRY = Retry.exponential(max_attempts=5, base=2, factor=2, cap=1024, jitter=0)
 
@@ -58,7 +59,7 @@ class Parts:
         statements: Statements,
         tenant: str,
         event_type: str,
-        about: tuple[str, UUID],
+        about: About,
         details: Details,
         job_id: UUID | None = None,
     ) -> None:
@@ -78,7 +79,28 @@ class Parts:
         self, statements: Statements, ctx: Context, event_type: str, id: UUID, details: Details
     ) -> None:
         about = ("PassportVersion", id)
-        await self.audit(statements, tenant_of(ctx), event_type, about, details, ctx.job_id)
+        await self.audit(statements, ctx.tenant, event_type, about, details, ctx.job_id)
+
+    @asynccontextmanager
+    async def step(self, ctx: Context, about: About) -> AsyncIterator[None]:
+        """Run a step. If it fails, append that to the audit log, in the failure's transaction."""
+        try:
+            yield
+        except Exception as error:
+            judged = ctx.judge(error)
+            if judged.code is not None:  # else the worker stops, and another one runs the step
+                details = {
+                    "job": ctx.name,
+                    "attempt": ctx.attempt,
+                    "status": "DEAD_LETTER" if judged.state is State.DEAD else judged.state.upper(),
+                    "code": judged.code,
+                }
+                async with ctx.failing(error) as connection:
+                    statements = self.tables.on(connection)
+                    await self.audit(
+                        statements, ctx.tenant, "STEP_FAILED", about, details, ctx.job_id
+                    )
+            raise
 
     async def find_version(self, tenant: str, version_id: UUID) -> Version:
         async with self.reading() as statements:
@@ -115,9 +137,3 @@ async def find(
     if row is None:
         raise ValidationError(f"no such {row_type.__name__.lower()}: {id}")
     return row
-
-
-def tenant_of(ctx: Context) -> str:
-    if ctx.tenant is None:
-        raise ValidationError(f"job {ctx.job_id} has no tenant")
-    return ctx.tenant

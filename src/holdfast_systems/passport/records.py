@@ -84,7 +84,3 @@ class AuditEvent(msgspec.Struct, frozen=True):
     job_id: UUID | None
     payload: str
     occurred_at: datetime
-
-
-class Time(msgspec.Struct, frozen=True):
-    now: datetime

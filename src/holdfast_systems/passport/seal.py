@@ -23,7 +23,7 @@ async def seal(
     connection: Any,
     tenant: str,
     snapshot: Snapshot,
-    compile_passport: JobFunction[[Order]],
+    compile_passport: JobFunction[[Order], None],
 ) -> Job | None:
     """Seal a locked snapshot, and compile the passport that was ordered from it."""
     if snapshot.is_sealed:
@@ -36,7 +36,8 @@ async def seal(
     if snapshot.ordered is None:
         return None
     order = msgspec.json.decode(snapshot.ordered, type=Order)
-    return await compile_passport.options(tenant=tenant, connection=connection).enqueue(order)
+    following = compile_passport.options(connection=connection)
+    return await parts.hf.for_tenant(tenant).enqueue(following, order)
 
 
 async def count_unparsed(statements: Statements, tenant: str, snapshot: Snapshot) -> int:

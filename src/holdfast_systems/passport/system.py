@@ -28,7 +28,7 @@ from holdfast_systems.passport.keys import SigningKeys, keys_from_environment
 from holdfast_systems.passport.names import check_name
 from holdfast_systems.passport.parts import Parts, find
 from holdfast_systems.passport.qr import BORDER
-from holdfast_systems.passport.records import AuditEvent, Document, Rules, Snapshot, Time, Version
+from holdfast_systems.passport.records import AuditEvent, Document, Rules, Snapshot, Version
 from holdfast_systems.passport.rules.package import compile_rules, read_package
 from holdfast_systems.passport.schema import BILL_OF_MATERIALS, find_schema
 from holdfast_systems.passport.seal import lock_snapshot, seal
@@ -97,8 +97,10 @@ class Passport:
             await self._store_document(statements, tenant, snapshot_id, document)
             if then is not None:
                 await _note_order(statements, tenant, snapshot, then)
-            parse = self._parse.options(tenant=tenant, connection=connection)
-            job = await parse.enqueue(ParseFacts(document.id, snapshot_id))
+            parse = self._parse.options(connection=connection)
+            job = await self._hf.for_tenant(tenant).enqueue(
+                parse, ParseFacts(document.id, snapshot_id)
+            )
         return Added(document.id, job)
 
     async def _store_document(
@@ -162,14 +164,12 @@ class Passport:
     ) -> Order:
         """Describe a passport to compile. It is issued now, by the database's clock, by default."""
         if issued_at is None:
-            async with self._parts.reading() as statements:
-                (time,) = await statements.all("current_time", Time)
-            issued_at = time.now
+            issued_at = await self._hf.now()
         return Order(passport_id, snapshot_id, rules_id, build_id, issued_at)
 
     async def compile(self, tenant: str, order: Order) -> Job:
         """Enqueue a passport: it is compiled, signed, given a QR code and published."""
-        return await self._compile.options(tenant=tenant).enqueue(order)
+        return await self._hf.for_tenant(tenant).enqueue(self._compile, order)
 
     async def version(self, tenant: str, version_id: UUID) -> Version:
         return await self._parts.find_version(tenant, version_id)

@@ -16,7 +16,7 @@ import pytest
 from holdfast.domain.breakers import Strike
 from holdfast.domain.errors import DuplicateJob, StoreRefused
 from holdfast.domain.ids import IdMaker
-from holdfast.domain.job import Claimed, Count, NewJob, Settlement, Standing
+from holdfast.domain.job import DEFAULT_TENANT, Claimed, Count, NewJob, Settlement, Standing
 from holdfast.domain.retention import A_WEEK, Retention, parse_rules
 from holdfast.domain.states import State
 from holdfast.runtime.seam import Seam
@@ -257,7 +257,7 @@ async def test_counts_are_folded_and_stay_the_same(
 ) -> None:
     for number in range(40):
         state = State.DEAD if number % 4 == 0 else State.SUCCEEDED
-        [job] = await running(store, tenant="t" if number % 2 else None)
+        [job] = await running(store, tenant="t" if number % 2 else DEFAULT_TENANT)
         await store.settle([ended(job, state)])
     size = "SELECT count(*) FROM holdfast.history_counts"
     assert await connection.fetchval(size) == 40

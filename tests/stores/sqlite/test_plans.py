@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -307,10 +308,11 @@ async def test_why_a_job_waits_is_told_from_a_bounded_look(
         (Filter(states=(State.DEAD,)), 5),
         (Filter(tenant="tenant"), 5),
         (Filter(correlation_id="request"), 5),
+        (Filter(parent_id=UUID(int=7)), 5),
         (Filter(tag="nowhere"), 600),
         (Filter(states=(State.SUCCEEDED,), name="nowhere"), 600),
     ],
-    ids=["all", "live", "dead", "tenant", "request", "tag", "name"],
+    ids=["all", "live", "dead", "tenant", "request", "parent", "tag", "name"],
 )
 async def test_a_step_of_a_list_looks_at_a_bounded_number_of_ended_jobs(
     path: str, filter: Filter, thousands_max: int
@@ -362,6 +364,7 @@ async def test_no_statement_scans_or_sorts_what_can_be_many(path: str, analysed:
         "counts": ["SCAN jobs USING INDEX jobs_due"],
         "counts_tenant": ["SCAN jobs"],
         "queues": ["SCAN jobs USING INDEX jobs_due"],
+        "attempts": ["USE TEMP B-TREE FOR ORDER BY"],  # the one that succeeded, after the others
         "workers": ["USE TEMP B-TREE FOR ORDER BY"],  # they are few
         "breakers": ["USE TEMP B-TREE FOR ORDER BY"],  # so are they
         "vital_lanes": ["USE TEMP B-TREE FOR ORDER BY"],  # and these
@@ -380,5 +383,5 @@ async def test_the_bound_of_a_list_is_found_in_an_index_alone(path: str) -> None
     await (await opened(path)).close()
     with closing(sqlite3.connect(path)) as connection:
         found = dict(plans(connection))
-    for source in ("page_unsuccessful", "page_tenant", "page_correlation"):
+    for source in ("page_unsuccessful", "page_tenant", "page_correlation", "page_parent"):
         assert "USING COVERING INDEX" in found[f"{source}: edge"][0]

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import JobFailed, Retry
+from holdfast import JobFailed, Retry, State
 from holdfast_systems.compute.contract import load_contracts
 from tests.promises.stage import both_stores
 from tests.support.processes import Process, wait_until
@@ -123,6 +123,20 @@ async def test_a_result_outlives_the_history_of_its_job(store_url: str) -> None:
         assert stage.solved == 1
 
 
+@both_stores
+async def test_a_failure_outlives_the_history_of_its_job(store_url: str) -> None:
+    async with staged(store_url) as stage:
+        stage.faults.status = 400
+        job_id = await stage.run()
+        before = await stage.ended(job_id)
+        assert (before["status"], before["last_error"]["code"]) == ("failed", "APP_4XX")
+        await execute(store_url, "DELETE FROM history")
+        after = await stage.status(job_id)
+        assert after["ended_at"] is not None
+        for name in ("status", "attempts", "last_error"):
+            assert after[name] == before[name]
+
+
 @on_postgres
 async def test_after_a_failure_the_same_request_is_a_new_job(store_url: str) -> None:
     async with staged(store_url) as stage:
@@ -198,6 +212,18 @@ async def test_a_tenant_sees_and_reuses_only_its_own(store_url: str) -> None:
                 assert status == 404
             assert await stage.run(tenant=tenant) != own
         assert (await stage.get(picture, TENANT))[0] == 200
+
+
+@both_stores
+async def test_who_names_no_tenant_is_the_tenant_default(store_url: str) -> None:
+    async with staged(store_url) as stage:
+        job_id = await stage.run(tenant=None)
+        await stage.ended(job_id, None)
+        default = stage.hf.for_tenant("default")
+        assert (await default.get(job_id)).state is State.SUCCEEDED
+        async with stage.hf.transaction(read_only=True) as connection:
+            prefix = "" if store_url.startswith("sqlite") else "holdfast."
+            assert await connection.fetchval(f"SELECT tenant_id FROM {prefix}job") == "default"
 
 
 @both_stores

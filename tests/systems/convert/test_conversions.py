@@ -19,7 +19,7 @@ from tests.promises.stage import both_stores
 from tests.support.processes import wait_until
 from tests.support.running import execute, working
 from tests.systems.convert.bench import Bench
-from tests.systems.convert.scripted import ScriptedGateway
+from tests.systems.convert.scripted import ScriptedGateway, script
 
 pytestmark = pytest.mark.heavy
 
@@ -221,6 +221,53 @@ async def test_a_missing_upload_is_an_io_error_tried_once_more(
     assert (failed.status, failed.error_code, failed.attempts) == ("failed", "IO_ERROR", 2)
     assert str(bench.folder) not in (failed.error_message or "")
     assert gateway.received == []
+
+
+@one_store
+async def test_an_io_error_is_tried_once_more_whatever_failed_before(bench: Bench) -> None:
+    job_id = await bench.submit({"status": 503})
+    await bench.hf.run_due()
+    assert (await bench.conversion(job_id)).error_code == "GW_5XX"
+    bench.convert.files.upload_path(job_id).unlink()
+    await bench.run_again(job_id)
+    waiting = await bench.conversion(job_id)
+    assert (waiting.status, waiting.error_code) == ("queued", "IO_ERROR")
+    await bench.run_again(job_id)
+    failed = await bench.conversion(job_id)
+    assert (failed.status, failed.error_code, failed.attempts) == ("failed", "IO_ERROR", 3)
+
+
+@both_stores
+async def test_how_a_conversion_ended_outlives_the_history_of_its_job(
+    bench: Bench, store_url: str
+) -> None:
+    ids = [await bench.submit({"status": 400, "body": "no PDF"}), await bench.submit()]
+    await bench.hf.run_due()
+    before = [await bench.conversion(job_id) for job_id in ids]
+    assert [each.status for each in before] == ["failed", "complete"]
+    await execute(store_url, "DELETE FROM history")
+    for known, job_id in zip(before, ids, strict=True):
+        after = await bench.conversion(job_id)
+        assert after.failed_at is None or known.failed_at is not None
+        for name in ("status", "attempts", "error_code", "error_message", "result_path"):
+            assert getattr(after, name) == getattr(known, name)
+
+
+@one_store
+async def test_the_last_attempt_of_a_job_that_is_parked_is_no_failure(
+    bench: Bench, gateway: ScriptedGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The breaker opens while the attempt runs, and the job gets its attempt back."""
+    gateway.gate.clear()
+    convert = bench.other(max_attempts=1)
+    async with convert.hf, working(convert.hf):
+        job_id = await convert.submit(script({"status": 503}), "text", "scripted.pdf")
+        await gateway.arrivals()
+        await convert.hf.breakers.open("convert-gateway")
+        gateway.gate.set()
+        waiting = await bench.reaches(job_id, "queued")
+    assert (waiting.attempts, waiting.error_code, waiting.failed_at) == (0, "GW_5XX", None)
+    assert "failed" not in [record.message for record in caplog.records]
 
 
 @one_store

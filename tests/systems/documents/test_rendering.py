@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypdf import PageObject, PdfReader
 
-from holdfast import Permanent, Transient
-from holdfast_systems.documents.rendering import (
-    MissingGlyphs,
-    RenderError,
-    RenderStopped,
-    render,
-)
-from holdfast_systems.documents.rendering.children import CHILD, LENGTH, Children
+from holdfast import Context, Holdfast, Permanent, Transient
+from holdfast_systems.documents import rendering
+from holdfast_systems.documents.rendering import MissingGlyphs, RenderError, RenderStopped
+from holdfast_systems.documents.rendering.compile import compile_document
 from holdfast_systems.documents.rendering.fonts import font_folders
-from holdfast_systems.documents.rendering.limits import CHILD_MEMORY_BYTES_MAX
 from holdfast_systems.documents.rendering.render import TEMPLATES
-from tests.support.processes import PROGRAM_SECONDS_MAX
+from tests.support.processes import wait_until
+from tests.support.running import working
 from tests.support.services import missing
 
 pytestmark = pytest.mark.heavy
@@ -63,6 +56,35 @@ LETTER: dict[str, Any] = {
 
 
 ENDLESS = "#let n = 0\n#for a in range(1000000) { for b in range(1000) { n = n + 1 } }\n#n"
+
+
+def render(name: str, data: dict[str, Any], fonts: list[Path] | None = None) -> bytes:
+    """Make a PDF in this process."""
+    folders = font_folders() if fonts is None else fonts
+    return compile_document(TEMPLATES / f"{name}.typ", msgspec.json.encode(data).decode(), folders)
+
+
+def letter(text: str) -> str:
+    """What a letter with this text shows, in Typst's own fonts."""
+    return text_of(render("letter", {**LETTER, "paragraphs": [text]}, fonts=[]))
+
+
+async def rendered(hf: Holdfast, name: str, data: dict[str, Any], **options: Any) -> bytes:
+    """Make a PDF in a handler, whose error is raised here."""
+    seen: list[bytes | RenderError | RenderStopped] = []
+
+    async def handler(ctx: Context) -> None:
+        try:
+            seen.append(await rendering.render(ctx, name, data, **options))
+        except (RenderError, RenderStopped) as error:
+            seen.append(error)
+
+    await hf.job(name="render")(handler).enqueue()
+    await hf.run_due()
+    (answer,) = seen
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def text_of(pdf: bytes) -> str:
@@ -127,30 +149,34 @@ def test_nothing_in_the_data_is_run(text: str) -> None:
     assert "".join(f"begin{text}end".split()) in "".join(shown.split())
 
 
+async def test_a_handler_gets_the_document(local_hf: Holdfast) -> None:
+    assert await rendered(local_hf, "letter", LETTER) == render("letter", LETTER)
+
+
 @pytest.mark.parametrize("name", ["", "memo", "../templates/letter", "letter.typ", "/etc/passwd"])
-def test_a_template_that_is_not_there_is_an_error(name: str) -> None:
+async def test_a_template_that_is_not_there_is_an_error(local_hf: Holdfast, name: str) -> None:
     with pytest.raises(RenderError, match="there is no template") as refused:
-        render(name, {})
+        await rendered(local_hf, name, {})
 
     assert refused.value.code == "RENDER_ERROR"
     assert isinstance(refused.value, Permanent)
 
 
-def test_a_missing_field_is_named() -> None:
+async def test_a_missing_field_is_named(local_hf: Holdfast) -> None:
     data = {name: value for name, value in INVOICE.items() if name != "due"}
 
     with pytest.raises(RenderError, match=r"template 'invoice': .*\"due\""):
-        render("invoice", data)
+        await rendered(local_hf, "invoice", data)
 
 
-def test_too_many_data_are_refused() -> None:
+async def test_too_many_data_are_refused(local_hf: Holdfast) -> None:
     with pytest.raises(RenderError, match="the limit is 1,000,000"):
-        render("letter", {**LETTER, "paragraphs": ["x" * 1_000_001]})
+        await rendered(local_hf, "letter", {**LETTER, "paragraphs": ["x" * 1_000_001]})
 
 
-def test_data_that_are_no_json_are_refused() -> None:
+async def test_data_that_are_no_json_are_refused(local_hf: Holdfast) -> None:
     with pytest.raises(RenderError, match="JSON"):
-        render("letter", {"sender": object()})
+        await rendered(local_hf, "letter", {"sender": object()})
 
 
 SCRIPTS = [
@@ -183,20 +209,18 @@ def fonts_of(page: PageObject) -> set[str]:
 
 
 @pytest.mark.parametrize("text", ["請求書", "สวัสดี", "😀", "a\u0378b"])
-def test_a_document_with_boxes_in_the_place_of_letters_is_none(
-    children: Children, text: str
-) -> None:
+def test_a_document_with_boxes_in_the_place_of_letters_is_none(text: str) -> None:
     with pytest.raises(MissingGlyphs, match=r"template 'letter': no installed font has") as refused:
-        letter(children, text)
+        letter(text)
 
     assert refused.value.code == "MISSING_GLYPHS"
     assert isinstance(refused.value, Permanent)
     assert len(str(refused.value)) < 200
 
 
-def test_characters_that_are_not_seen_need_no_font(children: Children) -> None:
+def test_characters_that_are_not_seen_need_no_font() -> None:
     text = "be\u00adgin a\u200bb a\u200db a\ufe0fb \ufeff a\u2060b a\tb \u200ea a\u2028b"
-    assert "gin" in letter(children, text)
+    assert "gin" in letter(text)
 
 
 def test_folders_of_fonts_are_named_by_the_environment(tmp_path: Path) -> None:
@@ -210,82 +234,59 @@ def template(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_a_rendering_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
+async def test_a_rendering_that_takes_too_long_is_stopped(
+    local_hf: Holdfast, tmp_path: Path
+) -> None:
     endless = template(tmp_path, ENDLESS)
 
-    with pytest.raises(RenderStopped, match=r"longer than 0.3 s") as stopped:
-        render("own", {}, templates=endless, seconds_max=0.3)
+    with pytest.raises(RenderStopped, match=r"template 'own': .* longer than 3 s") as stopped:
+        await rendered(local_hf, "own", {}, templates=endless, seconds_max=3.0)
 
     assert isinstance(stopped.value, Transient)
-    assert "It holds." in text_of(render("letter", LETTER))
 
 
-def processes() -> set[int]:
-    pid = os.getpid()
-    return {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-
-
-@pytest.fixture
-def children() -> Iterator[Children]:
-    children = Children()
-    yield children
-    children.close()
-
-
-def letter(children: Children, text: str = "It holds.", seconds_max: float = 20.0) -> str:
-    data = msgspec.json.encode({**LETTER, "paragraphs": [text]})
-    return text_of(children.render(TEMPLATES / "letter.typ", data, seconds_max))
-
-
-def kept(children: Children) -> int:
-    """Render once; return the process that is kept for the next rendering."""
-    before = processes()
-    letter(children)
-    (pid,) = processes() - before
-    return pid
-
-
-def test_a_process_that_does_not_read_is_stopped(children: Children) -> None:
-    os.kill(kept(children), signal.SIGSTOP)
-
-    with pytest.raises(RenderStopped, match=r"longer than 0.3 s"):
-        letter(children, "x" * 900_000, seconds_max=0.3)
-
-    assert "It holds." in letter(children)
-
-
-def test_a_process_that_was_killed_is_replaced(children: Children) -> None:
-    pid = kept(children)
-    os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-
-    assert "It holds." in letter(children)
-
-
-def test_a_rendering_that_nobody_waits_for_ends(tmp_path: Path) -> None:
-    endless = template(tmp_path, ENDLESS) / "own.typ"
-    parts = (str(endless).encode(), b"{}")
-    request = b"".join(LENGTH.pack(len(part)) + part for part in parts)
-    command = [sys.executable, "-P", str(CHILD), str(CHILD_MEMORY_BYTES_MAX), "0.2"]
-
-    ended = subprocess.run(
-        command, input=request, capture_output=True, timeout=PROGRAM_SECONDS_MAX, check=False
-    )
-
-    assert ended.returncode == -signal.SIGALRM
-
-
-def test_a_rendering_that_takes_too_much_memory_is_stopped(tmp_path: Path) -> None:
+async def test_a_rendering_that_takes_too_much_memory_is_stopped(
+    local_hf: Holdfast, tmp_path: Path
+) -> None:
     greedy = template(tmp_path, '#let a = "x" * 3000000000\n#a.len()')
 
-    with pytest.raises(RenderStopped, match="was killed"):
-        render("own", {}, templates=greedy)
+    with pytest.raises(RenderStopped, match=r"was killed .* at 1,000,000,000 bytes"):
+        await rendered(local_hf, "own", {}, templates=greedy)
 
 
-def test_a_template_reads_no_file_outside_its_folder(tmp_path: Path) -> None:
+async def test_a_template_reads_no_file_outside_its_folder(
+    local_hf: Holdfast, tmp_path: Path
+) -> None:
     (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
     folder = tmp_path / "templates"
     folder.mkdir()
 
-    with pytest.raises(RenderError):
-        render("own", {}, templates=template(folder, '#read("../secret.txt")'))
+    with pytest.raises(RenderError, match="template 'own'"):
+        await rendered(local_hf, "own", {}, templates=template(folder, '#read("../secret.txt")'))
+
+
+def children() -> list[Path]:
+    """The child processes of this one that have started."""
+    lists = Path("/proc/self/task").glob("*/children")
+    found = [Path("/proc", pid) for each in lists for pid in each.read_text().split()]
+    return [each for each in found if (each / "comm").read_text() == "holdfast-child\n"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can look")
+async def test_a_rendering_sees_no_secrets_of_its_worker(
+    local_hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SALESFORCE_URL", "salesforce://id:secret@host")
+    endless = template(tmp_path, ENDLESS)
+
+    @local_hf.job
+    async def handler(ctx: Context) -> None:
+        await rendering.render(ctx, "own", {}, templates=endless)
+
+    await handler.enqueue()
+    async with working(local_hf):
+        await wait_until(children, "rendering")
+        (child,) = children()
+        environment = (child / "environ").read_bytes()
+    assert b"PATH=" in environment
+    assert b"salesforce" not in environment.lower()

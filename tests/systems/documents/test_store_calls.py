@@ -142,6 +142,7 @@ async def test_a_page_starts_where_the_last_one_ended(bench: Bench) -> None:
     (found,) = (await store.page(Filter(correlation_id="it's"), 4)).jobs
     assert found.id == listed[0]
     assert (await store.page(Filter(tenant="t"), 4)).jobs == []
+    assert len((await store.page(Filter(tenant="default"), 6)).jobs) == 6
     assert (await store.page(Filter(error_code="BROKEN"), 4)).jobs == []
     oldest = second.jobs[-1].created_at
     assert (await store.page(Filter(until=oldest), 4)).jobs == []

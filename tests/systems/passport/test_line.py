@@ -15,7 +15,6 @@ from holdfast import State
 from holdfast_systems.passport import Order, PassportError, verify
 from holdfast_systems.passport.errors import RuleTypeError, SigningKeyMissing, SnapshotNotReady
 from tests.promises.stage import both_stores
-from tests.support.running import execute
 from tests.systems.passport.line import Line, on_sqlite
 from tests.systems.passport.samples import DOCUMENT, ORDER, SOURCE, TENANT, sample_keys
 
@@ -152,6 +151,29 @@ async def test_what_is_not_ready_ends_a_job_at_once_with_its_code(line: Line) ->
     assert await line.count("passport_versions") == 1
 
 
+@both_stores
+async def test_every_failed_attempt_is_in_the_audit_log_with_what_follows(line: Line) -> None:
+    order = await line.prepare()
+    line.keys = OSError("no disk")
+    await line.passport.compile(TENANT, order)
+    await line.run()
+    (signing,) = await line.jobs("SIGN_PASSPORT")
+    line.keys = SigningKeyMissing("no key")
+    await line.hf.jobs.retry(signing.id)
+    await line.run()
+    assert (await line.hf.get(signing.id)).state is State.FAILED
+    compiled, *failed = await line.passport.audit(TENANT, order.version_id(TENANT))
+    assert compiled.event_type == "PASSPORT_COMPILED"
+    assert [(event.event_type, event.job_id) for event in failed] == [
+        ("STEP_FAILED", signing.id)
+    ] * 2
+    step = {"job": "SIGN_PASSPORT"}
+    assert [json.loads(event.payload) for event in failed] == [
+        step | {"attempt": 1, "status": "QUEUED", "code": "OSError"},
+        step | {"attempt": 2, "status": "FAILED", "code": "SIGNING_KEY_MISSING"},
+    ]
+
+
 @on_sqlite
 async def test_a_missing_key_stops_the_line_until_it_is_there(line: Line) -> None:
     order = await line.prepare()
@@ -217,12 +239,12 @@ async def test_two_tenants_with_the_same_document_share_no_row(line: Line) -> No
     assert await line.count("passport_versions") == 2
 
 
-@on_sqlite
-async def test_a_job_of_nobody_is_refused(line: Line) -> None:
-    job = await line.passport.compile(TENANT, await line.prepare())
-    await execute(line.url, "UPDATE jobs SET tenant = NULL")
-    ended = await line.ended(job)
-    assert (ended.state, ended.error_code) == (State.FAILED, "VALIDATION_ERROR")
+@both_stores
+async def test_the_tenant_default_is_one_like_any_other(line: Line) -> None:
+    order = await line.prepare("default")
+    ended = await line.ended(await line.passport.compile("default", order))
+    assert (ended.state, ended.tenant) == (State.SUCCEEDED, "default")
+    assert {job["tenant_id"] for job in await line.rows("passport_jobs")} == {"default"}
 
 
 @on_sqlite

@@ -71,7 +71,8 @@ COLUMNS = {
     Tab.WORKERS: (
         Column("WORKER", is_number=False, share=2),
         Column("PID", spared=True),
-        Column("VERSION", is_number=False, spared=True),
+        Column("APP", is_number=False, share=1, spared=True),
+        Column("HOLDFAST", is_number=False, spared=True),
         Column("QUEUES", is_number=False, share=1),
         Column("LOAD"),
         Column("UP", spared=True),
@@ -248,7 +249,11 @@ def _table(
         box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim", width=size.columns
     )
     columns = COLUMNS[view.tab]
-    kept = [size.columns >= NARROW_COLUMNS or not column.spared for column in columns]
+    unused = "" if any(each.app_version for each in seen.workers or ()) else "APP"
+    kept = [
+        column.header != unused and (size.columns >= NARROW_COLUMNS or not column.spared)
+        for column in columns
+    ]
     for column in compress(columns, kept):
         table.add_column(
             column.header,

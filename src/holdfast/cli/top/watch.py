@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.live import Live
 
 from holdfast.app import Holdfast
-from holdfast.cli import display
+from holdfast.cli.details import print_job
 from holdfast.cli.operator import operator
+from holdfast.cli.show import read_details
 from holdfast.cli.top.keys import pressed_at_once, read_keys
 from holdfast.cli.top.screen import Place, Size, draw
 from holdfast.cli.top.view import View, Wish
@@ -123,9 +124,7 @@ class Watch:
 
     async def _lines(self, job_id: UUID) -> list[str]:
         """Render the job as `jobs show` does, in this terminal's colors."""
-        job = await self._app.get(job_id)
-        attempts = await self._app.jobs.attempts(job_id)
-        requeued_as = await self._app.jobs.requeued_as(job_id)
+        details = await read_details(self._app, job_id)
         paper = Console(
             file=StringIO(),
             width=self._console.width,
@@ -134,7 +133,7 @@ class Watch:
             highlight=False,
         )
         with paper.capture() as captured:
-            display.print_job(job, attempts, requeued_as, None, paper)
+            print_job(details, paper)
         return captured.get().splitlines()
 
     def _bound(self) -> None:

@@ -20,6 +20,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
+        """Higher is worse."""
         return list(Severity).index(self)
 
 
@@ -40,6 +41,7 @@ class Check(StrEnum):
     LEASES = "leases"
     QUEUES = "queues"
     NAMES = "names"
+    ARGUMENTS = "arguments"
     SLOTS = "slots"
     PAUSED = "paused"
     CAPS = "caps"
@@ -79,6 +81,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> Severity:
+        """The worst severity of all findings."""
         return max((each.severity for each in self.findings), key=lambda each: each.rank)
 
     @property

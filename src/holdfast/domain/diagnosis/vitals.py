@@ -101,6 +101,17 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     oldest_seconds: float
 
 
+class HandedBack(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of one queue and name that workers handed back and that wait for another worker; the
+    text of one of them. Only the first of each lane are counted."""
+
+    queue: str
+    name: str
+    jobs: int
+    releases: int  # of the job that was handed back most often
+    error_text: str | None
+
+
 class Stuck(msgspec.Struct, frozen=True, kw_only=True):
     """Leases that expired long ago and that nobody reclaimed; at most STUCK_COUNTED_MAX."""
 
@@ -130,6 +141,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     workers: Sequence[WorkerStatus]
     due: Sequence[Due]
+    handed_back: Sequence[HandedBack]
     stuck: Stuck
     paused: Sequence[Paused]
     capped: Sequence[Capped]

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from holdfast.domain.diagnosis.deploys import judge_handed_back, judge_versions
 from holdfast.domain.diagnosis.findings import Check, Finding, critical, fine, info, warning
 from holdfast.domain.diagnosis.vitals import Capped, Due, Stuck, Workload
 from holdfast.domain.diagnosis.words import at_least, counted, lasting, listed
@@ -14,7 +15,7 @@ from holdfast.domain.limits import DUE_COUNTED_MAX, PARKED_COUNTED_MAX, STUCK_CO
 from holdfast.domain.queues import is_pattern
 from holdfast.domain.texts import pasted
 from holdfast.domain.times import exact, relative
-from holdfast.domain.workers import WorkerStatus
+from holdfast.domain.workers import WorkerStatus, serving
 
 FINDINGS_MAX: Final = 10  # of one kind
 FULL_SECONDS_MAX: Final = 300.0  # that due jobs may wait for a slot without a warning
@@ -25,11 +26,13 @@ def judge_work(load: Workload) -> Iterator[Finding]:
     live = [each for each in load.workers if not each.lost]
     yield _workers(load, live)
     if live:
-        yield _versions(live)
+        yield from judge_versions(load, live)
         known = "workers know the names of all due jobs that were checked"
         yield from _some(Check.NAMES, _names(load, live), known, "name")
         free = "no due job is waiting for a free slot"
         yield from _some(Check.SLOTS, _slots(load, live), free, "queue")
+    accepted = "no waiting job was handed back for its arguments"
+    yield from _some(Check.ARGUMENTS, judge_handed_back(load), accepted, "name")
     yield _leases(load.stuck, live)
     served = "every queue with due jobs has a worker"
     yield from _some(Check.QUEUES, _queues(load, live), served, "queue")
@@ -72,23 +75,6 @@ def _workers(load: Workload, live: Sequence[WorkerStatus]) -> Finding:
     return fine(Check.WORKERS, f"{counted(len(live), 'worker')} live, seen {seen} ago", **facts)
 
 
-def _versions(live: Sequence[WorkerStatus]) -> Finding:
-    by_version = defaultdict(list)
-    for each in live:
-        by_version[each.version].append(each.id)
-    versions = sorted(by_version)
-    if len(versions) == 1:
-        return fine(Check.VERSIONS, f"all workers run version {versions[0]}", versions=versions)
-    counts = ", ".join(f"{version} ({len(by_version[version]):,})" for version in versions)
-    return warning(
-        Check.VERSIONS,
-        f"workers run different versions: {counts}",
-        advice="if no deploy is in progress, restart the old ones",
-        command="holdfast workers --app MODULE:NAME",
-        versions=dict(by_version),
-    )
-
-
 def _leases(stuck: Stuck, live: Sequence[WorkerStatus]) -> Finding:
     if not stuck.jobs:
         return fine(Check.LEASES, "no expired lease is waiting to be reclaimed")
@@ -113,7 +99,7 @@ def _queues(load: Workload, live: Sequence[WorkerStatus]) -> Iterator[Finding]:
     closed = {each.queue for each in load.paused}
     closed |= {each.queue for each in load.capped if not each.running_max}
     for queue, due in _by_queue(load.due).items():
-        if queue in closed or _serving(live, queue):
+        if queue in closed or serving(live, queue):
             continue
         jobs, oldest = _total(due)
         yield critical(
@@ -129,8 +115,8 @@ def _queues(load: Workload, live: Sequence[WorkerStatus]) -> Iterator[Finding]:
 
 def _names(load: Workload, live: Sequence[WorkerStatus]) -> Iterator[Finding]:
     for each in load.due:
-        serving = _serving(live, each.queue)
-        if not serving or any(each.name in worker.names for worker in serving):
+        able = serving(live, each.queue)
+        if not able or any(each.name in worker.names for worker in able):
             continue
         yield critical(
             Check.NAMES,
@@ -148,23 +134,23 @@ def _slots(load: Workload, live: Sequence[WorkerStatus]) -> Iterator[Finding]:
     stopped = {each.queue for each in load.paused}
     stopped |= {each.queue for each in load.capped if each.is_reached}
     for queue, due in _by_queue(load.due).items():
-        serving = _serving(live, queue)
-        has_room = any(each.has_room_for(queue) for each in serving)
-        if not serving or queue in stopped or has_room:
+        takers = serving(live, queue)
+        has_room = any(each.has_room_for(queue) for each in takers)
+        if not takers or queue in stopped or has_room:
             continue
         jobs, oldest = _total(due)
         report = info if oldest < FULL_SECONDS_MAX else warning
         yield report(
             Check.SLOTS,
-            f"{counted(len(serving), 'worker')} of queue {queue}"
-            f" {'has' if len(serving) == 1 else 'have'} no free slot, and {_waiting(due)}",
+            f"{counted(len(takers), 'worker')} of queue {queue}"
+            f" {'has' if len(takers) == 1 else 'have'} no free slot, and {_waiting(due)}",
             advice="raise --concurrency or start more workers; or look for long-running jobs",
             command=f"holdfast jobs list --app MODULE:NAME --state running --queue"
             f" {shlex.quote(queue)}",
             queue=queue,
             jobs=jobs,
             oldest_seconds=oldest,
-            workers=[each.id for each in serving],
+            workers=[each.id for each in takers],
         )
 
 
@@ -183,10 +169,6 @@ def _waiting(due: Sequence[Due]) -> str:
     jobs, oldest = _total(due)
     wait = "waits" if jobs == 1 else "wait"
     return f"{at_least(jobs, DUE_COUNTED_MAX, 'job')} {wait}, the oldest for {lasting(oldest)}"
-
-
-def _serving(live: Sequence[WorkerStatus], queue: str) -> list[WorkerStatus]:
-    return [each for each in live if not each.suspects_only and each.serves(queue)]
 
 
 def _paused(load: Workload) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from holdfast.domain.diagnosis.vitals import (
     EndedLately,
     Ends,
     Failure,
+    HandedBack,
     Holder,
     Holders,
     IndexStatus,
@@ -213,6 +214,13 @@ class Examiner:
         due = await self._fetch(
             "vital_due", queues=None, lanes_max=limits.DUE_LANES_MAX, limit=limits.DUE_COUNTED_MAX
         )
+        handed_back = await self._fetch(
+            "vital_handed_back",
+            queues=None,
+            lanes_max=limits.DUE_LANES_MAX,
+            around_seconds=limits.HAND_BACK_SECONDS_MAX,
+            limit=limits.HANDED_BACK_LOOK_MAX,
+        )
         (stuck,) = await self._fetch(
             "vital_stuck", stuck_seconds=patience.stuck_seconds, limit=limits.STUCK_COUNTED_MAX
         )
@@ -220,6 +228,7 @@ class Examiner:
             now=time["now"],
             workers=await workers.workers(self._fetch),
             due=[Due(**row) for row in due],
+            handed_back=[HandedBack(**row) for row in handed_back],
             stuck=Stuck(**stuck),
             paused=[Paused(**row) for row in await self._fetch("vital_paused")],
             capped=[Capped(**row) for row in await self._fetch("vital_capped")],

@@ -23,8 +23,16 @@ _MANY = SQL["enqueue"].parameters
 _PLAIN_FIELDS = SQL["enqueue_plain"].parameters
 _PLAIN = attrgetter(*_PLAIN_FIELDS)
 _ONE = attrgetter(*SQL["enqueue_one"].parameters)
-_COPIED_IF_GIVEN = ("tenant", "correlation_id", "tags", "breaker", "trace")
-_GIVEN = attrgetter(*_COPIED_IF_GIVEN)
+# Fields that few jobs have, and their columns.
+_IF_GIVEN = {
+    "named_tenant": "tenant",
+    "correlation_id": "correlation_id",
+    "tags": "tags",
+    "breaker": "breaker",
+    "trace": "trace",
+    "parent_id": "parent_id",
+}
+_GIVEN = attrgetter(*_IF_GIVEN)
 
 Key = tuple[str, str]
 
@@ -103,15 +111,16 @@ class Enqueuer:
             await connection.fetch(SQL["enqueue_one"].sql, *_ONE(job))
 
     async def _copy(self, connection: Any, jobs: Sequence[NewJob]) -> None:
-        given = [name for name in _COPIED_IF_GIVEN if any(map(attrgetter(name), jobs))]
-        columns = [*_PLAIN_FIELDS, *given]
+        given = [field for field in _IF_GIVEN if any(map(attrgetter(field), jobs))]
+        columns = [*_PLAIN_FIELDS, *(_IF_GIVEN[field] for field in given)]
+        values_of = attrgetter(*_PLAIN_FIELDS, *given)
         async with connection.transaction():
             for part in _parts(jobs):
                 await connection.copy_records_to_table(
                     "jobs",
                     schema_name="holdfast",
                     columns=columns,
-                    records=map(attrgetter(*columns), part),
+                    records=map(values_of, part),
                 )
                 self._prolong(connection)
             queues = sorted({job.queue for job in jobs})
@@ -170,7 +179,7 @@ def _parts(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
 
 
 def _key(job: NewJob) -> Key:
-    return (job.tenant or "", job.idempotency_key or "")
+    return (job.named_tenant or "", job.idempotency_key or "")
 
 
 def _receipt(

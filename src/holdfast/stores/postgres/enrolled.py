@@ -17,12 +17,15 @@ from uuid import UUID
 import msgspec
 
 from holdfast.domain.errors import BadArguments
-from holdfast.domain.job import Job, NewJob, Receipt, Settlement
+from holdfast.domain.job import DEFAULT_TENANT, Job, NewJob, Receipt, Settlement, cancel_reason
+from holdfast.domain.retention import Retention
 from holdfast.domain.times import FIRST, LAST
+from holdfast.stores.postgres import jobs, queries
 from holdfast.stores.postgres.enqueue import Enqueuer, array_literal
 from holdfast.stores.postgres.failures import translate
-from holdfast.stores.postgres.rows import SQL
+from holdfast.stores.postgres.rows import SQL, fetch_on
 from holdfast.stores.postgres.settle import Settler
+from holdfast.stores.protocol import Canceled
 from holdfast.transactions.drivers import Driver, PostgresDriver, speaks_postgres
 from holdfast.transactions.drivers.failures import DriverError, is_of_driver, unwrapped
 
@@ -35,11 +38,17 @@ _GUESSES: dict[type, str] = {UUID: "uuid", int: "bigint", float: "float8", datet
 
 class PostgresEnrolled:
     def __init__(
-        self, driver: Driver, enqueuer: ForeignEnqueuer, settler: Settler, address: str
+        self,
+        driver: Driver,
+        enqueuer: ForeignEnqueuer,
+        settler: Settler,
+        retention: Retention,
+        address: str,
     ) -> None:
         self._driver = driver
         self._enqueuer = enqueuer
         self._settler = settler
+        self._retention = retention
         self._address = address
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
@@ -53,6 +62,27 @@ class PostgresEnrolled:
     async def settle(self, settlement: Settlement) -> bool:
         with self._connected() as connection:
             return await self._settler.settle_in_transaction(connection, settlement)
+
+    async def cancel(
+        self, job_ids: Sequence[UUID], *, by: str | None = None, because: str | None = None
+    ) -> Sequence[Canceled]:
+        reason = cancel_reason(by, because)
+        return await jobs.cancel(self._fetch, self._retention, job_ids, False, reason)
+
+    async def retry(self, job_id: UUID) -> bool:
+        return await jobs.retry(self._fetch, job_id)
+
+    async def requeue(
+        self, job_id: UUID, new_id: UUID, *, arguments: bytes | None = None, once: bool = False
+    ) -> bool:
+        return await jobs.requeue(self._fetch, self._retention, job_id, new_id, arguments, once)
+
+    async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
+        return await queries.requeued(self._fetch, job_ids)
+
+    async def _fetch(self, name: str, /, **values: object) -> Sequence[Any]:
+        with self._connected() as connection:
+            return await fetch_on(connection, name, **values)
 
     @contextmanager
     def _connected(self) -> Iterator[TextConnection]:
@@ -76,6 +106,7 @@ class ForeignEnqueuer(Enqueuer):
             return None
         values = msgspec.json.decode(rows[0]["job"])
         values |= {name: _time(values[name]) for name in _TIMES}
+        values["tenant"] = values["tenant"] or DEFAULT_TENANT
         return msgspec.convert(values, Job)
 
     async def _insert(self, connection: Any, jobs: Sequence[NewJob]) -> None:
@@ -139,7 +170,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if isinstance(value, memoryview):
             values[name] = bytes(value)
-        elif name in ("id", "job_id"):
+        elif name in ("id", "job_id", "new_id"):
             values[name] = UUID(str(value))
     return values
 
@@ -159,7 +190,8 @@ def _with_casts(sql: str, types: tuple[str, ...]) -> str:
 
 
 def _guess(value: object) -> str:
-    return _GUESSES.get(type(value), "text")
+    kind = UUID if isinstance(value, UUID) else type(value)  # asyncpg's ids are of a subclass
+    return _GUESSES.get(kind, "text")
 
 
 def _text(value: object, kind: str) -> str | None:

@@ -13,12 +13,17 @@ from holdfast.stores.protocol import Canceled
 
 
 async def cancel(
-    fetch: Fetch, retention: Retention, job_ids: Sequence[UUID], waiting_only: bool
+    fetch: Fetch,
+    retention: Retention,
+    job_ids: Sequence[UUID],
+    waiting_only: bool,
+    reason: str | None,
 ) -> Sequence[Canceled]:
     rows = await fetch(
         "cancel",
         ids=sorted(set(job_ids)),
         waiting_only=waiting_only,
+        reason=reason,
         **retention_values(retention),
     )
     return [Canceled(row["id"], row["was_running"]) for row in rows]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from holdfast.domain.job import Attempt, Count, Filter, Job, Page
+from holdfast.domain.job import DEFAULT_TENANT, Attempt, Count, Filter, Job, Page
 from holdfast.domain.limits import PAGE_LOOK_MAX, RATE_JOBS_MAX, SUSPECTS_COUNTED_MAX
 from holdfast.domain.overview import RATE_SECONDS, Ended, Pulse
 from holdfast.domain.states import ENDED, LIVE, State
@@ -56,13 +57,19 @@ async def counts(fetch: Fetch, tenant: str | None) -> Sequence[Count]:
     return [to_count(row) for row in await fetch("counts", tenant=tenant)]
 
 
-async def pulse(fetch: Fetch, newest_max: int) -> Pulse:
+async def now(fetch: Fetch) -> datetime:
     (clock,) = await fetch("now")
+    moment: datetime = clock["now"]
+    return moment
+
+
+async def pulse(fetch: Fetch, newest_max: int) -> Pulse:
+    moment = await now(fetch)
     ended = await fetch("ended_counts")
     last = await fetch("ended_last", limit=RATE_JOBS_MAX, seconds=RATE_SECONDS)
     newest = await fetch("newest_ended", limit=newest_max)
     return Pulse(
-        now=clock["now"],
+        now=moment,
         ended=[to_count(row) for row in ended],
         ended_last_minute=[to_count(row) for row in last],
         newest=[Ended(**row) for row in newest],
@@ -92,9 +99,11 @@ def page_values(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any
     """Choose one index; the other conditions are checked job by job."""
     states = set(filter.states)
     look_by = "all"
-    if filter.correlation_id is not None:
+    if filter.parent_id is not None:
+        look_by = "parent"
+    elif filter.correlation_id is not None:
         look_by = "correlation"
-    elif filter.tenant is not None:
+    elif filter.tenant not in (None, DEFAULT_TENANT):
         look_by = "tenant"
     elif states == {State.RUNNING}:
         look_by = "running"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.domain import codec
-from holdfast.domain.job import Claimed, Count, Job, Reclaimed
+from holdfast.domain.job import DEFAULT_TENANT, Claimed, Count, Job, Reclaimed
 from holdfast.domain.states import State
 from holdfast.stores.statements import Statement, load_folder
 from holdfast.transactions.drivers.marks import IN_BLOCK
@@ -14,6 +14,7 @@ from holdfast.transactions.drivers.marks import IN_BLOCK
 SQL: Final[Mapping[str, Statement]] = load_folder(__package__, numbered=True, in_block=IN_BLOCK)
 
 Fetch = Callable[..., Awaitable[Sequence[Any]]]  # takes a statement's name and values
+NO_FAILURES: Final[Mapping[str, int]] = {}
 _NOT_OF_JOB = ("in_history", "is_match", "is_last")
 
 
@@ -25,7 +26,8 @@ async def fetch_on(connection: Any, name: str, /, **values: object) -> Sequence[
 
 def to_claimed(row: Any) -> Claimed:
     """Read a row by position, in the order of `claimed.sql`: every job passes here."""
-    *values, _run_at = row
+    *values, failures, _run_at = row
+    values.append(NO_FAILURES if failures is None else codec.decode(failures))
     return Claimed(*values)
 
 
@@ -33,6 +35,7 @@ def to_job(row: Any) -> Job:
     values = {name: value for name, value in row.items() if name not in _NOT_OF_JOB}
     values["state"] = State(values["state"])
     values["tags"] = tuple(values["tags"])
+    values["tenant"] = values["tenant"] or DEFAULT_TENANT
     for name in ("arguments", "progress", "result"):
         if values[name] is not None:
             values[name] = codec.decode(values[name])

@@ -7,6 +7,8 @@ from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from holdfast.domain.job import Lease, Lost, Settlement, Standing
 from holdfast.domain.retention import Retention
 from holdfast.domain.states import State
@@ -55,11 +57,20 @@ class Settler:
         return [Lost(item.job_id, item.fence, state) for item, _, state in found]
 
     async def settle_in_transaction(self, connection: Any, settlement: Settlement) -> bool:
-        """Settle a success as the last statement of a caller's transaction; False if it is lost.
+        """Settle as the last statement of a caller's transaction; False if the lease is lost.
 
         This locks the job's row. The server ends the transaction if no commit follows: nobody
         could reclaim the job from a host that is gone.
         """
+        if settlement.state is State.SUCCEEDED:
+            return await self._settle_completing(connection, settlement)
+        milliseconds = self._commit_milliseconds
+        (row,) = await fetch_on(connection, "limit_commit", commit_milliseconds=milliseconds)
+        if not row["in_block"]:
+            raise ended_inside()
+        return not await self._settle_others(connection, [settlement])
+
+    async def _settle_completing(self, connection: Any, settlement: Settlement) -> bool:
         (row,) = await fetch_on(
             connection,
             "settle_completing",
@@ -117,6 +128,7 @@ class Settler:
             released=[int(item.released) for item in batch],
             crashed=[int(item.crashed) for item in batch],
             outcomes=[item.outcome for item in batch],
+            failures=[item.failures and msgspec.json.encode(item.failures) for item in batch],
             **self._retention,
         )
 

@@ -10,6 +10,7 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from holdfast.domain.job import (
     Reclaimed,
     Settlement,
     Standing,
+    cancel_reason,
 )
 from holdfast.domain.overview import Pulse
 from holdfast.domain.queues import QueueStatus
@@ -56,7 +58,7 @@ from holdfast.stores.postgres.enqueue import Enqueuer
 from holdfast.stores.postgres.enrolled import ForeignEnqueuer, PostgresEnrolled
 from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.postgres.server_limits import Limits
-from holdfast.stores.protocol import Canceled, Claim, Enrolled
+from holdfast.stores.protocol import AfterCommit, Canceled, Claim, Enrolled
 from holdfast.transactions.drivers import Driver
 from holdfast.wakeups.postgres import PostgresListener, log_unavailable, start_listening
 from holdfast.wakeups.protocol import Heard
@@ -148,9 +150,15 @@ class PostgresStore:
         return await self._reclaimer.reclaim(limit, dead_worker, reason)
 
     async def cancel(
-        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+        self,
+        job_ids: Sequence[UUID],
+        *,
+        waiting_only: bool = False,
+        by: str | None = None,
+        because: str | None = None,
     ) -> Sequence[Canceled]:
-        return await jobs.cancel(self._fetch, self._retention, job_ids, waiting_only)
+        reason = cancel_reason(by, because)
+        return await jobs.cancel(self._fetch, self._retention, job_ids, waiting_only, reason)
 
     async def retry(self, job_id: UUID) -> bool:
         return await jobs.retry(self._fetch, job_id)
@@ -169,6 +177,9 @@ class PostgresStore:
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return await queries.counts(self._fetch_planned, tenant)
 
+    async def now(self) -> datetime:
+        return await queries.now(self._fetch)
+
     async def queues(self) -> Sequence[QueueStatus]:
         return await queues.queues(self._fetch)
 
@@ -180,8 +191,11 @@ class PostgresStore:
     def connection(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
         return self._connections.connection()
 
-    def enrol(self, driver: Driver) -> Enrolled:
-        return PostgresEnrolled(driver, self._foreign_enqueuer, self._settler, self.address)
+    def enrol(self, driver: Driver, after_commit: AfterCommit | None = None) -> Enrolled:
+        # The commit sends the wake-ups: NOTIFY is transactional.
+        return PostgresEnrolled(
+            driver, self._foreign_enqueuer, self._settler, self._retention, self.address
+        )
 
     def writing(self) -> AbstractContextManager[None]:
         return nullcontext()

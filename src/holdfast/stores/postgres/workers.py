@@ -20,6 +20,7 @@ async def register(fetch: Fetch, worker: NewWorker, load: Load) -> None:
         host=worker.host,
         pid=worker.pid,
         version=worker.version,
+        app_version=worker.app_version,
         queues=None if worker.queues is None else msgspec.json.encode(worker.queues),
         names=worker.names,
         concurrency=worker.concurrency,

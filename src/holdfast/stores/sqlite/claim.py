@@ -27,7 +27,7 @@ class _Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
     arguments: str
     queue: str
     priority: int
-    tenant: str | None
+    tenant: str
     correlation_id: str | None
     attempt: int
     max_attempts: int
@@ -38,6 +38,7 @@ class _Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
     run_at: int
     breaker: str | None
     trace: str | None
+    failures: dict[str, int] | None
     probes: int = 0  # only from `claim_probes`
 
 
@@ -169,4 +170,5 @@ def _claimed(job: _Due, now: int, capped: bool) -> Claimed:
         breaker=job.breaker,
         trace=job.trace,
         capped=capped,
+        failures=job.failures or {},
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from holdfast.domain import limits
@@ -26,6 +26,7 @@ from holdfast.domain.diagnosis.vitals import (
     Ends,
     Failure,
     FileStatus,
+    HandedBack,
     IndexStatus,
     LeftHistory,
     Patience,
@@ -191,6 +192,7 @@ class Examiner:
             now=to_time(now),
             workers=workers.workers(connection, now),
             due=_due(connection, now),
+            handed_back=_handed_back(connection, now),
             stuck=_stuck(connection, now, self._patience.stuck_seconds),
             paused=[
                 Paused(**row | {"since": to_time(row["since"])})
@@ -285,6 +287,27 @@ def _due(connection: sqlite3.Connection, now: int) -> list[Due]:
             oldest_seconds=seconds_since(oldest[queue, name], now),
         )
         for (queue, name), count in jobs.items()
+    ]
+
+
+def _handed_back(connection: sqlite3.Connection, now: int) -> list[HandedBack]:
+    """A job that was handed back is due again within HAND_BACK_SECONDS_MAX."""
+    since, until = (after(now, sign * limits.HAND_BACK_SECONDS_MAX) for sign in (-1, 1))
+    lanes = fetch(connection, "vital_lanes", now=until, limit=limits.DUE_LANES_MAX)
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    bounds = {"since": since, "until": until, "limit": limits.HANDED_BACK_LOOK_MAX}
+    for lane in lanes:
+        for row in fetch(connection, "vital_handed_back", **lane, **bounds):
+            found.setdefault((lane["queue"], row["name"]), []).append(row)
+    return [
+        HandedBack(
+            queue=queue,
+            name=name,
+            jobs=len(rows),
+            releases=max(row["releases"] for row in rows),
+            error_text=rows[0]["error_text"],
+        )
+        for (queue, name), rows in found.items()
     ]
 
 

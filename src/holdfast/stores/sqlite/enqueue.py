@@ -40,7 +40,7 @@ def _receipt(transaction: Transaction, job: NewJob) -> Receipt:
     if job.idempotency_key is None:
         return Receipt(job.id, True)
     key = {
-        "tenant": text(job.tenant) or "",
+        "tenant": text(job.named_tenant) or "",
         "key": text(job.idempotency_key),
         "job_id": str(job.id),
         "body_hash": job.body_hash or b"",
@@ -97,12 +97,13 @@ def _row(job: NewJob, now: int, run_at: int) -> tuple[object, ...]:
         run_at,
         None if expires_in is None else after(now, expires_in),
         now,
-        text(job.tenant),
+        text(job.named_tenant),
         text(job.correlation_id),
         to_json([text(tag) for tag in job.tags]) if job.tags else "[]",
         text(job.idempotency_key),
         text(job.breaker),
         text(job.trace),
+        None if job.parent_id is None else str(job.parent_id),
     )
 
 

@@ -14,7 +14,7 @@ from holdfast.stores.protocol import Canceled
 from holdfast.stores.sqlite import move
 from holdfast.stores.sqlite.enqueue import queues_of
 from holdfast.stores.sqlite.move import Move, Place
-from holdfast.stores.sqlite.rows import after, document, ids_to_json
+from holdfast.stores.sqlite.rows import after, document, ids_to_json, text
 from holdfast.stores.sqlite.threads import Transaction
 from holdfast.wakeups.protocol import Wakeup
 
@@ -28,11 +28,11 @@ _CANCELABLE = msgspec.json.Decoder(list[_Cancelable])
 
 
 def cancel(
-    transaction: Transaction, job_ids: Sequence[UUID], waiting_only: bool
+    transaction: Transaction, job_ids: Sequence[UUID], waiting_only: bool, reason: str | None
 ) -> Sequence[Canceled]:
     rows = transaction.fetch_json("cancel", ids=ids_to_json(job_ids), waiting_only=waiting_only)
     found = _CANCELABLE.decode(rows)
-    move.move(transaction, [_canceled(job) for job in found])
+    move.move(transaction, [_canceled(job, text(reason)) for job in found])
     canceled = [Canceled(job.id, job.state is State.RUNNING) for job in found]
     transaction.wakeups += [Wakeup(canceled=job.job_id) for job in canceled if job.was_running]
     return canceled
@@ -62,12 +62,12 @@ def requeue(
     return bool(requeued)
 
 
-def _canceled(job: _Cancelable) -> Move:
+def _canceled(job: _Cancelable, reason: str | None) -> Move:
     running = job.state is State.RUNNING
     return Move(
         place=job,
         state=State.CANCELED,
         error_code="CANCELED",
-        error_text=f"the job was canceled while it {'ran' if running else 'waited'}",
+        error_text=reason or f"the job was canceled while it {'ran' if running else 'waited'}",
         outcome="canceled" if running else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -39,6 +39,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     crashed: bool = False
     suspect: bool = False
     outcome: str | None = None
+    failures: Mapping[str, int] | None = None
     kept_until: int = 0
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.domain.job import Attempt, Count, Filter, Job, Page
+from holdfast.domain.job import DEFAULT_TENANT, Attempt, Count, Filter, Job, Page
 from holdfast.domain.limits import PAGE_LOOK_MAX, RATE_JOBS_MAX, SUSPECTS_COUNTED_MAX
 from holdfast.domain.overview import RATE_SECONDS, Ended, Pulse
 from holdfast.domain.states import LIVE, State
@@ -21,6 +21,7 @@ from holdfast.stores.sqlite.rows import (
     ids_to_json,
     snapshot,
     to_document,
+    to_id_or_none,
     to_json,
     to_time,
     to_time_or_none,
@@ -49,6 +50,7 @@ PAGES = {
         "page_unsuccessful",
         "page_tenant",
         "page_correlation",
+        "page_parent",
     )
 }
 
@@ -65,7 +67,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "finished_at": to_time_or_none,
     "progress": to_document,
     "result": to_document,
-    "requeued_from": lambda job_id: None if job_id is None else UUID(job_id),
+    "tenant": lambda tenant: tenant or DEFAULT_TENANT,
+    "requeued_from": to_id_or_none,
+    "parent_id": to_id_or_none,
 }
 
 
@@ -107,6 +111,7 @@ def _bounds(filter: Filter, limit: int, after: UUID | None) -> dict[str, Any]:
         "after": _BEYOND_ALL_IDS if after is None else str(after),
         "edge": "",
         "states": to_json(filter.states) if filter.states else None,
+        "parent_id": None if filter.parent_id is None else str(filter.parent_id),
         "since": None if filter.since is None else from_time(filter.since),
         "until": None if filter.until is None else from_time(filter.until),
         "look": PAGE_LOOK_MAX,
@@ -120,9 +125,11 @@ def _sources(filter: Filter) -> tuple[str, ...]:
     if states <= LIVE:
         return ("page_live",)
     jobs = "page_live" if states & LIVE else "page_leftovers"
+    if filter.parent_id is not None:
+        return (jobs, "page_parent")
     if filter.correlation_id is not None:
         return (jobs, "page_correlation")
-    if filter.tenant is not None:
+    if filter.tenant not in (None, DEFAULT_TENANT):
         return (jobs, "page_tenant")
     if State.SUCCEEDED not in states:
         return (jobs, "page_unsuccessful")

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.domain.job import Reclaimed
+from holdfast.domain.job import DEFAULT_TENANT, Reclaimed
 from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
 from holdfast.domain.states import State
 from holdfast.runtime.seam import Seam
@@ -134,7 +134,7 @@ def _reclaimed(move: Move) -> Reclaimed:
         job_id=job.id,
         name=job.name,
         queue=job.queue,
-        tenant=job.tenant,
+        tenant=job.tenant or DEFAULT_TENANT,
         correlation_id=job.correlation_id,
         attempt=job.attempt,
         fence=job.fence + 1,

@@ -76,6 +76,10 @@ def to_time_or_none(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else to_time(microseconds)
 
 
+def to_id_or_none(text: str | None) -> UUID | None:
+    return None if text is None else UUID(text)
+
+
 def seconds_since(then: int, now: int) -> float:
     """The seconds between two times; a start before the epoch counts as the epoch."""
     return (now - max(min(then, now), 0)) / _MICROSECONDS

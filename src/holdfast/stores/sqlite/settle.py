@@ -105,6 +105,7 @@ def _move(place: Place, one: Settlement, now: int) -> Move:
         released=one.released,
         crashed=one.crashed,
         outcome=one.outcome,
+        failures=one.failures,
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import datetime
 from itertools import count
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
@@ -27,6 +28,7 @@ from holdfast.domain.job import (
     Reclaimed,
     Settlement,
     Standing,
+    cancel_reason,
 )
 from holdfast.domain.overview import Pulse
 from holdfast.domain.queues import QueueStatus
@@ -34,7 +36,7 @@ from holdfast.domain.retention import A_WEEK, Retention
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerStatus
 from holdfast.runtime.seam import Seam
-from holdfast.stores.protocol import Canceled, Claim, Enrolled
+from holdfast.stores.protocol import AfterCommit, Canceled, Claim, Enrolled
 from holdfast.stores.sqlite import (
     breakers,
     claim,
@@ -50,7 +52,7 @@ from holdfast.stores.sqlite import (
 )
 from holdfast.stores.sqlite.connections import Database
 from holdfast.stores.sqlite.enrolled import SqliteEnrolled
-from holdfast.stores.sqlite.rows import after
+from holdfast.stores.sqlite.rows import after, to_time
 from holdfast.stores.sqlite.threads import ReadThread, Transaction, WriteThread
 from holdfast.stores.sqlite.transaction import check_not_writing, open_connection, writing
 from holdfast.transactions.drivers import Driver
@@ -141,9 +143,14 @@ class SqliteStore:
         return await self._write(self._reclaimer.reclaim, limit, self._seam.monotonic())
 
     async def cancel(
-        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+        self,
+        job_ids: Sequence[UUID],
+        *,
+        waiting_only: bool = False,
+        by: str | None = None,
+        because: str | None = None,
     ) -> Sequence[Canceled]:
-        return await self._write(jobs.cancel, job_ids, waiting_only)
+        return await self._write(jobs.cancel, job_ids, waiting_only, cancel_reason(by, because))
 
     async def retry(self, job_id: UUID) -> bool:
         return await self._write(jobs.retry, job_id)
@@ -162,6 +169,9 @@ class SqliteStore:
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         return await self._read(queries.counts, tenant)
 
+    async def now(self) -> datetime:
+        return to_time(self._database.now())
+
     async def queues(self) -> Sequence[QueueStatus]:
         return await self._read(queues.queues, self._database.now())
 
@@ -174,8 +184,8 @@ class SqliteStore:
     def connection(self, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
         return open_connection(self._seam, self._database, read_only)
 
-    def enrol(self, driver: Driver) -> Enrolled:
-        return SqliteEnrolled(driver, self._database)
+    def enrol(self, driver: Driver, after_commit: AfterCommit | None = None) -> Enrolled:
+        return SqliteEnrolled(driver, self._database, after_commit)
 
     def writing(self) -> AbstractContextManager[None]:
         return writing(self._database.path)

@@ -22,6 +22,7 @@ def register(transaction: Transaction, worker: NewWorker, load: Load) -> None:
         "host": text(worker.host),
         "pid": worker.pid,
         "version": text(worker.version),
+        "app_version": text(worker.app_version),
         "queues": None if worker.queues is None else text(to_json(worker.queues)),
         "names": text(to_json(worker.names)),
         "concurrency": worker.concurrency,

@@ -50,6 +50,25 @@ class Canceling(Suite):
         assert await store.renew([job.lease], LEASE_SECONDS) == lost
         assert await store.settle([success(job)]) == lost
 
+    @pytest.mark.parametrize(
+        ("by", "because", "text"),
+        [
+            ("ann", "wrong file", "canceled by ann: wrong file"),
+            ("ann", None, "canceled by ann"),
+            (None, "wrong file", "canceled: wrong file"),
+        ],
+    )
+    async def test_a_cancel_records_who_did_it_and_why(
+        self, store: Store, by: str | None, because: str | None, text: str
+    ) -> None:
+        waiting, running = await enqueue(store, delay_seconds=60.0), await claim_one(store)
+        assert len(await store.cancel([waiting, running.id], by=by, because=because)) == 2
+        for job_id in (waiting, running.id):
+            found = await recorded(store, job_id)
+            assert (found.error_code, found.error_text) == ("CANCELED", text)
+        for attempt in await kept_attempts(store, running.id):
+            assert (attempt.error_code, attempt.error_text) == ("CANCELED", text)
+
     @needs(History, Room.TIMES)
     async def test_a_canceled_attempt_is_recorded(self, store: Store) -> None:
         job = await claim_one(store)
@@ -131,6 +150,7 @@ class Canceling(Suite):
         assert (found.name, found.queue, found.priority) == ("job", "q", 7)
         assert (found.arguments, found.max_attempts) == ({"a": [1, "ü"]}, 9)
         assert (found.tenant, found.correlation_id, found.tags) == ("t", "c", ("x", "y z"))
+        assert found.parent_id == RICH["parent_id"]
         assert found.expires_at is None
 
     @needs(Room.NEW_IDS, Room.OPTIONS)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.domain.errors import DuplicateJob, IdempotencyConflict, StoreRefused
-from holdfast.domain.job import Count, Filter, NewJob, Receipt
+from holdfast.domain.job import DEFAULT_TENANT, Count, Filter, NewJob, Receipt
 from holdfast.domain.states import State
 from holdfast.stores.protocol import FullStore as Store
 from holdfast.stores.protocol import History
@@ -77,14 +77,26 @@ class Enqueueing(Suite):
             tenant="Ĳssel",
             correlation_id="søk-1",
             tags=("blå", "", '"quoted"'),
+            parent_id=(parent_id := new_id()),
         )
         job = await recorded(store, job_id)
         assert (job.name, job.queue, job.priority) == ("größe.ändern", "画像", -5)
         assert job.arguments == {"who": "Ærøskøbing \0 \U0001f980", "n": [1, 2.5, None]}
         assert (job.max_attempts, job.tenant, job.correlation_id) == (7, "Ĳssel", "søk-1")
         assert job.tags == ("blå", "", '"quoted"')
+        assert job.parent_id == parent_id
         assert (job.state, job.attempts, job.fence) == (State.QUEUED, 0, 0)
         assert job.run_at == job.created_at
+
+    async def test_a_job_without_a_tenant_is_the_default_tenants(self, store: Store) -> None:
+        job_id = await enqueue(store)
+        assert (await recorded(store, job_id)).tenant == DEFAULT_TENANT
+        (claimed,) = await claim(store)
+        assert claimed.tenant == DEFAULT_TENANT
+        (reclaimed,) = await store.reclaim(10, "worker", "died")
+        assert reclaimed.tenant == DEFAULT_TENANT
+        await store.cancel([job_id])
+        assert (await recorded(store, job_id)).tenant == DEFAULT_TENANT
 
     @needs(Room.ANY_JSON)
     async def test_arguments_reach_the_worker_unchanged(self, store: Store) -> None:
@@ -208,6 +220,8 @@ class Keys(Suite):
     async def test_tenants_do_not_share_keys(self, store: Store) -> None:
         jobs = [keyed(), keyed(tenant="a", body=b"a"), keyed(tenant="b", body=b"b")]
         assert [receipt.created for receipt in await store.enqueue(jobs)] == [True, True, True]
+        again = [keyed(tenant="b", body=b"b"), keyed(tenant=DEFAULT_TENANT)]
+        assert await store.enqueue(again) == [(jobs[2].id, False), (jobs[0].id, False)]
 
     async def test_a_key_repeated_in_a_batch_gives_one_job(self, store: Store) -> None:
         first, unkeyed, second = await store.enqueue([keyed(), new_job(), keyed()])

@@ -32,14 +32,14 @@ class Room(StrEnum):
     some of it: name it in `Kind(lacks=...)`, and in the store's documentation."""
 
     QUEUES = "any queue and job name"
-    OPTIONS = "tenants, tags, expiry and max_attempts per job"
+    OPTIONS = "tenants, parents, tags, expiry and max_attempts per job"
     ANY_JSON = "arguments and results of any JSON shape"
     CHOSEN_IDS = "IDs chosen by the caller"
     NEW_IDS = "a new job for each requeue"
     KEY_TIMES = "keys that expire"
     DUE_ORDER = "jobs of one priority in the order of their due times"
     TIMES = "when an attempt started and when the job ended"
-    COUNTERS = "how often a job was snoozed, released, or crashed"
+    COUNTERS = "how often a job was snoozed, released, crashed, or failed with a code"
     WHOLE_BATCHES = "batches of settlements written all or nothing"
     CONSTRAINTS = "database constraints that repeat the domain's tables"
 
@@ -124,6 +124,7 @@ RICH: dict[str, Any] = {
     "tenant": "t",
     "correlation_id": "c",
     "tags": ("x", "y z"),
+    "parent_id": UUID(int=7),
 }
 
 

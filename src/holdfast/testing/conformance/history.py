@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
 
 from holdfast.domain.errors import DuplicateJob
-from holdfast.domain.job import Count, Filter, Job, Lost, Receipt
+from holdfast.domain.job import DEFAULT_TENANT, Count, Filter, Job, Lost, Receipt
 from holdfast.domain.limits import PAGE_LOOK_MAX
 from holdfast.domain.retention import Retention, parse_rules
 from holdfast.domain.states import ENDED, State
@@ -92,7 +93,8 @@ class History(Suite):
         assert (seen, after) == (ids[::-1], None)
 
     async def test_filters_find_ended_jobs(self, store: Store) -> None:
-        marks = {"queue": "q", "name": "n", "tenant": "t", "tags": ("a",), "correlation_id": "c"}
+        marks: dict[str, Any] = {"queue": "q", "name": "n", "tenant": "t", "tags": ("a",)}
+        marks |= {"correlation_id": "c", "parent_id": new_id()}
         job = await claim_one(store, **marks)
         await store.settle([failure(job, State.DEAD)])
         await store.settle([success(await claim_one(store))])
@@ -103,6 +105,7 @@ class History(Suite):
             Filter(tenant="t"),
             Filter(tag="a"),
             Filter(correlation_id="c"),
+            Filter(parent_id=marks["parent_id"]),
             Filter(queue="q", name="n", tenant="t", tag="a", correlation_id="c"),
         ):
             assert await listed(store, wanted) == [live, job.id]
@@ -261,7 +264,7 @@ class History(Suite):
     async def test_ended_jobs_are_counted_by_queue_state_and_tenant(
         self, store: Store, other: Store, harness: Harness
     ) -> None:
-        for tenant in (None, "t", "t"):
+        for tenant in (DEFAULT_TENANT, "t", "t"):
             await store.settle([success(await claim_one(store, tenant=tenant, queue="a"))])
         await other.settle([failure(await claim_one(other, tenant="t", queue="b"), State.DEAD)])
         await end_in_place(store, harness, State.DEAD, tenant="t", queue="b")
@@ -274,6 +277,7 @@ class History(Suite):
                 Count("a", State.SUCCEEDED, 2),
                 Count("b", State.DEAD, 2),
             ]
+            assert await instance.counts(DEFAULT_TENANT) == [Count("a", State.SUCCEEDED, 1)]
             assert await instance.counts("") == []
             await instance.tidy(100)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
-from holdfast.domain.job import Count, Filter
+from holdfast.domain.job import DEFAULT_TENANT, Count, Filter
 from holdfast.domain.states import State
 from holdfast.stores.protocol import Diagnosis
 from holdfast.stores.protocol import FullStore as Store
@@ -60,13 +61,22 @@ class Reading(Suite):
     async def test_a_page_holds_the_jobs_that_match_all_filters(self, store: Store) -> None:
         plain = await enqueue(store)
         full = await enqueue(
-            store, queue="q", name="n", tenant="t", tags=("a", "b"), correlation_id="c"
+            store,
+            queue="q",
+            name="n",
+            tenant="t",
+            tags=("a", "b"),
+            correlation_id="c",
+            parent_id=plain,
         )
         half = await enqueue(store, queue="q", tags=("b", "ab"))
         assert await ids_of(store, Filter(queue="q")) == [half, full]
         assert await ids_of(store, Filter(name="job")) == [half, plain]
         assert await ids_of(store, Filter(tenant="t")) == [full]
+        assert await ids_of(store, Filter(tenant=DEFAULT_TENANT)) == [half, plain]
         assert await ids_of(store, Filter(tenant="")) == []
+        assert await ids_of(store, Filter(parent_id=plain)) == [full]
+        assert await ids_of(store, Filter(parent_id=full)) == []
         assert await ids_of(store, Filter(tag="a")) == [full]
         assert await ids_of(store, Filter(tag="b")) == [half, full]
         assert await ids_of(store, Filter(correlation_id="c")) == [full]
@@ -137,7 +147,12 @@ class Reading(Suite):
             Count("b", State.QUEUED, 1),
             Count("b", State.SUCCEEDED, 1),
         ]
+        assert await store.counts(DEFAULT_TENANT) == [Count("a", State.QUEUED, 3)]
         assert await store.counts("nobody") == []
+
+    async def test_the_time_is_that_of_the_clock_which_dates_jobs(self, store: Store) -> None:
+        created_at = (await recorded(store, await enqueue(store))).created_at
+        assert timedelta(0) <= await store.now() - created_at < timedelta(minutes=1)
 
     async def test_running_and_due_jobs_are_awaited(self, store: Store, harness: Harness) -> None:
         names = [self.kind.name]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
 import pytest
 
 from holdfast.domain.errors import StoreRefused
-from holdfast.domain.job import Claimed, Count, Lease, Lost, Settlement
+from holdfast.domain.job import Attempt, Claimed, Count, Lease, Lost, Settlement
 from holdfast.domain.states import ENDED, State
 from holdfast.stores.protocol import FullStore as Store
 from holdfast.stores.protocol import History
@@ -59,7 +59,51 @@ class Settling(Suite):
         found = await recorded(store, job.id)
         assert found.result == {"größe": [1, "\U0001f980"]}
         assert found.finished_at is not None
-        assert await store.attempts(job.id) == []
+
+    @needs(History, Room.TIMES)
+    async def test_the_successful_attempt_is_among_the_attempts(self, store: Store) -> None:
+        job = await claim_one(store)
+        await store.settle([failure(job)])
+        (second,) = await claim(store, worker="second")
+        assert [each.outcome for each in await store.attempts(job.id)] == ["failed"]
+        await store.settle([success(second)])
+        failed, succeeded = await store.attempts(job.id)
+        found = await recorded(store, job.id)
+        assert succeeded == Attempt(
+            job_id=job.id,
+            attempt=2,
+            fence=second.fence,
+            outcome="succeeded",
+            worker="second",
+            started_at=found.started_at,
+            ended_at=msgspec.convert(found.finished_at, datetime),
+            error_code=None,
+            error_text=None,
+        )
+        assert [each.lease for each in (failed, succeeded)] == [job.lease, second.lease]
+
+    @needs(Room.COUNTERS)
+    async def test_failures_by_code_stay_with_the_job_until_replaced(self, store: Store) -> None:
+        job = await claim_one(store)
+        assert job.failures == {}
+        for change, expected in (
+            ({"failures": {"A": 1}}, {"A": 1}),
+            ({}, {"A": 1}),
+            ({"failures": {"A": 1, 'ü "': 2}}, {"A": 1, 'ü "': 2}),
+        ):
+            await store.settle([msgspec.structs.replace(failure(job), **change)])
+            (job,) = await claim(store)
+            assert job.failures == expected
+        await store.settle([msgspec.structs.replace(failure(job, State.DEAD), failures={"A": 2})])
+
+    @needs(Room.COUNTERS)
+    async def test_a_requeued_job_has_no_failures(self, store: Store) -> None:
+        job = await claim_one(store)
+        await store.settle([msgspec.structs.replace(failure(job), failures={"A": 1})])
+        (job,) = await claim(store)
+        await store.settle([failure(job, State.DEAD)])
+        await store.requeue(job.id, new_id())
+        assert [again.failures for again in await claim(store)] == [{}]
 
     async def test_a_retry_waits_for_its_delay(self, store: Store, harness: Harness) -> None:
         job = await claim_one(store)
@@ -198,7 +242,7 @@ class Settling(Suite):
         assert await store.settle([success(job)]) == lost
         assert await store.settle([failure(job)]) == lost
         assert await recorded(store, job.id) == before
-        assert await kept_attempts(store, job.id) == []
+        assert [each.outcome for each in await kept_attempts(store, job.id)] in ([], ["succeeded"])
 
     @pytest.mark.parametrize("settle", [success, failure, release])
     async def test_a_job_repeated_in_a_batch_is_settled_once(

@@ -34,6 +34,7 @@ WORKER = NewWorker(
     host="host",
     pid=7,
     version="1.2.3",
+    app_version="2026-11-18",
     queues={"mail": None, "images": 4},
     names=("resize", "send"),
     concurrency=100,

@@ -13,9 +13,16 @@ from holdfast.transactions.drivers.protocol import (
     speaks_postgres,
     speaks_sqlite,
 )
-from holdfast.transactions.drivers.recognition import recognize_async, recognize_sync
+from holdfast.transactions.drivers.recognition import (
+    in_sync_twin,
+    itself,
+    recognize_async,
+    recognize_callers,
+    recognize_sync,
+)
 
 __all__ = [
-    "Driver", "Foreign", "PostgresDriver", "SqliteDriver", "finish", "recognize_async",
-    "recognize_sync", "run_now", "speaks_postgres", "speaks_sqlite",
+    "Driver", "Foreign", "PostgresDriver", "SqliteDriver", "finish", "in_sync_twin", "itself",
+    "recognize_async", "recognize_callers", "recognize_sync", "run_now", "speaks_postgres",
+    "speaks_sqlite",
 ]  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +21,9 @@ from holdfast.transactions.drivers.sqlalchemy import SqlalchemyDriver
 from holdfast.transactions.drivers.sqlite import Sqlite3Driver
 
 T = TypeVar("T")
+W = TypeVar("W")
+
+_in_sync_twin: ContextVar[bool] = ContextVar("holdfast_in_sync_twin", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,14 @@ _WAYS: dict[tuple[str, str], Callable[[Any], Foreign]] = {
     ("sqlalchemy", "AsyncSession"): _SqlalchemyAsync,
     ("sqlalchemy", "Connection"): lambda it: _Direct(SqlalchemyDriver(it), False),
     ("sqlalchemy", "Session"): lambda it: _Direct(SqlalchemyDriver(it), False),
-    ("sqlalchemy", "async_scoped_session"): lambda it: _SqlalchemyAsync(it()),
-    ("sqlalchemy", "scoped_session"): lambda it: _Direct(SqlalchemyDriver(it()), False),
     ("django", "BaseDatabaseWrapper"): lambda it: _Direct(DjangoDriver(it), False),
-    ("django", "ConnectionProxy"): lambda it: _Direct(DjangoDriver(it), False),
     ("sqlite3", "Connection"): lambda it: _Direct(Sqlite3Driver(it), False),
+}
+# One object for all threads or tasks, behind which each has its own.
+_PROXIES: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("sqlalchemy", "async_scoped_session"): lambda it: it(),
+    ("sqlalchemy", "scoped_session"): lambda it: it(),
+    ("django", "ConnectionProxy"): lambda it: it.features.connection,
 }
 
 
@@ -64,15 +72,29 @@ def recognize(connection: Any) -> Foreign:
     enrolment: Callable[[], Foreign] | None = getattr(connection, "__holdfast_foreign__", None)
     if enrolment is not None:
         return enrolment()
-    for kind in type(connection).__mro__:
-        way = _WAYS.get((kind.__module__.partition(".")[0], kind.__name__))
-        if way is not None:
-            return way(connection)
+    way = _find(_WAYS, connection := itself(connection))
+    if way is not None:
+        return way(connection)
     raise BadArguments(
         f"{type(connection).__module__}.{type(connection).__qualname__} is not a supported"
         " connection; pass a connection of asyncpg, psycopg, psycopg2, sqlite3 or Django, a"
         " connection or session of SQLAlchemy, sync or async, or that of ctx.completing()"
     )
+
+
+def itself(connection: Any) -> Any:
+    """The connection behind a proxy, or else the connection."""
+    connection = getattr(connection, "__holdfast_connection__", connection)
+    proxied = _find(_PROXIES, connection)
+    return connection if proxied is None else proxied(connection)
+
+
+def _find(known: Mapping[tuple[str, str], W], connection: Any) -> W | None:
+    for kind in type(connection).__mro__:
+        found = known.get((kind.__module__.partition(".")[0], kind.__name__))
+        if found is not None:
+            return found
+    return None
 
 
 def recognize_async(connection: Any, instead: str) -> Foreign:
@@ -90,6 +112,23 @@ def recognize_sync(connection: Any, instead: str) -> Foreign:
     if foreign.is_async:
         raise BadArguments(f"{_name(connection)} is async: use {instead}")
     return foreign
+
+
+@contextmanager
+def in_sync_twin() -> Iterator[None]:
+    """Inside the block, the caller of a coroutine method is its sync twin."""
+    token = _in_sync_twin.set(True)
+    try:
+        yield
+    finally:
+        _in_sync_twin.reset(token)
+
+
+def recognize_callers(connection: Any, method: str) -> Foreign:
+    """Recognize a connection that was passed to this method, or to its sync twin."""
+    if _in_sync_twin.get():
+        return recognize_sync(connection, f"await {method}(...)")
+    return recognize_async(connection, f"{method}_sync(...)")
 
 
 def _name(connection: Any) -> str:

@@ -17,12 +17,12 @@ VALUES (:id, :subscription_id, :secret, now())
 -- name: subscriptions_of_tenant
 SELECT id, tenant, url, event_types, preset
 FROM holdfast.webhook_subscriptions
-WHERE coalesce(tenant, '') = coalesce(:tenant, '')
+WHERE tenant = :tenant
 ORDER BY id
 
 -- name: count_subscriptions
 SELECT count(*) FROM holdfast.webhook_subscriptions
-WHERE coalesce(tenant, '') = coalesce(:tenant, '')
+WHERE tenant = :tenant
 
 -- name: insert_event
 INSERT INTO holdfast.webhook_events (
@@ -82,12 +82,22 @@ LEFT JOIN holdfast.jobs AS job ON job.id = attempt.id
 LEFT JOIN holdfast.history AS ended ON ended.id = attempt.id
 WHERE attempt.saga_id = :saga_id AND attempt.attempt_no = :attempt_no
 
+-- name: failures_with_code
+SELECT count(*) FROM holdfast.webhook_attempts
+WHERE saga_id = :saga_id AND error_code = :error_code
+
 -- name: worker_of_job
 SELECT lease_owner FROM holdfast.jobs WHERE id = :id
 
 -- name: insert_attempt
-INSERT INTO holdfast.webhook_attempts (id, saga_id, attempt_no, attempt_at)
-VALUES (:id, :saga_id, :attempt_no, now())
+INSERT INTO holdfast.webhook_attempts (id, saga_id, attempt_no, guard_id, attempt_at)
+VALUES (:id, :saga_id, :attempt_no, :guard_id, now())
+
+-- name: guard_of_attempt
+SELECT guard_id FROM holdfast.webhook_attempts WHERE saga_id = :saga_id AND attempt_no = :attempt_no
+
+-- name: set_guard
+UPDATE holdfast.webhook_attempts SET guard_id = :guard_id WHERE id = :id AND status = 'Pending'
 
 -- name: put_in_flight
 UPDATE holdfast.webhook_sagas
@@ -169,6 +179,6 @@ ORDER BY attempt.attempt_no
 SELECT
     id, tenant, saga_id, event_id, subscription_id, final_error_code, failed_at, payload_snapshot
 FROM holdfast.webhook_dead_letters
-WHERE coalesce(tenant, '') = coalesce(:tenant, '')
+WHERE tenant = :tenant
 ORDER BY id DESC
 LIMIT :rows_max

@@ -1,14 +1,12 @@
-"""A child process: runs handlers for the worker that started it, one at a time.
+"""A child process: runs handlers, or functions, for the worker that started it, one at a time.
 
-The main thread runs the handlers and their resources, a side thread the connection to the worker.
+The main thread runs them and the handlers' resources, a side thread the connection to the worker.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import fcntl
-import inspect
 import os
 import signal
 import sys
@@ -18,19 +16,16 @@ from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.context import current_context
-from holdfast.domain import codec, texts
+from holdfast.domain import texts
 from holdfast.domain.limits import CHILD_MESSAGE_BYTES_MAX
-from holdfast.domain.outcomes import Failed, Outcome, Succeeded
-from holdfast.job_function import Definition
-from holdfast.observability import logs, tracing
+from holdfast.observability import logs
 from holdfast.worker import resources
-from holdfast.worker.classify import classify
-from holdfast.worker.processes import memory
+from holdfast.worker.log_filter import LogFilter
+from holdfast.worker.processes import calls
+from holdfast.worker.processes.handlers import Handlers
 from holdfast.worker.processes.link import Link
-from holdfast.worker.processes.messages import Boot, Ended, NotReady, Ready
-from holdfast.worker.processes.origin import load_app
-from holdfast.worker.run import Run
+from holdfast.worker.processes.messages import AppBoot, Boot, Call, NotReady, Ready
+from holdfast.worker.processes.origin import load
 
 _TITLE: Final = "holdfast-child"
 
@@ -39,17 +34,32 @@ def main() -> None:
     link_descriptor, lifeline = map(int, sys.argv[1:])
     _become_child(lifeline)
     with closing(Link(link_descriptor)) as link:
-        try:
-            app = _load(link.boot)
-        except BaseException as error:
-            link.send(_not_ready("the app could not be imported", error))
+        sys.path[:] = link.boot.path
+        if link.boot.app is not None:
+            _serve_app(link, link.boot.app)
             return
-        definitions, functions = app._for_child(link.boot.url)
-        bytes_max = min(app.settings.result_bytes_max, CHILD_MESSAGE_BYTES_MAX // 2)
-        link.results = replace(app.settings.results, bytes_max=bytes_max)
-        with asyncio.Runner() as runner:
-            _serve_with_resources(link, definitions, functions, runner)
-        app.close_sync()
+        _configure_logs(link.boot)
+        link.send(Ready())
+        _serve(link, None)
+
+
+def _serve_app(link: Link, boot: AppBoot) -> None:
+    try:
+        app = load(boot.origin)
+        _configure_logs(link.boot)
+        app._middleware.check_registered(boot.middleware)
+    except BaseException as error:
+        link.send(_not_ready("the app could not be imported", error))
+        return
+    definitions, functions = app._for_child(boot.url)
+    bytes_max = min(app.settings.result_bytes_max, CHILD_MESSAGE_BYTES_MAX // 2)
+    link.results = replace(app.settings.results, bytes_max=bytes_max)
+    around = app._middleware.compose(log_errors=boot.log_errors)
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        handlers = Handlers(definitions, around, link.results, loop, log_errors=boot.log_errors)
+        _serve_with_resources(link, handlers, functions, runner)
+    app.close_sync()
 
 
 def _become_child(lifeline: int) -> None:
@@ -101,12 +111,9 @@ class _IgnoredSignals:
         self._unblock()
 
 
-def _load(boot: Boot) -> Any:
-    sys.path[:] = boot.path
-    app = load_app(boot.origin)
+def _configure_logs(boot: Boot) -> None:
     if boot.log_format is not None:
-        logs.configure(boot.log_format, boot.log_level)
-    return app
+        logs.configure(boot.log_format, boot.log_level, LogFilter())
 
 
 def _not_ready(reason: str, error: BaseException) -> NotReady:
@@ -115,7 +122,7 @@ def _not_ready(reason: str, error: BaseException) -> NotReady:
 
 def _serve_with_resources(
     link: Link,
-    definitions: Mapping[str, Definition],
+    handlers: Handlers,
     functions: Mapping[str, resources.ResourceFunction],
     runner: asyncio.Runner,
 ) -> None:
@@ -130,46 +137,14 @@ def _serve_with_resources(
         link.send(_not_ready("a resource could not be opened", error))
         return
     link.send(Ready())
-    _serve(link, definitions)
+    _serve(link, handlers)
     runner.run(stack.aclose())
 
 
-def _serve(link: Link, definitions: Mapping[str, Definition]) -> None:
+def _serve(link: Link, handlers: Handlers | None) -> None:
     while (work := link.work.get()) is not None:
-        run, perform = work
-        definition = definitions.get(run.job.name)
-        outcome: Outcome | None
-        if definition is None:
-            text = "is not defined when its module is imported; define it at module level"
-            outcome = Failed("CHILD_FAILED", f"the job {run.job.name} {text}")
-        else:
-            outcome = _perform(run, definition, perform.memory_bytes_max, link.results)
-        link.send(Ended.of(outcome, memory.used_bytes()))
-
-
-def _perform(
-    run: Run, definition: Definition, memory_bytes_max: int | None, results: codec.Results
-) -> Outcome | None:
-    try:
-        values = definition.signature.load(run.job.arguments)
-        with memory.limited(memory_bytes_max):
-            value = contextvars.copy_context().run(_call, definition, run, values)
-        if run.context._noticed_stop:
-            raise asyncio.CancelledError
-        result = results.encode(run.context._result_or(value))
-    except BaseException as error:
-        return classify(definition, run, error)
-    return None if run.is_lost else Succeeded(result)
-
-
-def _call(definition: Definition, run: Run, values: dict[str, Any]) -> Any:
-    context = run.context
-    current_context.set(context)
-    tracing.continue_trace(run.job.trace)
-    arguments = (context,) if definition.signature.takes_context else ()
-    value = definition.function(*arguments, **values)
-    if inspect.isawaitable(value):
-        if inspect.iscoroutine(value):
-            value.close()
-        raise TypeError("an async function can't run in a child process; remove executor=")
-    return value
+        if isinstance(work, Call):
+            link.send(calls.perform(work))
+        elif handlers is not None:
+            run, perform = work
+            link.send(handlers.perform(run, perform.memory_bytes_max))

@@ -23,12 +23,14 @@ from holdfast.runtime.seam import Seam
 from holdfast.worker.processes import messages
 from holdfast.worker.run import Run
 
+Work = tuple[Run, messages.Perform] | messages.Call
+
 
 class Link:
     """The connection to the worker. It lives on a side thread; the main thread calls `send`."""
 
     def __init__(self, descriptor: int) -> None:
-        self.work: queue.SimpleQueue[tuple[Run, messages.Perform] | None] = queue.SimpleQueue()
+        self.work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self.resources: Mapping[str, Any] = {}
         self.results = Results(bytes_max=0)
         self._seam = Seam()
@@ -102,6 +104,8 @@ class Link:
                 context._enable_stop()
                 self._run = Run(job, context, self._seam.monotonic())
                 self.work.put((self._run, message))
+            case messages.Call():
+                self.work.put(message)
             case messages.StopHandler(why) if self._run is not None:
                 self._run.request_stop(why)
             case messages.Recorded(number) if number in self._recording:

@@ -18,11 +18,20 @@ from holdfast.worker.run import Stop
 _LENGTH_BYTES: Final = 4
 
 
-class Boot(msgspec.Struct, tag=True, kw_only=True):
-    """The first message to a child: what it needs to resemble its parent."""
+class AppBoot(msgspec.Struct):
+    """The app whose handlers a child runs, and its database."""
 
     origin: Origin
     url: str
+    middleware: list[str]
+    log_errors: bool
+
+
+class Boot(msgspec.Struct, tag=True, kw_only=True):
+    """The first message to a child: what it needs to resemble its parent. A child without an app
+    runs functions; it gets no URL, which may contain a password."""
+
+    app: AppBoot | None
     path: list[str]
     log_format: Format | None
     log_level: int
@@ -30,6 +39,14 @@ class Boot(msgspec.Struct, tag=True, kw_only=True):
 
 class Perform(msgspec.Struct, tag=True):
     job: Claimed
+    memory_bytes_max: int | None
+
+
+class Call(msgspec.Struct, tag=True):
+    """A call of a function. Its arguments are a pickle."""
+
+    origin: Origin
+    arguments: bytes
     memory_bytes_max: int | None
 
 
@@ -77,10 +94,11 @@ class Ended(msgspec.Struct, tag=True, kw_only=True):
     released: Released | None = None
     handed_back: HandedBack | None = None
     bytes_used: int = 0
+    traceback: str | None = None
 
     @classmethod
-    def of(cls, outcome: Outcome | None, bytes_used: int) -> Ended:
-        ended = cls(bytes_used=bytes_used)
+    def of(cls, outcome: Outcome | None, bytes_used: int, traceback: str | None = None) -> Ended:
+        ended = cls(bytes_used=bytes_used, traceback=traceback)
         match outcome:
             case Succeeded():
                 ended.succeeded = outcome
@@ -98,8 +116,24 @@ class Ended(msgspec.Struct, tag=True, kw_only=True):
     def outcome(self) -> Outcome | None:
         return self.succeeded or self.failed or self.snoozed or self.released or self.handed_back
 
+    @property
+    def lacked_memory(self) -> bool:
+        return self.failed is not None and self.failed.code == MemoryError.__name__
 
-Message = Boot | Perform | StopHandler | Recorded | Close | Ready | NotReady | Progress | Ended
+
+class Returned(msgspec.Struct, tag=True):
+    """What a function returned or raised, as a pickle."""
+
+    pickle: bytes
+    raised: bool = False
+    lacked_memory: bool = False
+    bytes_used: int = 0
+
+
+Message = (
+    Boot | Perform | Call | StopHandler | Recorded | Close
+    | Ready | NotReady | Progress | Ended | Returned
+)  # fmt: skip
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Message)

@@ -1,20 +1,23 @@
-"""Where an app was defined, so that another process can import it."""
+"""Where an app or a function was defined, so that another process can import it."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import threading
 from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
-from holdfast.domain.errors import ConfigurationError
+from holdfast.domain import texts
+from holdfast.domain.errors import BadArguments, ConfigurationError
 
 MAIN = "__main__"
 # The name that multiprocessing gives to a script in its children: a main program behind
@@ -25,13 +28,14 @@ _loading = threading.Event()
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The module and name of an app, and the modules that define its jobs. `script` is the file of
-    `__main__`, if that is one of them."""
+    """The module and name of a function, or of an app with the modules that define its jobs.
+    `script` is the file of `__main__`, if that is one of them, and `package` its package."""
 
     module: str
     name: str
     modules: tuple[str, ...] = ()
     script: str | None = None
+    package: str | None = None
 
 
 def find_origin(app: object, functions: Iterable[object] = ()) -> Origin | None:
@@ -48,20 +52,46 @@ def find_origin(app: object, functions: Iterable[object] = ()) -> Origin | None:
     return Origin(module=module, name=name, modules=tuple(others), script=script)
 
 
-def load_app(origin: Origin) -> Any:
-    """Import the app, and the other modules that define its jobs."""
+def function_origin(function: object) -> Origin:
+    """Find the name by which another process can import this function, or say why it can't."""
+    name = getattr(function, "__qualname__", None)
+    module = getattr(function, "__module__", None)
+    if not isinstance(name, str) or not isinstance(module, str):
+        raise BadArguments(f"{texts.shown(function)} is no function, and can't run in a process")
+    advice = "; run_in_process needs a function that a new process can import"
+    if "<" in name:
+        raise BadArguments(f"{name} is a lambda, or defined inside a function{advice}")
+    if inspect.iscoroutinefunction(function):
+        raise BadArguments(f"{name} is async, and no event loop runs in its process")
+    try:
+        is_there = attrgetter(name)(sys.modules.get(module)) == function
+    except AttributeError:
+        is_there = False
+    if not is_there:
+        raise BadArguments(f"{module}.{name} is something else, or a method{advice}")
+    if module not in (MAIN, MAIN_AGAIN):
+        return Origin(module=module, name=name)
+    # Even with `python -m`: pickles call its classes those of `__main__`.
+    script, package = _script(), getattr(sys.modules[MAIN], "__package__", None)
+    if script is None:
+        raise BadArguments(f"{name} is defined in an interactive session{advice}")
+    return Origin(module=MAIN, name=name, script=script, package=package)
+
+
+def load(origin: Origin) -> Any:
+    """Import the function, or the app and the other modules that define its jobs."""
     _loading.set()
     try:
-        module = _import(origin.module, origin.script)
+        module = _import(origin.module, origin)
         for other in origin.modules:
-            _import(other, origin.script)
+            _import(other, origin)
     finally:
         _loading.clear()
-    return getattr(module, origin.name)
+    return attrgetter(origin.name)(module)
 
 
 def check_not_loading() -> None:
-    """Refuse to run a main program that `load_app` imports."""
+    """Refuse to run a main program that `load` imports."""
     if _loading.is_set():
         raise ConfigurationError(
             "a child process imports this program to get its jobs and must not run it again; put"
@@ -93,15 +123,16 @@ def _script() -> str | None:
     return os.path.abspath(path) if path else None
 
 
-def _import(module: str, script: str | None) -> ModuleType:
+def _import(module: str, origin: Origin) -> ModuleType:
     if module != MAIN:
         return importlib.import_module(module)
     if MAIN_AGAIN not in sys.modules:
-        assert script is not None
-        loader = SourceFileLoader(MAIN_AGAIN, script)
+        assert origin.script is not None
+        loader = SourceFileLoader(MAIN_AGAIN, origin.script)
         spec = spec_from_loader(MAIN_AGAIN, loader)
         assert spec is not None
         again = sys.modules[MAIN] = sys.modules[MAIN_AGAIN] = module_from_spec(spec)
         again.__spec__ = None  # as in a script; multiprocessing would import it by its name
+        again.__package__ = origin.package
         loader.exec_module(again)
     return sys.modules[MAIN_AGAIN]

@@ -1,13 +1,15 @@
-"""A child process, as the worker sees it: it runs one handler at a time, and can be killed."""
+"""A child process, as the worker sees it: it runs one thing at a time, and can be killed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import sys
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 from weakref import WeakSet
@@ -32,9 +34,23 @@ _COMMAND: Final = (
     " from holdfast.worker.processes.child import main; main()",
 )
 
+# What a clean environment has, besides variables that begin with LC_: nothing that a secret is in.
+_CLEAN: Final = frozenset(
+    {"HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR", "TZ"}
+)
+
 # Our ends of what ties children to this process. A forked process must not keep them open.
 _ends: WeakSet[IO[bytes] | socket.socket] = WeakSet()
 os.register_at_fork(after_in_child=lambda: detach(_ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a child is for. Only a child of the same kind can be reused."""
+
+    runs_handlers: bool = False
+    memory_bytes_max: int | None = None
+    clean_environment: bool = False
 
 
 class NotStarted(Exception):
@@ -53,11 +69,13 @@ class ChildProcess:
 
     def __init__(
         self,
+        kind: Kind,
         process: Process,
         lifeline: IO[bytes],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
+        self.kind = kind
         self._process = process
         self._lifeline = lifeline
         self._reader = reader
@@ -70,7 +88,8 @@ class ChildProcess:
         self.bytes_used = 0
 
     @classmethod
-    async def start(cls, seam: Seam) -> ChildProcess:
+    async def start(cls, seam: Seam, kind: Kind) -> ChildProcess:
+        environment = _clean_environment() if kind.clean_environment else None
         with ExitStack() as ours, ExitStack() as theirs:
             try:
                 with no_forks:
@@ -84,13 +103,15 @@ class ChildProcess:
                 descriptors = [far.fileno(), their_end.fileno()]
                 command = [*_COMMAND, *map(str, descriptors)]
                 async with asyncio.timeout(START_SECONDS_MAX):
-                    process = await seam.start_process(command, pass_fds=descriptors)
+                    process = await seam.start_process(
+                        command, pass_fds=descriptors, environment=environment
+                    )
                     streams = await asyncio.open_unix_connection(sock=near)
             except OSError as error:
                 reason = str(error) or f"it took longer than {START_SECONDS_MAX:g} s"
                 raise NotStarted(f"could not start a child process: {reason}") from error
             ours.pop_all()
-            return cls(process, lifeline, *streams)
+            return cls(kind, process, lifeline, *streams)
 
     async def boot(self, boot: messages.Boot) -> None:
         """Wait until it is ready, or raise NotStarted."""
@@ -113,25 +134,34 @@ class ChildProcess:
 
     async def perform(self, run: Run, memory_bytes_max: int | None) -> messages.Ended | None:
         """Run the handler in the child, and record its progress; None if the child died."""
-        self._send(messages.Perform(run.traced_job, memory_bytes_max))
+        message = await self._ask(messages.Perform(run.traced_job, memory_bytes_max))
+        while isinstance(message, messages.Progress):
+            message = await self._ask(await _record(run, message))
+        return message if isinstance(message, messages.Ended) else None
+
+    async def call(self, call: messages.Call) -> messages.Returned | None:
+        """Run the function in the child; None if the child died."""
+        message = await self._ask(call)
+        return message if isinstance(message, messages.Returned) else None
+
+    async def _ask(self, message: messages.Message) -> messages.Message | None:
+        """Send a message, and wait for the next one; None if the child died."""
+        self._send(message)
         self.is_busy = True
         try:
-            while (message := await messages.receive(self._reader)) is not None:
-                if isinstance(message, messages.Progress):
-                    self._send(await _record(run, message))
-                elif isinstance(message, messages.Ended):
-                    self.is_busy = False
-                    self.jobs_done += 1
-                    self.bytes_used = message.bytes_used
-                    failed = message.failed
-                    # A failed allocation may have left it in any state.
-                    self.is_spent = failed is not None and failed.code == "MemoryError"
-                    return message
+            answer = await messages.receive(self._reader)
         except messages.Unreadable:
-            # The handler wrote to our socket: nothing that follows can be read.
+            # Somebody else wrote to our socket: nothing that follows can be read.
             self._fault = "sent an invalid message"
             self.kill()
-        return None
+            return None
+        if isinstance(answer, messages.Ended | messages.Returned):
+            self.is_busy = False
+            self.jobs_done += 1
+            self.bytes_used = answer.bytes_used
+            # A failed allocation may have left it in any state.
+            self.is_spent = answer.lacked_memory
+        return answer
 
     def stop_handler(self, why: Stop) -> None:
         self._send(messages.StopHandler(why))
@@ -155,6 +185,13 @@ class ChildProcess:
     @property
     def is_alive(self) -> bool:
         return not self._exited.done() and not self._reader.at_eof()
+
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether its end of the connection is closed, even if the loop has yet to hear of it."""
+        watch = select.poll()
+        watch.register(self._writer.get_extra_info("socket"), 0)  # only hang-ups and errors
+        return bool(watch.poll(0))
 
     @property
     def exit_code(self) -> int | None:
@@ -184,6 +221,14 @@ class ChildProcess:
         # The kernel does not reuse the number while a process of the group is left.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _clean_environment() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _CLEAN or name.startswith("LC_")
+    }
 
 
 async def _record(run: Run, progress: messages.Progress) -> messages.Recorded:

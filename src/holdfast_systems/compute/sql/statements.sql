@@ -49,6 +49,10 @@ LIMIT 1
 INSERT INTO holdfast.compute_results (id, job_id, outputs_json, score, attempts, created_at)
 VALUES (:id, :job_id, :outputs_json, :score, :attempts, now())
 
+-- name: insert_failure
+INSERT INTO holdfast.compute_failures (job_id, code, text, attempts, created_at)
+SELECT id, :code, :text, :attempts, now() FROM holdfast.compute_jobs WHERE id = :job_id
+
 -- name: insert_artifact
 INSERT INTO holdfast.compute_artifacts
     (id, job_id, kind, url, media_type, content, expires_at)

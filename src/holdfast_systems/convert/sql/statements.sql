@@ -13,7 +13,16 @@ ON CONFLICT (job_id) DO NOTHING;
 
 -- name: complete_conversion
 UPDATE holdfast.convert_conversions
-SET result_path = :result_path, result_bytes = :result_bytes, completed_at = now()
+SET
+    result_path = :result_path, result_bytes = :result_bytes, attempts_made = :attempts,
+    completed_at = now()
+WHERE job_id = :job_id;
+
+-- name: fail_conversion
+UPDATE holdfast.convert_conversions
+SET
+    error_code = :error_code, error_message = :error_message, attempts_made = :attempts,
+    failed_at = now()
 WHERE job_id = :job_id;
 
 -- name: find_job

@@ -1,1 +1,2 @@
-"""The five jobs. Each commits its result, its audit event and the next job in one transaction."""
+"""The five jobs. Each commits its end, an audit event, its result and the next job in one
+transaction; a failed attempt has its audit event, too."""

@@ -7,24 +7,27 @@ import asyncio
 from holdfast import Context, JobFunction, Statements
 from holdfast_systems.passport.compiler import Compiled, Order, compile_version
 from holdfast_systems.passport.handlers.sign_passport import SignPassport
-from holdfast_systems.passport.parts import Parts, tenant_of
+from holdfast_systems.passport.parts import Parts
 
 
-def define(parts: Parts, sign_passport: JobFunction[[SignPassport]]) -> JobFunction[[Order]]:
+def define(
+    parts: Parts, sign_passport: JobFunction[[SignPassport], None]
+) -> JobFunction[[Order], None]:
     @parts.hf.job(**parts.options("COMPILE_PASSPORT", priority=1))
     async def compile_passport(ctx: Context, payload: Order) -> None:
-        tenant = tenant_of(ctx)
-        package, facts = await parts.read_inputs(tenant, payload.snapshot_id, payload.rules_id)
-        compiled = await asyncio.to_thread(compile_version, tenant, payload, package, facts)
-        version_id = compiled.receipt.passport_version_id
-        async with ctx.completing() as connection:
-            statements = parts.tables.on(connection)
-            created = await _store(statements, tenant, payload, compiled)
-            details = {"payload_hash": compiled.receipt.payload_hash if created else None}
-            await parts.audit_version(statements, ctx, "PASSPORT_COMPILED", version_id, details)
-            following = sign_passport.options(connection=connection)
-            job = await following.enqueue(SignPassport(version_id))
-            ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
+        tenant = ctx.tenant
+        async with parts.step(ctx, ("PassportVersion", payload.version_id(tenant))):
+            package, facts = await parts.read_inputs(tenant, payload.snapshot_id, payload.rules_id)
+            compiled = await asyncio.to_thread(compile_version, tenant, payload, package, facts)
+            version_id = compiled.receipt.passport_version_id
+            async with ctx.completing() as connection:
+                statements = parts.tables.on(connection)
+                created = await _store(statements, tenant, payload, compiled)
+                details = {"payload_hash": compiled.receipt.payload_hash if created else None}
+                await parts.audit_version(statements, ctx, "PASSPORT_COMPILED", version_id, details)
+                following = sign_passport.options(connection=connection)
+                job = await following.enqueue(SignPassport(version_id))
+                ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
 
     return compile_passport
 

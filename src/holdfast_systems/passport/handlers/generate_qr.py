@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import Context, JobFunction
 from holdfast_systems.passport.handlers.deliver_webhook import DeliverWebhook
-from holdfast_systems.passport.parts import Parts, tenant_of
+from holdfast_systems.passport.parts import Parts
 from holdfast_systems.passport.qr import draw, label_of
 from holdfast_systems.passport.receipt import read_receipt
 
@@ -19,23 +19,24 @@ class GenerateQr(msgspec.Struct, frozen=True):
 
 
 def define(
-    parts: Parts, deliver_webhook: JobFunction[[DeliverWebhook]]
-) -> JobFunction[[GenerateQr]]:
+    parts: Parts, deliver_webhook: JobFunction[[DeliverWebhook], None]
+) -> JobFunction[[GenerateQr], None]:
     @parts.hf.job(**parts.options("GENERATE_QR", priority=2))
     async def generate_qr(ctx: Context, payload: GenerateQr) -> None:
-        tenant, version_id = tenant_of(ctx), payload.passport_version_id
-        version = await parts.find_signed(tenant, version_id)
-        text = label_of(read_receipt(version.receipt.encode())).text
-        picture = await asyncio.to_thread(draw, text, border=parts.qr_border)
-        async with ctx.completing() as connection:
-            statements = parts.tables.on(connection)
-            drawn = await statements.execute(
-                "draw_version", tenant=tenant, id=version_id, qr_text=text, qr_png=picture
-            )
-            details = {"bytes": len(picture), "drawn": bool(drawn)}
-            await parts.audit_version(statements, ctx, "QR_GENERATED", version_id, details)
-            following = deliver_webhook.options(connection=connection)
-            job = await following.enqueue(DeliverWebhook(version_id))
-            ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
+        tenant, version_id = ctx.tenant, payload.passport_version_id
+        async with parts.step(ctx, ("PassportVersion", version_id)):
+            version = await parts.find_signed(tenant, version_id)
+            text = label_of(read_receipt(version.receipt.encode())).text
+            picture = await asyncio.to_thread(draw, text, border=parts.qr_border)
+            async with ctx.completing() as connection:
+                statements = parts.tables.on(connection)
+                drawn = await statements.execute(
+                    "draw_version", tenant=tenant, id=version_id, qr_text=text, qr_png=picture
+                )
+                details = {"bytes": len(picture), "drawn": bool(drawn)}
+                await parts.audit_version(statements, ctx, "QR_GENERATED", version_id, details)
+                following = deliver_webhook.options(connection=connection)
+                job = await following.enqueue(DeliverWebhook(version_id))
+                ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
 
     return generate_qr

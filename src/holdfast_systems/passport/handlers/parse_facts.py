@@ -14,7 +14,7 @@ from holdfast_systems.passport.canonical import canonical
 from holdfast_systems.passport.compiler import Order
 from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.facts import Fact, parse_document
-from holdfast_systems.passport.parts import Parts, find, tenant_of
+from holdfast_systems.passport.parts import Parts, find
 from holdfast_systems.passport.records import Document, Snapshot, SnapshotDocument
 from holdfast_systems.passport.schema import find_schema
 from holdfast_systems.passport.seal import count_unparsed, lock_snapshot, seal
@@ -25,30 +25,33 @@ class ParseFacts(msgspec.Struct, frozen=True):
     snapshot_id: UUID
 
 
-def define(parts: Parts, compile_passport: JobFunction[[Order]]) -> JobFunction[[ParseFacts]]:
+def define(
+    parts: Parts, compile_passport: JobFunction[[Order], None]
+) -> JobFunction[[ParseFacts], None]:
     @parts.hf.job(**parts.options("PARSE_FACTS", priority=2))
     async def parse_facts(ctx: Context, payload: ParseFacts) -> None:
-        tenant = tenant_of(ctx)
-        async with parts.reading() as statements:
-            document = await find(
-                statements, "find_document", Document, tenant, payload.document_version_id
-            )
-        schema = find_schema(document.schema_version)
-        facts = await asyncio.to_thread(parse_document, document.content, schema)
-        rows = await asyncio.to_thread(_rows, tenant, facts)
-        async with ctx.completing() as connection:
-            statements = parts.tables.on(connection)
-            # Locked: when two jobs parse the last two documents, the later one sees the other's.
-            snapshot = await lock_snapshot(statements, tenant, payload.snapshot_id)
-            added = await _store(statements, tenant, snapshot, document.id, rows)
-            result: dict[str, Any] = {"facts": len(facts), "added": added}
-            about = ("DocumentVersion", document.id)
-            details = {"snapshot_id": payload.snapshot_id, **result}
-            await parts.audit(statements, tenant, "FACTS_PARSED", about, details, ctx.job_id)
-            if snapshot.ordered and not await count_unparsed(statements, tenant, snapshot):
-                job = await seal(parts, connection, tenant, snapshot, compile_passport)
-                result |= {"next_job_id": job.id} if job else {}
-            ctx.set_result(result)
+        tenant = ctx.tenant
+        async with parts.step(ctx, ("DocumentVersion", payload.document_version_id)):
+            async with parts.reading() as statements:
+                document = await find(
+                    statements, "find_document", Document, tenant, payload.document_version_id
+                )
+            schema = find_schema(document.schema_version)
+            facts = await asyncio.to_thread(parse_document, document.content, schema)
+            rows = await asyncio.to_thread(_rows, tenant, facts)
+            async with ctx.completing() as connection:
+                statements = parts.tables.on(connection)
+                # Locked: of two jobs that parse the last two documents, the later one sees both.
+                snapshot = await lock_snapshot(statements, tenant, payload.snapshot_id)
+                added = await _store(statements, tenant, snapshot, document.id, rows)
+                result: dict[str, Any] = {"facts": len(facts), "added": added}
+                about = ("DocumentVersion", document.id)
+                details = {"snapshot_id": payload.snapshot_id, **result}
+                await parts.audit(statements, tenant, "FACTS_PARSED", about, details, ctx.job_id)
+                if snapshot.ordered and not await count_unparsed(statements, tenant, snapshot):
+                    job = await seal(parts, connection, tenant, snapshot, compile_passport)
+                    result |= {"next_job_id": job.id} if job else {}
+                ctx.set_result(result)
 
     return parse_facts
 

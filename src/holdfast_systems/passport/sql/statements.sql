@@ -1,6 +1,3 @@
--- name: current_time
-SELECT now() AS now
-
 -- name: insert_document
 INSERT INTO holdfast.passport_document_versions
     (id, tenant, name, schema_version, content, content_hash, created_at)

@@ -116,6 +116,27 @@ CROSS JOIN LATERAL (
 GROUP BY due.queue, job.name
 ORDER BY oldest_seconds DESC
 
+-- name: vital_handed_back
+-- A job that was handed back is due again within `around_seconds`.
+WITH RECURSIVE {lanes}
+SELECT
+    soon.queue, job.name, count(*) AS jobs, max(job.releases) AS releases,
+    left(max(job.error_text), 2000) AS error_text
+FROM (
+    SELECT queue, priority FROM lane
+    WHERE run_at <= now() + make_interval(secs => :around_seconds) LIMIT :lanes_max
+) AS soon
+CROSS JOIN LATERAL (
+    SELECT name, releases, error_code, error_text FROM holdfast.jobs
+    WHERE state = 'queued' AND queue = soon.queue AND priority = soon.priority
+        AND run_at > now() - make_interval(secs => :around_seconds)
+        AND run_at <= now() + make_interval(secs => :around_seconds)
+    ORDER BY run_at, id LIMIT :limit
+) AS job
+WHERE job.error_code = 'HANDED_BACK'
+GROUP BY soon.queue, job.name
+ORDER BY jobs DESC
+
 -- name: vital_stuck
 SELECT
     count(*) AS jobs, coalesce(max(oldest_seconds), 0)::float8 AS oldest_seconds,

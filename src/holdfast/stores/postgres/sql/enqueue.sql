@@ -6,9 +6,10 @@ WITH added AS (
         now() + make_interval(secs => expires_in_seconds), tags::text[]
     FROM unnest(
         :id::uuid[], :name::text[], :queue::text[], :priority::smallint[], :arguments::json[],
-        :max_attempts::integer[], :tenant::text[], :correlation_id::text[],
-        :idempotency_key::text[], :breaker::text[], :trace::text[], :run_at::timestamptz[],
-        :delay_seconds::float8[], :expires_in_seconds::float8[], :tags::text[]
+        :max_attempts::integer[], :named_tenant::text[], :correlation_id::text[],
+        :idempotency_key::text[], :breaker::text[], :trace::text[], :parent_id::uuid[],
+        :run_at::timestamptz[], :delay_seconds::float8[], :expires_in_seconds::float8[],
+        :tags::text[]
     ) AS given ({given}, run_at, delay_seconds, expires_in_seconds, tags)
     RETURNING queue, run_at
 )
@@ -18,8 +19,8 @@ FROM (SELECT DISTINCT queue FROM added WHERE run_at <= now()) AS woken
 -- name: enqueue_one
 INSERT INTO holdfast.jobs ({given}, run_at, expires_at, tags)
 VALUES (
-    :id, :name, :queue, :priority, :arguments, :max_attempts, :tenant, :correlation_id,
-    :idempotency_key, :breaker, :trace,
+    :id, :name, :queue, :priority, :arguments, :max_attempts, :named_tenant, :correlation_id,
+    :idempotency_key, :breaker, :trace, :parent_id,
     coalesce(:run_at, now() + make_interval(secs => :delay_seconds)),
     now() + make_interval(secs => :expires_in_seconds), :tags
 )

@@ -10,7 +10,7 @@ attempted AS (
     INSERT INTO holdfast.attempts ({attempt})
     SELECT
         id, fence, attempt, 'canceled', lease_owner, started_at, now(), 'CANCELED',
-        'the job was canceled while it ran'
+        coalesce(:reason::text, 'the job was canceled while it ran')
     FROM found WHERE lease_owner IS NOT NULL
 ),
 ended AS (
@@ -18,6 +18,7 @@ ended AS (
     RETURNING
         *, 'canceled' AS end_state, result AS end_result, 'CANCELED' AS end_code,
         CASE
+            WHEN :reason IS NOT NULL THEN :reason
             WHEN lease_owner IS NULL THEN 'the job was canceled while it waited'
             ELSE 'the job was canceled while it ran'
         END AS end_text,

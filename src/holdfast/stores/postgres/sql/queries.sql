@@ -8,7 +8,12 @@ SELECT * FROM {every_job} AS job WHERE id = :job_id
 SELECT to_json(job)::text AS job FROM {every_job} AS job WHERE id = :job_id
 
 -- name: attempts
-SELECT {attempt} FROM holdfast.attempts WHERE job_id = :job_id ORDER BY fence
+-- A successful attempt has no row of its own: that of its job tells all.
+SELECT {attempt} FROM holdfast.attempts WHERE job_id = :job_id
+UNION ALL
+SELECT id, fence - 1, attempt, 'succeeded', worker, started_at, finished_at, NULL, NULL
+FROM holdfast.history WHERE id = :job_id AND state = 'succeeded'
+ORDER BY fence
 
 -- name: page
 -- One step looks at the next `look_max` jobs by descending id. It returns those that match, and the
@@ -21,9 +26,10 @@ FROM (
         (cardinality(:states::text[]) = 0 OR state = ANY (:states::text[]))
         AND (:queue::text IS NULL OR queue = :queue)
         AND (:name::text IS NULL OR name = :name)
-        AND (:tenant::text IS NULL OR tenant = :tenant)
+        AND (:tenant::text IS NULL OR coalesce(tenant, 'default') = :tenant)
         AND (:tag::text IS NULL OR :tag = ANY (tags))
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:parent_id::uuid IS NULL OR parent_id = :parent_id)
         AND (:error_code::text IS NULL OR error_code = :error_code)
         AND (:since::timestamptz IS NULL OR coalesce(finished_at, created_at) >= :since)
         AND (:until::timestamptz IS NULL OR coalesce(finished_at, created_at) < :until)
@@ -34,6 +40,7 @@ FROM (
         WHERE (:after::uuid IS NULL OR id < :after)
             AND (:look_by::text <> 'tenant' OR tenant = :tenant)
             AND (:look_by::text <> 'correlation' OR correlation_id = :correlation_id)
+            AND (:look_by::text <> 'parent' OR parent_id = :parent_id)
             AND (:look_by::text <> 'running' OR state = 'running')
             AND (:look_by::text <> 'unsuccessful' OR state IN ('failed', 'dead', 'canceled'))
             AND (:look_in::text <> 'live' OR NOT in_history)
@@ -51,11 +58,11 @@ SELECT job_id, new_id FROM holdfast.requeues WHERE job_id = ANY (:ids::uuid[])
 SELECT queue, state, sum(jobs)::bigint AS jobs
 FROM (
     SELECT queue, state, count(*) AS jobs FROM holdfast.jobs
-    WHERE :tenant::text IS NULL OR tenant = :tenant
+    WHERE :tenant::text IS NULL OR tenant = :tenant OR :tenant = 'default' AND tenant IS NULL
     GROUP BY queue, state
     UNION ALL
     SELECT queue, state, jobs FROM holdfast.history_counts
-    WHERE :tenant IS NULL OR tenant = :tenant AND :tenant <> ''
+    WHERE :tenant IS NULL OR coalesce(nullif(tenant, ''), 'default') = :tenant
 ) AS counted
 GROUP BY queue, state
 HAVING sum(jobs) > 0

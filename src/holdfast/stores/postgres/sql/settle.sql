@@ -88,6 +88,12 @@ SELECT
     (SELECT count(*) FROM ended) AS ended, {in_block} AS in_block,
     set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)
 
+-- name: limit_commit
+-- Before an attempt that failed is settled in the application's transaction.
+SELECT
+    {in_block} AS in_block,
+    set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)
+
 -- name: settle
 WITH leased AS MATERIALIZED (
     SELECT id, fence, attempt, lease_owner, started_at, width_bucket(id, :ids::uuid[]) AS place
@@ -108,7 +114,7 @@ ended AS (
     DELETE FROM holdfast.jobs
     WHERE id = ANY (ARRAY(SELECT id FROM leased WHERE (:states::text[])[place] <> 'queued'))
     RETURNING
-        {unchanged}, fence, run_at, held_run_at, finished_at, crashes,
+        {unchanged}, fence, run_at, held_run_at, finished_at, crashes, lease_owner,
         attempt - (:attempts_back::integer[])[width_bucket(id, :ids::uuid[])] AS attempt,
         snoozes + (:snoozed::integer[])[width_bucket(id, :ids::uuid[])] AS snoozes,
         releases + (:released::integer[])[width_bucket(id, :ids::uuid[])] AS releases,
@@ -131,7 +137,8 @@ queued AS (
             secs => (:delay_seconds::float8[])[width_bucket(id, :ids::uuid[])]
         ),
         error_code = coalesce((:error_codes::text[])[width_bucket(id, :ids::uuid[])], error_code),
-        error_text = coalesce((:error_texts::text[])[width_bucket(id, :ids::uuid[])], error_text)
+        error_text = coalesce((:error_texts::text[])[width_bucket(id, :ids::uuid[])], error_text),
+        failures = coalesce((:failures::json[])[width_bucket(id, :ids::uuid[])], failures)
     WHERE id = ANY (ARRAY(SELECT id FROM leased WHERE (:states::text[])[place] = 'queued'))
     RETURNING queue, run_at
 )

@@ -1,10 +1,10 @@
 -- name: register
 INSERT INTO holdfast.workers (
-    id, host, pid, version, queues, names, concurrency, suspects_only, lease_seconds, started_at,
-    seen_at, running, full_queues
+    id, host, pid, version, app_version, queues, names, concurrency, suspects_only, lease_seconds,
+    started_at, seen_at, running, full_queues
 ) VALUES (
-    :worker, :host, :pid, :version, :queues::json, :names::text[], :concurrency, :suspects_only,
-    :lease_seconds, now() - make_interval(secs => :up_seconds), now(), :running,
+    :worker, :host, :pid, :version, :app_version, :queues::json, :names::text[], :concurrency,
+    :suspects_only, :lease_seconds, now() - make_interval(secs => :up_seconds), now(), :running,
     :full_queues::text[]
 )
 ON CONFLICT (id) DO UPDATE SET
@@ -21,7 +21,7 @@ DELETE FROM holdfast.workers WHERE id = :worker
 
 -- name: workers
 SELECT
-    id, host, pid, version, queues, names, concurrency, running, full_queues, suspects_only,
-    lease_seconds, started_at, seen_at,
+    id, host, pid, version, app_version, queues, names, concurrency, running, full_queues,
+    suspects_only, lease_seconds, started_at, seen_at,
     extract(epoch FROM now() - greatest(least(seen_at, now()), 'epoch'))::float8 AS unseen_seconds
 FROM holdfast.workers ORDER BY seen_at DESC, id LIMIT :limit

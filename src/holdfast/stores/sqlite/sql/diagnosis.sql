@@ -34,6 +34,15 @@ SELECT name, count(*), min(run_at) FROM (
 )
 GROUP BY name
 
+-- name: vital_handed_back
+SELECT name, releases, substr(error_text, 1, 2000) AS error_text FROM (
+    SELECT name, releases, error_code, error_text FROM jobs INDEXED BY jobs_due
+    WHERE state = 'queued' AND queue = :queue AND priority = :priority
+        AND run_at > :since AND run_at <= :until
+    ORDER BY run_at, id LIMIT :limit
+)
+WHERE error_code = 'HANDED_BACK'
+
 -- name: vital_stuck
 SELECT lease_owner, lease_expires_at FROM jobs INDEXED BY jobs_leased
 WHERE state = 'running' AND lease_expires_at < :until ORDER BY lease_expires_at LIMIT :limit

@@ -5,7 +5,7 @@
 -- name: enqueue
 INSERT INTO jobs (
     id, name, queue, priority, arguments, max_attempts, run_at, expires_at, created_at, tenant,
-    correlation_id, tags, idempotency_key, breaker, trace
+    correlation_id, tags, idempotency_key, breaker, trace, parent_id
 ) VALUES
 
 -- name: live_id

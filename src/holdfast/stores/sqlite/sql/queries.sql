@@ -7,7 +7,12 @@ SELECT {job}, NULL, NULL, CASE run_at WHEN 9223372036854775807 THEN created_at E
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
 
 -- name: attempts
-SELECT {attempt} FROM attempts WHERE job_id = :id ORDER BY fence
+-- A successful attempt has no row of its own: that of its job tells all.
+SELECT {attempt} FROM attempts WHERE job_id = :id
+UNION ALL
+SELECT id, fence - 1, attempt, 'succeeded', worker, started_at, finished_at, NULL, NULL
+FROM history WHERE id = :id AND state = 'succeeded'
+ORDER BY fence
 
 -- A list follows one index of each table; `page_edge` finds where a step ends.
 
@@ -30,6 +35,9 @@ SELECT id FROM history INDEXED BY history_tenant WHERE tenant = :tenant AND id <
 SELECT id FROM history INDEXED BY history_correlation
 WHERE correlation_id = :correlation_id AND id < :after
 
+-- name: page_parent
+SELECT id FROM history INDEXED BY history_parent WHERE parent_id = :parent_id AND id < :after
+
 -- name: page_edge
 ORDER BY id DESC LIMIT 1 OFFSET :look - 1
 
@@ -38,8 +46,9 @@ ORDER BY id DESC LIMIT 1 OFFSET :look - 1
     AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
     AND (:queue IS NULL OR queue = :queue)
     AND (:name IS NULL OR name = :name)
-    AND (:tenant IS NULL OR tenant = :tenant)
+    AND (:tenant IS NULL OR coalesce(tenant, 'default') = :tenant)
     AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+    AND (:parent_id IS NULL OR parent_id = :parent_id)
     AND (:error_code IS NULL OR error_code = :error_code)
     AND (:since IS NULL OR coalesce(finished_at, created_at) >= :since)
     AND (:until IS NULL OR coalesce(finished_at, created_at) < :until)
@@ -66,9 +75,11 @@ GROUP BY queue, state ORDER BY queue, state
 
 -- name: counts_tenant
 SELECT queue, state, sum(jobs) FROM (
-    SELECT queue, state, count(*) AS jobs FROM jobs WHERE tenant = :tenant GROUP BY queue, state
+    SELECT queue, state, count(*) AS jobs FROM jobs WHERE coalesce(tenant, 'default') = :tenant
+    GROUP BY queue, state
     UNION ALL
-    SELECT queue, state, jobs FROM history_counts WHERE tenant = :tenant AND tenant <> ''
+    SELECT queue, state, jobs FROM history_counts
+    WHERE coalesce(nullif(tenant, ''), 'default') = :tenant
 )
 GROUP BY queue, state ORDER BY queue, state
 

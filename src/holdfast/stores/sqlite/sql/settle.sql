@@ -40,11 +40,12 @@ WHERE jobs.state = 'running'
 -- name: settle_succeeded
 INSERT INTO history (
     {unchanged},
-    state, attempt, snoozes, releases, crashes, fence, run_at, finished_at, kept_until, result
+    state, attempt, snoozes, releases, crashes, worker, fence, run_at, finished_at, kept_until,
+    result
 )
 SELECT
     {unchanged},
-    'succeeded', attempt, snoozes, releases, crashes, fence + 1, run_at, :now,
+    'succeeded', attempt, snoozes, releases, crashes, lease_owner, fence + 1, run_at, :now,
     max(json_extract(value, '$[1]'), {key_expires_at}), json_extract(value, '$[2]')
 FROM (SELECT value, json_extract(value, '$[0]') AS number FROM json_each(:successes))
     CROSS JOIN jobs ON jobs.rowid = number
@@ -67,6 +68,7 @@ UPDATE jobs SET
     snoozes = jobs.snoozes + moved.snoozed,
     releases = jobs.releases + moved.released,
     crashes = jobs.crashes + moved.crashed,
+    failures = coalesce(moved.failures, jobs.failures),
     suspect = max(jobs.suspect, moved.suspect)
 FROM (
     SELECT
@@ -75,7 +77,8 @@ FROM (
         json_extract(value, '$.error_text') AS error_text,
         json_extract(value, '$.attempt_back') AS attempt_back,
         json_extract(value, '$.snoozed') AS snoozed, json_extract(value, '$.released') AS released,
-        json_extract(value, '$.crashed') AS crashed, json_extract(value, '$.suspect') AS suspect
+        json_extract(value, '$.crashed') AS crashed, json_extract(value, '$.suspect') AS suspect,
+        json_extract(value, '$.failures') AS failures
     FROM json_each(:moves)
 ) AS moved
 WHERE jobs.rowid = moved.number
@@ -83,14 +86,14 @@ WHERE jobs.rowid = moved.number
 -- name: end
 INSERT INTO history (
     {unchanged},
-    state, attempt, snoozes, releases, crashes, fence, run_at, finished_at, kept_until, error_code,
-    error_text
+    state, attempt, snoozes, releases, crashes, worker, fence, run_at, finished_at, kept_until,
+    error_code, error_text
 )
 SELECT
     {unchanged},
     json_extract(value, '$.state'), attempt - json_extract(value, '$.attempt_back'),
     snoozes + json_extract(value, '$.snoozed'), releases + json_extract(value, '$.released'),
-    crashes + json_extract(value, '$.crashed'), fence + 1, {due_time}, :now,
+    crashes + json_extract(value, '$.crashed'), lease_owner, fence + 1, {due_time}, :now,
     max(json_extract(value, '$.kept_until'), {key_expires_at}),
     coalesce(json_extract(value, '$.error_code'), error_code),
     coalesce(json_extract(value, '$.error_text'), error_text)

@@ -1,10 +1,10 @@
 -- name: register
 INSERT INTO workers (
-    id, host, pid, version, queues, names, concurrency, suspects_only, lease_seconds, started_at,
-    seen_at, running, full_queues
+    id, host, pid, version, app_version, queues, names, concurrency, suspects_only, lease_seconds,
+    started_at, seen_at, running, full_queues
 ) VALUES (
-    :worker, :host, :pid, :version, :queues, :names, :concurrency, :suspects_only, :lease_seconds,
-    :started_at, :now, :running, :full_queues
+    :worker, :host, :pid, :version, :app_version, :queues, :names, :concurrency, :suspects_only,
+    :lease_seconds, :started_at, :now, :running, :full_queues
 )
 ON CONFLICT (id) DO UPDATE SET
     seen_at = excluded.seen_at, running = excluded.running, full_queues = excluded.full_queues
@@ -18,6 +18,6 @@ DELETE FROM workers WHERE id = :worker
 
 -- name: workers
 SELECT
-    id, host, pid, version, queues, names, concurrency, running, full_queues, suspects_only,
-    lease_seconds, started_at, seen_at
+    id, host, pid, version, app_version, queues, names, concurrency, running, full_queues,
+    suspects_only, lease_seconds, started_at, seen_at
 FROM workers ORDER BY seen_at DESC, id LIMIT :limit

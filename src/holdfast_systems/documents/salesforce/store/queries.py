@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from holdfast.store_api import Count, Filter, Page, QueueStatus, State
+from holdfast.store_api import DEFAULT_TENANT, Count, Filter, Page, QueueStatus, State
 from holdfast_systems.documents.salesforce.client.ids import record_id_of
 from holdfast_systems.documents.salesforce.store.claim import concerns
 from holdfast_systems.documents.salesforce.store.records import (
@@ -102,7 +102,8 @@ async def awaited(
 
 def _may_match(filter: Filter) -> bool:
     return (
-        filter.tenant is None
+        filter.tenant in (None, DEFAULT_TENANT)
+        and filter.parent_id is None
         and filter.tag is None
         and filter.name in (None, JOB_NAME)
         and filter.queue in (None, QUEUE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from holdfast.store_api import LIVE, Canceled, Reclaimed, State
+from holdfast.store_api import DEFAULT_TENANT, LIVE, Canceled, Reclaimed, State
 from holdfast_systems.documents.salesforce.client.ids import record_id_of
 from holdfast_systems.documents.salesforce.store.records import (
     JOB_NAME,
@@ -42,14 +42,17 @@ async def reclaim(
     return [job for job, refusal in zip(taken, refusals, strict=True) if refusal is None]
 
 
-async def cancel(records: Records, job_ids: Sequence[UUID], waiting_only: bool) -> list[Canceled]:
+async def cancel(
+    records: Records, job_ids: Sequence[UUID], waiting_only: bool, reason: str | None
+) -> list[Canceled]:
     stopped = {State.QUEUED} if waiting_only else LIVE
 
     def decide(record: Record) -> Fields | None:
         if record.state not in stopped:
             return None
         doing = "ran" if record.state is State.RUNNING else "waited"
-        error = write_error("CANCELED", f"the job was canceled while it {doing}", exhausted=False)
+        text = reason or f"the job was canceled while it {doing}"
+        error = write_error("CANCELED", text, exhausted=False)
         return record.unlocked(State.CANCELED, Error__c=error)
 
     ids = [record_id for job_id in job_ids if (record_id := record_id_of(job_id))]
@@ -100,7 +103,7 @@ def _reclaimed(record: Record, state: State, code: str) -> Reclaimed:
         job_id=record.job_id,
         name=JOB_NAME,
         queue=QUEUE,
-        tenant=None,
+        tenant=DEFAULT_TENANT,
         correlation_id=record.correlation_id,
         attempt=record.attempts,
         fence=record.fence + 1,

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import field
 
 from holdfast.store_api import (
+    DEFAULT_TENANT,
     PRIORITY_MAX,
     PRIORITY_MIN,
     BadArguments,
@@ -132,7 +133,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             arguments=msgspec.json.encode(self.arguments()),
             queue=QUEUE,
             priority=self.priority,
-            tenant=None,
+            tenant=DEFAULT_TENANT,
             correlation_id=correlation_id,
             attempt=self.attempts + 1,
             max_attempts=max_attempts,
@@ -210,7 +211,7 @@ def _check_fits(job: NewJob) -> None:
         )
     missing = {
         "an id that you choose": job.id_is_chosen,
-        "a tenant": job.tenant is not None,
+        "a tenant": job.tenant != DEFAULT_TENANT,
         "tags": bool(job.tags),
         "an expiry": job.expires_in_seconds is not None,
     }

@@ -1,15 +1,17 @@
 """The core of the store protocol on Salesforce records, without any capability.
 
-An organization has no transactions that include anything besides records, no wake-ups, no tenants,
-and no objects for attempts, breakers, paused queues or workers.
+An organization has no transactions that include anything besides records, no wake-ups, no
+tenants, no parents, and no objects for attempts, breakers, paused queues or workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 from holdfast.store_api import (
+    DEFAULT_TENANT,
     Canceled,
     Claim,
     Claimed,
@@ -28,6 +30,7 @@ from holdfast.store_api import (
     Seam,
     Settings,
     Settlement,
+    cancel_reason,
 )
 from holdfast_systems.documents.salesforce.client import Salesforce, SalesforceRefused
 from holdfast_systems.documents.salesforce.store import claim, enqueue, queries, reclaim
@@ -98,9 +101,15 @@ class SalesforceStore:
         return await reclaim.reclaim(self._records, limit, dead_worker, reason)
 
     async def cancel(
-        self, job_ids: Sequence[UUID], *, waiting_only: bool = False
+        self,
+        job_ids: Sequence[UUID],
+        *,
+        waiting_only: bool = False,
+        by: str | None = None,
+        because: str | None = None,
     ) -> Sequence[Canceled]:
-        return await reclaim.cancel(self._records, job_ids, waiting_only)
+        reason = cancel_reason(by, because)
+        return await reclaim.cancel(self._records, job_ids, waiting_only, reason)
 
     async def retry(self, job_id: UUID) -> bool:
         return await reclaim.retry(self._records, job_id)
@@ -123,7 +132,12 @@ class SalesforceStore:
         return await queries.page(self._records, filter, limit, after)
 
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
-        return [] if tenant is not None else await queries.counts(self._records)
+        if tenant not in (None, DEFAULT_TENANT):
+            return []
+        return await queries.counts(self._records)
+
+    async def now(self) -> datetime:
+        return self._records.salesforce.now()
 
     async def queues(self) -> Sequence[QueueStatus]:
         return await queries.queues(self._records)

@@ -4,12 +4,13 @@
 kept AS (
     INSERT INTO holdfast.history (
         {unchanged},
-        state, attempt, snoozes, releases, crashes, result, error_code, error_text, fence, run_at,
-        finished_at, kept_until
+        state, attempt, snoozes, releases, crashes, result, error_code, error_text, worker, fence,
+        run_at, finished_at, kept_until
     )
     SELECT
         {unchanged},
         end_state, attempt, snoozes, releases, crashes + crashed, end_result, end_code, end_text,
+        lease_owner,
         CASE WHEN finished_at IS NULL THEN fence + 1 ELSE fence END,
         CASE run_at WHEN 'infinity' THEN coalesce(held_run_at, run_at) ELSE run_at END,
         coalesce(finished_at, now()),

@@ -44,7 +44,7 @@ moved AS (
     FROM ended
 )
 SELECT
-    moved.id AS job_id, name, queue, tenant, correlation_id,
+    moved.id AS job_id, name, queue, coalesce(tenant, 'default') AS tenant, correlation_id,
     coalesce(lost.attempt, moved.attempt) AS attempt, moved.fence, state,
     lost.lease_owner AS worker, error_code, suspect,
     (

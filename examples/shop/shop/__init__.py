@@ -1,0 +1,1 @@
+"""A small web shop, with Holdfast for everything that happens after the click."""

@@ -1,0 +1,75 @@
+"""Watch the runs of a sandbox: keep what handlers raise, and let workers die on request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from holdfast.context import Context
+from holdfast.domain.errors import LeaseLost
+from holdfast.domain.job import Settlement
+from holdfast.domain.limits import RECLAIM_BATCH_MAX
+from holdfast.job_function import Definition
+from holdfast.worker.middleware import CallNext, Middleware
+
+EXPIRED_SECONDS = -1.0  # the length of a lease that is over
+
+
+class Runs:
+    """`errors` are what attempts last failed with, by job."""
+
+    def __init__(self, definitions: Mapping[str, Definition]) -> None:
+        self.errors: dict[UUID, BaseException] = {}
+        self._definitions = definitions
+        self._crashes: Counter[str] = Counter()
+
+    def crash(self, name: str, times: int) -> None:
+        self._crashes[name] += times
+
+    def around(self, middleware: Middleware) -> Middleware:
+        return middleware.inside(("middleware", self._run), ("on_failure", self._failed))
+
+    async def _run(self, ctx: Context, call_next: CallNext) -> Any:
+        name = self._definitions[ctx.name].name
+        if self._crashes[name]:
+            self._crashes[name] -= 1
+            await _run_and_crash(ctx, call_next)
+        return await call_next()
+
+    def _failed(self, ctx: Context, error: BaseException) -> None:
+        self.errors[ctx.job_id] = error
+
+
+async def _run_and_crash(ctx: Context, call_next: CallNext) -> None:
+    """Run the handler, but write nothing of its end: its lease expires, and is reclaimed."""
+    store: Any = ctx._around.store
+    ctx._around = replace(ctx._around, store=_Doomed(store))
+    with suppress(Exception, _Crash):
+        await call_next()
+    while not await store.renew([ctx._job.lease], EXPIRED_SECONDS):
+        await store.reclaim(RECLAIM_BATCH_MAX)
+    raise LeaseLost(ctx.job_id, ctx.fence)
+
+
+class _Crash(BaseException):
+    """The end of a process. No handler catches it."""
+
+
+class _Doomed:
+    """The store of a handler whose process ends before the handler's own transaction commits."""
+
+    def __init__(self, store: Any) -> None:
+        self.connection = store.connection
+        self.writing = store.writing
+        self.standing = store.standing
+        self.progress = store.progress
+
+    def enrol(self, *_: Any) -> _Doomed:
+        return self
+
+    async def settle(self, settlement: Settlement) -> bool:
+        raise _Crash

@@ -1,0 +1,50 @@
+-- Why a job failed, written together with its failure. It outlives the engine's history,
+-- as results do.
+CREATE TABLE holdfast.compute_failures (
+    job_id uuid PRIMARY KEY REFERENCES holdfast.compute_jobs (id) ON DELETE CASCADE,
+    code text NOT NULL,
+    text text NOT NULL,
+    attempts integer NOT NULL,
+    created_at timestamptz NOT NULL
+);
+
+DROP VIEW holdfast.job;
+
+CREATE VIEW holdfast.job AS
+SELECT
+    request.id,
+    request.tenant_id,
+    request.app_id,
+    request.definition,
+    request.version,
+    CASE
+        WHEN result.job_id IS NOT NULL THEN 'succeeded'
+        -- The engine deleted it from its history, so it ended, and without a result.
+        WHEN live.id IS NULL AND ended.id IS NULL THEN 'failed'
+        WHEN coalesce(live.state, ended.state) = 'dead' THEN 'failed'
+        ELSE coalesce(live.state, ended.state)
+    END AS status,
+    request.inputs_hash,
+    request.payload_json,
+    coalesce(live.attempt, ended.attempt, result.attempts, failure.attempts, 0) AS attempts,
+    CASE
+        WHEN
+            result.job_id IS NULL
+            AND coalesce(live.error_code, ended.error_code, failure.code) IS NOT NULL
+        THEN jsonb_build_object(
+            'code', coalesce(live.error_code, ended.error_code, failure.code),
+            -- The first line only: the others are a traceback.
+            'text', split_part(coalesce(live.error_text, ended.error_text, failure.text, ''), E'\n', 1)
+        )
+    END AS last_error,
+    request.priority,
+    request.created_at,
+    coalesce(live.started_at, ended.started_at) AS started_at,
+    coalesce(
+        live.finished_at, ended.finished_at, result.created_at, failure.created_at
+    ) AS ended_at
+FROM holdfast.compute_jobs AS request
+LEFT JOIN holdfast.compute_results AS result ON result.job_id = request.id
+LEFT JOIN holdfast.compute_failures AS failure ON failure.job_id = request.id
+LEFT JOIN holdfast.jobs AS live ON live.id = request.id
+LEFT JOIN holdfast.history AS ended ON ended.id = request.id;

@@ -1,0 +1,61 @@
+-- Why a job failed, written together with its failure. It outlives the engine's history,
+-- as results do.
+CREATE TABLE compute_failures (
+    job_id TEXT NOT NULL PRIMARY KEY REFERENCES compute_jobs (id) ON DELETE CASCADE,
+    code TEXT NOT NULL,
+    text TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    created_at TEXT NOT NULL
+) STRICT;
+
+DROP VIEW job;
+
+CREATE VIEW job AS
+SELECT
+    request.id,
+    request.tenant_id,
+    request.app_id,
+    request.definition,
+    request.version,
+    CASE
+        WHEN result.job_id IS NOT NULL THEN 'succeeded'
+        -- The engine deleted it from its history, so it ended, and without a result.
+        WHEN live.id IS NULL AND ended.id IS NULL THEN 'failed'
+        WHEN coalesce(live.state, ended.state) = 'dead' THEN 'failed'
+        ELSE coalesce(live.state, ended.state)
+    END AS status,
+    request.inputs_hash,
+    request.payload_json,
+    coalesce(live.attempt, ended.attempt, result.attempts, failure.attempts, 0) AS attempts,
+    CASE
+        WHEN
+            result.job_id IS NULL
+            AND coalesce(live.error_code, ended.error_code, failure.code) IS NOT NULL
+        THEN json_object(
+            'code', coalesce(live.error_code, ended.error_code, failure.code),
+            -- The first line only: the others are a traceback.
+            'text', substr(
+                coalesce(live.error_text, ended.error_text, failure.text, ''), 1,
+                instr(coalesce(live.error_text, ended.error_text, failure.text, '') || char(10), char(10)) - 1
+            )
+        )
+    END AS last_error,
+    request.priority,
+    request.created_at,
+    -- The engine stores microseconds.
+    strftime(
+        '%Y-%m-%dT%H:%M:%S', coalesce(live.started_at, ended.started_at) / 1000000, 'unixepoch'
+    ) || printf('.%06dZ', coalesce(live.started_at, ended.started_at) % 1000000) AS started_at,
+    coalesce(
+        strftime(
+            '%Y-%m-%dT%H:%M:%S', coalesce(live.finished_at, ended.finished_at) / 1000000,
+            'unixepoch'
+        ) || printf('.%06dZ', coalesce(live.finished_at, ended.finished_at) % 1000000),
+        result.created_at,
+        failure.created_at
+    ) AS ended_at
+FROM compute_jobs AS request
+LEFT JOIN compute_results AS result ON result.job_id = request.id
+LEFT JOIN compute_failures AS failure ON failure.job_id = request.id
+LEFT JOIN jobs AS live ON live.id = request.id
+LEFT JOIN history AS ended ON ended.id = request.id;
