@@ -14,6 +14,7 @@ import pytest
 from holdfast import (
     BadArguments,
     Breaker,
+    CallNext,
     Context,
     Holdfast,
     LeaseLost,
@@ -349,6 +350,32 @@ async def test_a_handler_in_a_thread_fails_with_its_rows(shop: Holdfast) -> None
     assert report.dead == 1
     assert (await shop.get(job.id)).state is State.DEAD
     assert await payments(shop) == ["dead"]
+
+
+@BOTH
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_middleware_fails_with_its_rows(shop: Holdfast, is_async: bool) -> None:
+    @shop.middleware
+    async def audit(ctx: Context, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        except Exception as error:
+            async with ctx.failing(error) as connection:
+                await note(connection, f"{ctx.name}: {ctx.judge(error).state}")
+            raise
+
+    def fail() -> None:
+        raise Permanent("no such order", code="NO_ORDER")
+
+    async def fail_async() -> None:
+        fail()
+
+    ship = shop.job(name="ship")(fail_async if is_async else fail)
+    job = await ship.enqueue()
+    report = await shop.run_due()
+    assert report.failed == 1
+    assert (await shop.get(job.id)).error_code == "NO_ORDER"
+    assert await payments(shop) == ["ship: failed"]
 
 
 @BOTH

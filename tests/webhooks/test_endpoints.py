@@ -25,6 +25,7 @@ LONG_LABEL: Final = "a" * 64
 ODD: Final = [
     f"https://{host}/"
     for host in (
+        "[::]@",
         "127.0.0.1",
         "10.0.0.1",
         "168.63.129.16",
