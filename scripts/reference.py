@@ -25,6 +25,7 @@ MADE = ("Holdfast", "VirtualTime", "Webhooks")  # classes that users make object
 FIELD = re.compile(
     r"^    (?P<name>\w+): (?P<type>.+?)(?: = (?P<default>.+?))?(?:  # (?P<note>.+))?$"
 )
+QUOTED = re.compile(r"(?P<before>: |-> )'(?P<annotation>[^']*)'")
 
 INTRODUCTION = """\
 # Python API
@@ -139,7 +140,9 @@ def described_value(title: str, value: Any) -> Iterator[str]:
 def described_member(kind: type, name: str, member: Any) -> Iterator[str]:
     yield f"#### `{name}`"
     if isinstance(member, property):
-        yield code(f"{name}: {member.fget.__annotations__['return']}")
+        returned = member.fget.__annotations__["return"]
+        shown = returned if isinstance(returned, str) else inspect.formatannotation(returned)
+        yield code(f"{name}: {shown}")
         yield paragraphs(member)
         return
     decorator = "@classmethod\n" if isinstance(member, classmethod) else ""
@@ -190,7 +193,7 @@ def signature(function: Callable[..., Any], *, returns: bool = True) -> str:
     found = inspect.signature(function)
     kept = [each for each in found.parameters.values() if each.name not in ("self", "cls", "seam")]
     returned = found.return_annotation if returns else found.empty
-    short = str(found.replace(parameters=kept, return_annotation=returned)).replace("'", "")
+    short = without_quotes(str(found.replace(parameters=kept, return_annotation=returned)))
     if len(short) < LINE_MAX - LONGEST_NAME:
         return short
     lines = "".join(f"    {each},\n" for each in parameter_lines(kept))
@@ -209,8 +212,13 @@ def parameter_lines(parameters: list[inspect.Parameter]) -> Iterator[str]:
 
 
 def shown_parameter(parameter: inspect.Parameter) -> str:
-    shown = str(parameter).replace("'", "")
+    shown = without_quotes(str(parameter))
     return shown if len(shown) < LINE_MAX - len("    ,") else f"{shown.partition(' = ')[0]} = ..."
+
+
+def without_quotes(text: str) -> str:
+    """Annotations as they are in the source; defaults that are strings keep their quotes."""
+    return QUOTED.sub(r"\g<before>\g<annotation>", text)
 
 
 def paragraphs(value: Any) -> str:

@@ -257,12 +257,15 @@ class Holdfast:
         store = require(self._run_sync(self._store()), Transactions, "offer transactions")
         hooks = Hooks()
         block = transaction(store, read_only=read_only, hooks=hooks)
-        with (
-            entered_sync(self._run_sync, block) as connection,
-            nullcontext() if read_only else store.writing(),
-        ):
-            yield SyncConnection(connection, self._run_sync)
-        hooks.run_sync(self._run_sync)
+        try:
+            with (
+                entered_sync(self._run_sync, block) as connection,
+                nullcontext() if read_only else store.writing(),
+            ):
+                yield SyncConnection(connection, self._run_sync)
+        finally:
+            if hooks.is_committed:  # even if Ctrl-C came during the commit
+                hooks.run_sync(self._run_sync)
 
     def after_commit(self, connection: Any, function: Callable[[], Any]) -> None:
         """Call a function, async or not, after the commit of this connection's block.
@@ -275,7 +278,7 @@ class Holdfast:
         after_commit(connection, function, log_errors=self.settings.log_errors)
 
     def for_tenant(self, name: str) -> Tenant:
-        """Return the tenant with this name: its jobs, as if there were no others.
+        """Return the jobs of one tenant, as if no other tenant existed.
 
         Jobs without a tenant belong to the tenant `default`.
         """

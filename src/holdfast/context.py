@@ -21,7 +21,7 @@ from holdfast.domain.outcomes import Judgment, Verdict
 from holdfast.domain.texts import check_range
 from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import ProgressNotes, Transactions, capability, require
-from holdfast.transactions.completion import Completing, Judge, is_on_loop
+from holdfast.transactions.completion import Completing, Judge, check_exception, is_on_loop
 
 R = TypeVar("R")
 
@@ -152,7 +152,7 @@ class Context:
         The function must be importable: a global of a module. Arguments and result are pickled. If
         the handler has to stop, or after `timeout_seconds`, the process is killed; a timeout raises
         ProcessTimeout. If the process dies, this raises ProcessCrashed. With `clean_environment`,
-        the function sees no environment variables but PATH, HOME and the like, so no secrets.
+        the function sees only environment variables like PATH and HOME, and so no secrets.
         """
         processes = self._around.processes
         if processes is None:
@@ -212,19 +212,21 @@ class Context:
         handler can raise or return; that makes no difference. If the block itself fails, the
         attempt is not settled, and what the handler does next counts.
         """
+        check_exception(error)
         return self._completer().block(connection, error)
 
     def failing_sync(
         self, error: BaseException, connection: Any = None
     ) -> AbstractContextManager[Any]:
         """`failing` for plain functions."""
+        check_exception(error)
         return self._completer().block_sync(connection, error)
 
     def judge(self, error: BaseException) -> Judgment:
         """Return what this error would do to the job, for the rows that a block writes.
 
-        Inside `failing`, this is what the block will settle. Before it, a breaker that is open may
-        still change it: then the job waits, and gets its attempt back.
+        Inside `failing`, this is what the block will record. Before it, an open breaker may still
+        change it: the job is then parked, and gets its attempt back.
         """
         written = self._completer().judge(error).settlement
         return Judgment(
@@ -253,6 +255,11 @@ class Context:
     def _failed_with(self) -> BaseException | None:
         """The error that `failing` ended the attempt with."""
         return None if self._completing is None else self._completing.failed_with
+
+    @property
+    def _succeeded_with(self) -> Any:
+        """The result that `completing` ended the attempt with."""
+        return None if self._completing is None else self._completing.succeeded_with
 
     @property
     def _found_open(self) -> bool | None:

@@ -21,10 +21,10 @@ R = TypeVar("R")
 
 
 class Tenant:
-    """`hf.for_tenant("acme")`: the jobs of this tenant, as if there were no others.
+    """`hf.for_tenant("acme")`: the jobs of one tenant, as if no other tenant existed.
 
-    A job of another tenant raises JobNotFound, exactly as one that does not exist. Making this
-    object costs nothing: make one for each request.
+    A job of another tenant raises JobNotFound, exactly like one that does not exist. This object
+    costs nothing to create: create one for each request.
     """
 
     def __init__(self, app: Holdfast, name: str, jobs: Jobs) -> None:
@@ -42,7 +42,7 @@ class Tenant:
     ) -> Job[R]:
         """Enqueue a job for this tenant: `await tenant.enqueue(resize, 17)`.
 
-        In a handler, this tenant wins over that of the handler's job. To set other options, pass
+        In a handler, this tenant overrides that of the handler's job. To set other options, pass
         `resize.options(...)`; if they name another tenant, this raises BadArguments.
         """
         return await job_function._for_tenant(self.name).enqueue(*args, **kwargs)
@@ -54,7 +54,7 @@ class Tenant:
         return job_function._for_tenant(self.name).enqueue_sync(*args, **kwargs)
 
     async def enqueue_many(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
-        """Like `hf.enqueue_many`, for this tenant. Refuses calls that name another tenant."""
+        """Like `hf.enqueue_many`, for this tenant. Rejects calls that name another tenant."""
         return await self._app.enqueue_many(self._own(calls), connection=connection)
 
     def _own(self, calls: Sequence[Call]) -> list[Call]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,14 @@ def test_a_value_is_json_if_the_handler_accepts_that_and_else_text() -> None:
     assert add_texts({}, ["text=a=b"], Signature.of(handler)) == {"text": "a=b"}
     assert add_texts({}, ["text="], Signature.of(handler)) == {"text": ""}
     assert add_texts({}, ['text="7"'], Signature.of(handler)) == {"text": "7"}
+
+
+def test_a_decimal_is_stored_digit_by_digit() -> None:
+    def handler(amount: Decimal, rate: float, anything: Any) -> None: ...
+
+    texts = ["amount=12345678901234567890.10", "rate=0.10", "anything=0.10"]
+    assert add_texts({}, texts, Signature.of(handler)) == {
+        "amount": "12345678901234567890.10",
+        "rate": 0.1,
+        "anything": 0.1,
+    }

@@ -233,7 +233,7 @@ class Positive(BaseModel):
     [
         (Line, {"price": 1}, "argument it.sku: is missing"),
         (Line, {"sku": 5}, "argument it.sku: must be a valid string"),
-        (Line, {"sku": "a", "shown": "b"}, "argument it.shown: is no field of the model"),
+        (Line, {"sku": "a", "shown": "b"}, "argument it.shown: is not a field of the model"),
         (list[Line], [{"sku": "a"}, {}], "argument it[1].sku: is missing"),
         (Order, {"orderId": 1, "lines": 2}, "argument it.orderId: UUID input should be a string"),
         (dict[str, Line], {"a b": {}}, "argument it['a b'].sku: is missing"),
@@ -295,7 +295,7 @@ def test_no_error_shows_a_value(user: object) -> None:
 
 def test_a_secret_is_refused_unless_the_model_reveals_it() -> None:
     account = Account(user="ann", password=SecretStr("sesame"), pin=1)
-    assert "argument it.password: is not the same after it was stored" in refusal(Account, account)
+    assert "argument it.password: is not the same after being stored" in refusal(Account, account)
     assert "sesame" not in refusal(Account, account)
     revealed = Revealed(password=SecretStr("sesame"))
     assert signature_of(Revealed).load(bind(Revealed, revealed))["it"] == revealed
@@ -350,7 +350,7 @@ def test_what_would_change_when_it_is_loaded_is_refused(
     if place is None:
         assert signature_of(hint).load(bind(hint, value))["it"] == value
     else:
-        expected = f"handler: argument {place}: is not the same after it was stored and loaded"
+        expected = f"handler: argument {place}: is not the same after being stored and loaded"
         assert refusal(hint, value).startswith(expected)
 
 
@@ -481,7 +481,7 @@ def test_a_result_that_does_not_fit_cannot_be_stored_unless_it_may_be_replaced()
     assert results.encode([{"sku": "a"}]) == results.encode([Line(sku="a")])
     with pytest.raises(UnstorableValue, match=r"the result can't be stored: \$\[0\].sku: is miss"):
         results.encode([{}])
-    with pytest.raises(UnstorableValue, match=r"\$\[0\]: is not the same after it was stored"):
+    with pytest.raises(UnstorableValue, match=r"\$\[0\]: is not the same after being stored"):
         results.encode([Longer(sku="a")])
     replacing = signature.typed(Results(ROOM, replaces=True))
     assert replacing.encode([{}]) == b"[{}]"

@@ -269,8 +269,10 @@ def test_an_attrs_class_that_refuses_itself_is_bad_arguments() -> None:
     wrong = Place("a")
     wrong.at = ("x",)  # type: ignore[assignment]
     assert refusal(handler, wrong) == "handler: argument place.at[0]: Expected float, got str"
-    with pytest.raises(BadArguments, match=r"handler: argument place: .*'size' must be in"):
-        Signature.of(handler).load(b'{"place":{"_name":"a","size":"big"}}')
+    with pytest.raises(BadArguments) as caught:
+        Signature.of(handler).load(b'{"place":{"_name":"a","size":"secret"}}')
+    # Without the words of attrs, which repeat the value.
+    assert str(caught.value) == "handler: argument place: refused by a validator (ValueError)"
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ MUTANTS = [
     Mutant(
         "06 the death of a child process costs no attempt",
         "worker/processes/pool.py",
-        "return _crashed(child, definition, reason, count_oom_kills() > oom_kills)",
+        "return Crashed(code, text, reused=child.jobs_done > 0)",
         "return Released()",
         SIX_CHILDREN,
         "test_a_poison_in_a_child_process_ends_as_dead_and_harms_no_other[sqlite]",
@@ -854,8 +854,9 @@ MUTANTS = [
     Mutant(
         "05 a transaction that has ended a job may wait for its commit for ever",
         POSTGRES_SETTLE,
-        "set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)",
-        ":commit_milliseconds::text",
+        "AS ended, {in_block} AS in_block,\n    set_config('idle_in_transaction_session_timeout',"
+        " :commit_milliseconds, true)",
+        "AS ended, {in_block} AS in_block, :commit_milliseconds::text",
         THIRTEEN_STILL,
         "test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_time[pay-pg15]",
         wait_seconds=10,

@@ -38,9 +38,12 @@ class Collecting(Transport):
 @pytest.fixture
 def sentry() -> Iterator[Collecting]:
     transport = Collecting()
-    sentry_sdk.init("https://key@sentry.invalid/1", transport=transport, shutdown_timeout=0)
+    options: dict[str, Any] = {"shutdown_timeout": 0}
+    # Integrations patch the standard library for good.
+    options["default_integrations"] = False
+    sentry_sdk.init("https://key@sentry.invalid/1", transport=transport, **options)
     yield transport
-    sentry_sdk.init()
+    sentry_sdk.init(**options)
 
 
 async def test_sentry_gets_every_failure_with_the_job_and_its_own_breadcrumbs(

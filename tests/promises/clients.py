@@ -53,7 +53,7 @@ async def enqueue_at_once() -> None:
 
 async def enqueue_from_plain_code() -> None:
     while True:
-        acknowledge([jobs.quick.enqueue_sync(1)])
+        acknowledge([await asyncio.to_thread(jobs.quick.enqueue_sync, 1)])
 
 
 async def enqueue_through_failures() -> None:

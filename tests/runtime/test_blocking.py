@@ -6,10 +6,12 @@ import asyncio
 import inspect
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from types import SimpleNamespace
 
 import pytest
@@ -24,8 +26,11 @@ from holdfast import (
     ResultTimeout,
     State,
     StoreRefused,
+    StoreUnavailable,
 )
+from holdfast.runtime.blocking import entered_sync
 from holdfast.tenant import Tenant
+from holdfast.testing import sandbox_sync
 from tests.support.running import QUICK, execute
 
 WAIT_SECONDS_MAX = 60.0
@@ -177,6 +182,115 @@ def test_ctrl_c_ends_the_wait_and_cancels_the_work(local_sync_hf: Holdfast) -> N
         loops.run_sync(wait_forever())
     assert canceled.wait(WAIT_SECONDS_MAX)
     assert local_sync_hf.jobs.list_sync().jobs == []
+
+
+def test_ctrl_c_does_not_cut_the_end_of_a_block_in_half(local_sync_hf: Holdfast) -> None:
+    done: list[str] = []
+
+    @asynccontextmanager
+    async def block() -> AsyncIterator[None]:
+        yield
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+        await asyncio.to_thread(interrupted.wait, WAIT_SECONDS_MAX)
+        done.append("left")
+
+    interrupted = threading.Event()
+
+    def interrupt(number: int, frame: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt), entered_sync(local_sync_hf._run_sync, block()):
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == ["left"]
+
+
+class Waiter:
+    """A thread in a call that never ends by itself."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self._waits = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._waits.wait(WAIT_SECONDS_MAX)
+
+    def _run(self) -> None:
+        try:
+            self._hf._run_sync(self._wait())
+        except Exception as error:
+            self._error = error
+
+    async def _wait(self) -> None:
+        self._waits.set()
+        await asyncio.Event().wait()
+
+    def error(self) -> Exception | None:
+        self._thread.join(WAIT_SECONDS_MAX)
+        return self._error
+
+
+def test_threads_that_wait_when_it_is_closed_are_told(local_sync_hf: Holdfast) -> None:
+    waiters = [Waiter(local_sync_hf) for _ in range(3)]
+    local_sync_hf.close_sync()
+    for waiter in waiters:
+        error = waiter.error()
+        assert isinstance(error, StoreUnavailable)
+        assert "the Holdfast object was closed" in str(error)
+    assert local_sync_hf.jobs.list_sync().jobs == []
+
+
+def test_threads_that_wait_at_the_end_of_a_sandbox_are_told(local_sync_hf: Holdfast) -> None:
+    with sandbox_sync(local_sync_hf):
+        waiter = Waiter(local_sync_hf)
+    assert isinstance(waiter.error(), StoreUnavailable)
+
+
+def test_threads_that_call_it_while_it_is_closed_go_on_or_are_told(
+    local_sync_hf: Holdfast,
+) -> None:
+    def call_and_close(number: int) -> None:
+        try:
+            local_sync_hf._run_sync(give_way())
+        except StoreUnavailable:
+            return
+        local_sync_hf.close_sync()
+
+    async def give_way() -> None:
+        await asyncio.to_thread(int)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(call_and_close, range(200), timeout=WAIT_SECONDS_MAX))
+
+
+SUSPENDED = """
+import sys
+from holdfast import Holdfast
+
+hf = Holdfast(sys.argv[1])
+
+def rows():
+    with hf.transaction_sync() as connection:
+        for row in connection.fetch("SELECT 1 UNION SELECT 2"):
+            yield row[0]
+
+suspended = rows()
+print(next(suspended))
+"""
+
+
+def test_a_process_exits_while_a_sync_transaction_is_suspended(local_url: str) -> None:
+    command = [sys.executable, "-c", SUSPENDED, local_url]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX)
+    assert (ended.returncode, ended.stdout) == (0, "1\n")
+    assert "RuntimeError: Python is exiting" in ended.stderr
 
 
 def test_a_timeout_of_the_work_is_an_error_as_usual(local_sync_hf: Holdfast) -> None:

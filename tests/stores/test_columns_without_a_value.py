@@ -27,6 +27,8 @@ _CHECKED_COLUMN: Final = re.compile(
     re.MULTILINE,
 )
 
+_ADDED_COLUMN: Final = re.compile(r", (?=\w+ (?:TEXT|INTEGER|REAL|BLOB)\b)")  # by ALTER TABLE
+
 
 async def test_no_check_refuses_a_value_that_may_be_missing(tmp_path: Path) -> None:
     hf = Holdfast(f"sqlite:///{tmp_path}/jobs.db", **QUICK)
@@ -37,7 +39,9 @@ async def test_no_check_refuses_a_value_that_may_be_missing(tmp_path: Path) -> N
     with closing(sqlite3.connect(tmp_path / "jobs.db")) as file:
         made = file.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
     columns = [
-        (table, match["column"]) for table, sql in made for match in _CHECKED_COLUMN.finditer(sql)
+        (table, match["column"])
+        for table, sql in made
+        for match in _CHECKED_COLUMN.finditer(_ADDED_COLUMN.sub(",\n    ", sql))
     ]
     assert ("webhook_attempt_log", "response_headers") in [
         (table, column.split()[0]) for table, column in columns

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal as signals
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,16 @@ import psycopg
 import pytest
 from django.db import connections
 
-from holdfast import Context, Holdfast, LeaseLost, Retry, State, StoreUnavailable, WrongState
+from holdfast import (
+    BadArguments,
+    Context,
+    Holdfast,
+    LeaseLost,
+    Retry,
+    State,
+    StoreUnavailable,
+    WrongState,
+)
 from holdfast.domain.limits import AFTER_COMMIT_SECONDS_MAX
 from holdfast.transactions.hooks import hooks_of
 from tests.support import django_settings
@@ -309,6 +319,86 @@ async def test_a_transaction_without_a_loop_runs_them_in_its_thread(store_url: s
 
     await asyncio.to_thread(work)
     assert done == [State.QUEUED]
+
+
+@BOTH
+def test_ctrl_c_in_a_function_is_raised_after_the_others(store_url: str) -> None:
+    done: list[str] = []
+    hf = Holdfast(store_url, **QUICK)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def wait_for_ctrl_c() -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        signals.pthread_kill(main, signals.SIGINT)
+        await asyncio.Event().wait()
+
+    def work(function: Any) -> None:
+        with hf.transaction_sync() as connection:
+            hf.after_commit(connection, function)
+            hf.after_commit(connection, lambda: done.append("next"))
+
+    for function in (interrupt, wait_for_ctrl_c):
+        with pytest.raises(KeyboardInterrupt):
+            work(function)
+    hf.close_sync()
+    assert done == ["next", "next"]
+
+
+@POSTGRES
+def test_ctrl_c_during_the_commit_keeps_the_functions(store_url: str) -> None:
+    parts = urlsplit(store_url)
+    assert parts.port is not None
+    done: list[str] = []
+    interrupted = threading.Event()
+
+    def interrupt(number: int, frame: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    with Proxy(parts.port) as proxy:
+        hf = Holdfast(proxy.url(parts.path[1:]), **QUICK)
+        held = proxy.hold_at_commit(b"payments", before=False)
+
+        def press_ctrl_c() -> None:
+            assert held.done.wait(WAIT_SECONDS)
+            main = threading.main_thread().ident
+            assert main is not None
+            signals.pthread_kill(main, signals.SIGINT)
+            interrupted.wait(WAIT_SECONDS)
+            proxy.let_go(held)
+
+        def work() -> None:
+            with hf.transaction_sync() as connection:
+                connection.execute("CREATE TABLE holdfast.payments (text text)")
+                hf.after_commit(connection, lambda: done.append("ran"))
+
+        before = signals.signal(signals.SIGINT, interrupt)
+        presser = threading.Thread(target=press_ctrl_c)
+        presser.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                work()
+        finally:
+            signals.signal(signals.SIGINT, before)
+            presser.join()
+        hf.close_sync()
+    assert done == ["ran"]
+
+
+@BOTH
+async def test_what_is_not_a_function_is_refused_immediately(stage: Stage) -> None:
+    async def tell() -> None: ...
+
+    called: Coroutine[Any, Any, None] = tell()
+    wrong: Any
+    async with stage.hf.transaction() as connection:
+        for wrong in (None, called):
+            with pytest.raises(BadArguments, match="pass the function, not its result"):
+                stage.hf.after_commit(connection, wrong)
+    called.close()
 
 
 @BOTH

@@ -241,13 +241,39 @@ async def test_a_block_that_ends_its_transaction_itself_fails_no_attempt(stage: 
 
 
 @BOTH
-async def test_a_block_needs_an_exception(stage: Stage) -> None:
-    text: Any = "not enough money"
-    block = stage.ctx.failing(text)
-    with pytest.raises(BadArguments, match=r"pass the exception .* not 'not enough money'"):
-        await block.__aenter__()
-    with pytest.raises(BadArguments, match="pass the exception"):
-        stage.ctx.judge(text)
+@pytest.mark.parametrize("given", [None, "not enough money", RuntimeError])
+async def test_a_block_needs_an_exception(stage: Stage, given: Any) -> None:
+    for method in (stage.ctx.failing, stage.ctx.failing_sync, stage.ctx.judge):
+        with pytest.raises(BadArguments, match=f"pass the exception .* not {given!r}"):
+            method(given)
+    assert (await stage.now()).state is State.RUNNING
+
+
+@BOTH
+@pytest.mark.parametrize("way", ["completing", "failing"])
+@pytest.mark.parametrize("is_async", [True, False], ids=["on the loop", "in a thread"])
+async def test_a_block_that_cancels_its_own_job_is_an_error_of_the_handler(
+    shop: Holdfast, way: str, is_async: bool
+) -> None:
+    async def withdraw(ctx: Context) -> None:
+        async with ctx.completing() if way == "completing" else ctx.failing(BROKE) as connection:
+            await note(connection, "withdrawn")
+            await shop.jobs.cancel(ctx.job_id, connection=connection)
+
+    def withdraw_sync(ctx: Context) -> None:
+        block = ctx.completing_sync() if way == "completing" else ctx.failing_sync(BROKE)
+        with block as connection:
+            connection.execute("INSERT INTO payments VALUES ($1)", "withdrawn")
+            shop.jobs.cancel_sync(ctx.job_id, connection=connection)
+
+    ship = shop.job(name="ship", retry=Retry.none)(withdraw if is_async else withdraw_sync)
+    job = await ship.enqueue()
+    report = await shop.run_due()
+    assert (report.dead, report.lost) == (1, 0)
+    now = await shop.get(job.id)
+    assert (now.state, now.error_code) == (State.DEAD, "WrongState")
+    assert "the block changed its own job" in (now.error_text or "")
+    assert await payments(shop) == []
 
 
 @BOTH

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Retry, State
+from holdfast import Filter, Retry, State
 from holdfast.webhooks import Message, Preset, Request
 from holdfast.webhooks.limits import LEASES_MAX
 from tests.support.processes import WAIT_SECONDS, Process, wait_until
@@ -216,6 +216,8 @@ async def test_a_delivery_job_that_was_requeued_by_hand_sends_nothing(
     ended = await shop.hf.get(again.id)
     assert (ended.state, ended.error_code) == (State.FAILED, "NO_ATTEMPT")
     assert len(receiver.requests) == 1
+    orchestrated = await shop.hf.jobs.list(Filter(name="webhooks.orchestrate"))
+    assert len(orchestrated.jobs) == 2
 
 
 @on_sqlite

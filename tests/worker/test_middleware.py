@@ -55,6 +55,7 @@ class Told:
 
     async def after_run(self, ctx: Context, result: Any) -> None:
         self.results.append(result)
+        self.any.set()
 
     def on_failure(self, ctx: Context, error: BaseException) -> None:
         self.errors.append(error)
@@ -391,6 +392,31 @@ async def test_hooks_hear_of_a_handler_that_ignores_its_timeout_while_it_hangs(
     assert told.results == []
 
 
+@pytest.mark.parametrize("way", ["completing", "failing"])
+async def test_hooks_hear_what_a_handler_committed_before_it_ignored_its_timeout(
+    local_url: str, way: str
+) -> None:
+    go_on = threading.Event()
+    error = ValueError("committed")
+
+    def hang(ctx: Context) -> None:
+        with ctx.completing_sync() if way == "completing" else ctx.failing_sync(error):
+            ctx.set_result("committed")
+        ctx.set_result("too late")
+        go_on.wait(WAIT_SECONDS_MAX)
+
+    async with Holdfast(local_url, **QUICK, timeout_grace_seconds=0.05) as hf:
+        told = Told(hf)
+        await hf.job(timeout_seconds=0.05, retry=Retry.none)(hang).enqueue()
+        async with working(hf):
+            try:
+                await signal(told.any)
+            finally:
+                go_on.set()
+    expected: Any = (["committed"], []) if way == "completing" else ([], [error])
+    assert (told.results, told.errors) == expected
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), asyncio.CancelledError()])
 async def test_hooks_that_fail_are_logged_and_harm_nothing(
     local_hf: Holdfast, error: BaseException
@@ -448,6 +474,7 @@ async def test_hooks_hear_what_a_block_of_the_handler_committed(hf: Holdfast) ->
     async def completes(ctx: Context) -> None:
         async with ctx.completing():
             ctx.set_result("committed")
+        ctx.set_result("too late")
         raise ValueError("too late")
 
     async def fails(ctx: Context) -> str:

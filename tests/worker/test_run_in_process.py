@@ -465,9 +465,9 @@ renamed = functools.wraps(functions.pid)(lambda: 0)
 REFUSED: dict[Any, str] = {
     (lambda: 0): "<lambda> is a lambda, or defined inside a function",
     local_function(): "is a lambda, or defined inside a function",
-    functools.partial(functions.pid): "is no function",
-    "functions.pid": "is no function",
-    Unusual().method: "Unusual.method is something else, or a method",
+    functools.partial(functions.pid): "is not a function",
+    "functions.pid": "is not a function",
+    Unusual().method: "Unusual.method is a method, or names something else",
     renamed: "functions.pid is something else",
     functions.wait: "wait is async",
 }

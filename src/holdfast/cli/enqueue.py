@@ -54,21 +54,21 @@ POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.05, 1.0
     "delay_seconds",
     type=duration,
     metavar="TIME",
-    help="Start no sooner than in this time, for example 90s or 2h.",
+    help="Time until the job is due, for example 90s or 2h.",
 )
 @click.option(
     "--at",
     "run_at",
     type=point_in_time,
     metavar="TIME",
-    help="Start no sooner than at this time, for example 2026-11-16T03:00Z.",
+    help="Time at which the job is due, for example 2026-11-16T03:00Z.",
 )
 @click.option("--tenant", help="Tenant that the job belongs to.")
 @click.option("--key", "idempotency_key", help="Idempotency key: used twice, it makes one job.")
 @click.option("--correlation-id", metavar="ID", help="Correlation ID.")
 @click.option("--tag", "tags", multiple=True, help="Tag, instead of the job's own; repeatable.")
 @click.option("--max-attempts", type=int, metavar="N", help="Attempts, instead of the job's own.")
-@click.option("--wait", is_flag=True, help="Wait for the end, and print the result.")
+@click.option("--wait", is_flag=True, help="Wait until the job ends, and print its result.")
 @json_option
 @on_app
 async def enqueue(
@@ -149,10 +149,16 @@ def add_texts(
             value = json.loads(text)
         except ValueError:
             continue
+        if isinstance(value, int | float) and _takes_numbers_as_text(signature, name, text):
+            continue  # a Decimal, say: a float would change it
         # If the handler accepts neither, the error about the JSON says more.
         if _accepts(signature, name, value) or not _accepts(signature, name, text):
             arguments[name] = value
     return arguments
+
+
+def _takes_numbers_as_text(signature: Signature, name: str, number: str) -> bool:
+    return _accepts(signature, name, number) and not _accepts(signature, name, f"{number}?")
 
 
 def _accepts(signature: Signature, name: str, value: Any) -> bool:

@@ -22,7 +22,7 @@ from holdfast.domain.errors import ConfigurationError, UnstorableValue
 _ENCODER: Final = msgspec.json.Encoder()
 _PACKAGES: Final = frozenset({"annotated_types", "pydantic", "pydantic_core"})
 _MARKS: Final = ("__get_pydantic_core_schema__", "__pydantic_core_schema__")
-_WORDS: Final = {"missing": "is missing", "extra_forbidden": "is no field of the model"}
+_WORDS: Final = {"missing": "is missing", "extra_forbidden": "is not a field of the model"}
 _VERSION_MIN: Final = (2, 11)  # the first that loads models by name
 
 
@@ -84,12 +84,12 @@ class Model:
         return self._run(self._adapter.validate_json, data, by_alias=False, by_name=True)
 
     def check_same(self, checked: Any, data: bytes) -> None:
-        """Refuse a value that is another one when it is loaded again."""
+        """Refuse a value that is not the same when it is loaded again."""
         place = _difference(checked, self.load(data), "")
         if place is not None:
             raise Misfit(
                 place,
-                "is not the same after it was stored and loaded, for example because it is masked,"
+                "is not the same after being stored and loaded, for example because it is masked,"
                 " excluded, an object of a subclass, or fits several types of a union",
             )
 

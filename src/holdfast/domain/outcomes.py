@@ -89,8 +89,8 @@ class Verdict(NamedTuple):
 
 
 class Judgment(NamedTuple):
-    """What an error would do to its job: the state, QUEUED if it is retried after
-    `delay_seconds`, and the error's code and text. These are None for a snooze and a release."""
+    """What an error would do to its job: the new state, QUEUED if it is retried after
+    `delay_seconds`, and the error's code and text, which are None for a snooze or a release."""
 
     code: str | None
     text: str | None

@@ -235,12 +235,18 @@ class Signature:
 
 def _explain(error: Exception) -> str:
     """Translate msgspec's error, which speaks of `$.width`, into the handler's terms."""
-    text = str(error)
-    if found := _PLACE.search(text):
+    text = words = str(error)
+    found = _PLACE.search(text)
+    if found:
+        words = text[: found.start()]
+    if isinstance(error.__cause__, Exception) and len(error.__cause__.args) > 1:
+        # The validators of attrs add the value to their errors, and put it into their words.
+        words = f"refused by a validator ({type(error.__cause__).__name__})"
+    if found:
         in_key = ", in a key" if found["key"] else ""
-        text = f"argument {found['place']}: {text[: found.start()]}{in_key}"
+        text = f"argument {found['place']}: {words}{in_key}"
     elif isinstance(error, msgspec.ValidationError):
-        text = f"the arguments don't fit the handler: {text}"
+        text = f"the arguments don't fit the handler: {words}"
     else:
         text = f"the arguments can't be read: {text}"
     return text.replace("`", "")

@@ -37,8 +37,8 @@ SAMPLE_JOBS = 5
 class Jobs:
     """`hf.jobs`: find jobs, explain them, cancel, retry and requeue them.
 
-    Those of a tenant, in `hf.for_tenant(...).jobs`, treat the jobs of others as if they did not
-    exist.
+    `hf.for_tenant(...).jobs` has the same methods, and treats the jobs of other tenants as if they
+    did not exist.
     """
 
     def __init__(self, desk: Desk, tenant: str | None = None) -> None:
@@ -73,7 +73,7 @@ class Jobs:
         return msgspec.structs.replace(wanted, tenant=self._tenant)
 
     async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
-        """Return the attempts that have ended, oldest first, the successful one too."""
+        """Return the attempts that have ended, oldest first, including the successful one."""
         await self.get(job_id)
         history = capability(await self._desk.store(), History)
         return [] if history is None else await history.attempts(job_id)

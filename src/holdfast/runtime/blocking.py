@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
@@ -95,13 +95,32 @@ def entered_sync(run_sync: RunSync, block: AbstractAsyncContextManager[R]) -> It
     try:
         yield value
     except BaseException as error:
-        run_sync(_leave(block, error))
+        _leave_sync(run_sync, block, error)
         raise
-    run_sync(_leave(block, None))
+    _leave_sync(run_sync, block, None)
 
 
 async def _enter(block: AbstractAsyncContextManager[R]) -> R:
     return await block.__aenter__()
+
+
+def _leave_sync(
+    run_sync: RunSync, block: AbstractAsyncContextManager[Any], error: BaseException | None
+) -> None:
+    leaving: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        if not leaving:
+            leaving.append(asyncio.create_task(_leave(block, error)))
+        await asyncio.shield(leaving[0])
+
+    try:
+        run_sync(leave())
+    except BaseException:
+        # Ctrl-C must not cut a commit or a rollback in half, or hide whether it happened.
+        with suppress(Exception):
+            run_sync(leave())
+        raise
 
 
 async def _leave(block: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import cache, partial
 from logging import WARNING
@@ -36,8 +38,18 @@ class _Opened:
 
     def __init__(self) -> None:
         self.stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Opening] = WeakKeyDictionary()
-        self.lock = threading.Lock()  # for sync_loop
+        self.lock = threading.Lock()  # for the rest
         self.sync_loop: SideLoop | None = None
+        self.awaited: set[Future[Any]] = set()  # what threads wait for
+
+    def take_sync_loop(self) -> SideLoop | None:
+        """Take the loop, to stop it: it gets no more work, and threads stop waiting for it."""
+        with self.lock:
+            loop, self.sync_loop = self.sync_loop, None
+            awaited, self.awaited = self.awaited, set()
+        for work in awaited:
+            work.cancel()
+        return loop
 
 
 def _abandon(opened: _Opened) -> bool:
@@ -52,9 +64,10 @@ def _abandon(opened: _Opened) -> bool:
                     loop.call_soon_threadsafe(abandon)
                 else:
                     abandon()
-    if opened.sync_loop is not None:
-        opened.sync_loop.close(wait=False)
-    return bool(openings) or opened.sync_loop is not None
+    sync_loop = opened.take_sync_loop()
+    if sync_loop is not None:
+        sync_loop.close(wait=False)
+    return bool(openings) or sync_loop is not None
 
 
 def _collected(opened: _Opened) -> None:
@@ -156,18 +169,35 @@ class Loops:
 
     def run_sync(self, work: Coroutine[Any, Any, R]) -> R:
         """Run the coroutine on the loop for code without one, and wait for it."""
+        if sys.is_finalizing():
+            work.close()
+            raise RuntimeError("Python is exiting, and the thread that does this work has ended")
         opened = self._opened
-        with opened.lock:
-            if opened.sync_loop is None:
-                opened.sync_loop = self._seam.side_loop("holdfast-sync")
-            loop = opened.sync_loop
-        return wait_for(loop.submit(work))
+        running: Future[R] | None = None
+        try:
+            with opened.lock:
+                if opened.sync_loop is None:
+                    opened.sync_loop = self._seam.side_loop("holdfast-sync")
+                running = opened.sync_loop.submit(work)
+                opened.awaited.add(running)
+            return wait_for(running)
+        except CancelledError:
+            if running in opened.awaited:
+                raise
+            raise StoreUnavailable(
+                "the Holdfast object was closed while this call was waiting"
+            ) from None
+        except KeyboardInterrupt:
+            if opened.sync_loop is not None:  # it may have come before there was a future
+                opened.sync_loop.submit(_cancel(work))
+            raise
+        finally:
+            if running is not None:
+                opened.awaited.discard(running)
 
     def close_sync(self) -> None:
         """Close what `run_sync` opened."""
-        opened = self._opened
-        with opened.lock:
-            loop, opened.sync_loop = opened.sync_loop, None
+        loop = self._opened.take_sync_loop()
         if loop is not None:
             loop.submit(self.close()).result()
             loop.close()
@@ -185,6 +215,12 @@ class Loops:
                 # Without their loop, connections can only be dropped.
                 with suppress(RuntimeError):
                     await opening.result().close()
+
+
+async def _cancel(work: Coroutine[Any, Any, Any]) -> None:
+    for task in asyncio.all_tasks():
+        if task.get_coro() is work:
+            task.cancel()
 
 
 def _failed(opening: Opening) -> bool:

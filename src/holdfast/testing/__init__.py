@@ -1,9 +1,11 @@
 """Test your jobs in a sandbox, with an empty database and virtual time.
 
-async with sandbox(hf) as jobs:
-    job = await resize.enqueue("a.png")
-    await jobs.drain()
-    assert (await hf.get(job.id)).state is State.SUCCEEDED
+    async with sandbox(hf) as jobs:
+        job = await resize.enqueue("a.png")
+        await jobs.drain()
+        assert (await hf.get(job.id)).state is State.SUCCEEDED
+
+The guide is docs/guides/testing.md.
 """
 
 from importlib import import_module

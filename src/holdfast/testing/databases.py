@@ -95,8 +95,8 @@ async def _execute(url: str, sql: str) -> None:
         if _sqlstate(error) != _INSUFFICIENT_PRIVILEGE:
             raise
         raise ConfigurationError(
-            f"a sandbox makes a database of its own on the server of {shown_url(url)}, and the role"
-            " in this URL may not; as an administrator, run: ALTER ROLE ... CREATEDB"
+            f"a sandbox makes a database of its own on the server of {shown_url(url)}, but the role"
+            " in this URL may not do that; as an administrator, run: ALTER ROLE ... CREATEDB"
         ) from error
     finally:
         await store.close()

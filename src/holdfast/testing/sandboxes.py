@@ -85,11 +85,11 @@ class Sandbox:
         return [job async for page in found for job in page.jobs]
 
     def crash_before_commit(self, job_function: JobFunction[..., object], times: int = 1) -> None:
-        """Let the worker die after the next `times` runs of this job, before their end is written.
+        """Make the worker die after each of the next `times` runs of this job, before it settles.
 
-        The handler runs to its end, but nobody learns of it: the lease expires, and `drain` runs
+        The handler runs to its end, but that is not recorded: the lease expires, and `drain` runs
         the job again. What the handler wrote in `ctx.completing()` is rolled back. All its other
-        effects happened, so a handler that is safe to repeat leaves no trace of the first run.
+        effects stay, so check that the second run does not repeat them.
         """
         if job_function.name not in self._hf.names:
             raise ConfigurationError(f"{job_function.name} is not a job of the sandbox's object")

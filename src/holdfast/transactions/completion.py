@@ -53,7 +53,8 @@ class Completing:
     """`settled` is what was committed. `is_settling` is True while a commit is in progress.
 
     `failed_with` is the error of the last block that was to fail the attempt, and `found_open` the
-    breaker's answer to it, if it was counted.
+    breaker's answer to it, if it was counted. `succeeded_with` is the result that the last block
+    recorded; `result` may change after it.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Completing:
         self.is_settling = False
         self.failed_with: BaseException | None = None
         self.found_open: bool | None = None
+        self.succeeded_with: Any = None
         self.result: Any = None
         self._job = job
         self._store = store
@@ -82,8 +84,7 @@ class Completing:
 
     def judge(self, error: BaseException) -> Verdict:
         """What was said about an error stands: the application may have written it."""
-        if not isinstance(error, BaseException):
-            raise BadArguments(f"pass the exception that the attempt failed with, not {error!r}")
+        check_exception(error)
         if id(error) not in self._judged:
             self._judged[id(error)] = error, self._judge.judge(self._job, error)
         return self._judged[id(error)][1]
@@ -102,11 +103,16 @@ class Completing:
                 try:
                     with self._store.writing(), hooks.of(given):
                         yield given
-                    verdict = await self._settle(foreign, failure or self._success(), hooks)
+                    verdict = failure or self._success()
+                    is_settled = await self._settle(foreign, verdict.settlement, hooks)
                 except BaseException:
                     self.is_settling = False
                     await roll_back(foreign)
                     raise
+                if not is_settled:
+                    self.is_settling = False
+                    await roll_back(foreign)
+                    raise await self._why_unsettled()
                 # In a separate task: a handler that is canceled here must still learn what
                 # happened, or its job's success would look like a lost lease.
                 self._committing = asyncio.create_task(self._commit(foreign, verdict, hooks))
@@ -131,11 +137,16 @@ class Completing:
                 try:
                     with self._store.writing(), hooks.of(given):
                         yield given
-                    verdict = run_now(self._settle(foreign, failure or self._success(), hooks))
+                    verdict = failure or self._success()
+                    is_settled = run_now(self._settle(foreign, verdict.settlement, hooks))
                 except BaseException:
                     self.is_settling = False
                     run_now(roll_back(foreign))
                     raise
+                if not is_settled:
+                    self.is_settling = False
+                    run_now(roll_back(foreign))
+                    raise self._wait(self._why_unsettled())
                 try:
                     run_now(foreign.run(lambda driver: driver.commit()))
                 except Exception as problem:
@@ -176,7 +187,8 @@ class Completing:
         return verdict
 
     def _success(self) -> Verdict:
-        job, result = self._job, self._results.encode(self.result)
+        self.succeeded_with = self.result
+        job, result = self._job, self._results.encode(self.succeeded_with)
         settlement = Settlement(
             job_id=job.id, fence=job.fence, state=State.SUCCEEDED, result=result
         )
@@ -195,17 +207,26 @@ class Completing:
                 f"could not begin a transaction for job {self._job.id}: {error}"
             ) from error
 
-    async def _settle(self, foreign: Foreign, verdict: Verdict, hooks: Hooks) -> Verdict:
-        """Settle the job, as the last statement before the commit."""
+    async def _settle(self, foreign: Foreign, settlement: Settlement, hooks: Hooks) -> bool:
+        """Settle the job, as the last statement before the commit; return whether it was ours."""
 
         async def settle(driver: Driver) -> bool:
             await driver.flush()
-            return await self._store.enrol(driver, hooks.add_wake).settle(verdict.settlement)
+            return await self._store.enrol(driver, hooks.add_wake).settle(settlement)
 
         self.is_settling = True
-        if not await foreign.run(settle):
-            raise LeaseLost(self._job.id, self._job.fence)
-        return verdict
+        return await foreign.run(settle)
+
+    async def _why_unsettled(self) -> LeaseLost | WrongState:
+        """The error of a block that found nothing to settle. If the lease is ours again after the
+        rollback, it was the block that ended it, and the worker must not take it for lost."""
+        job = self._job
+        standing = await self._ask(lambda: self._store.standing(job.id))
+        if standing != Standing(State.RUNNING, job.fence):
+            return LeaseLost(job.id, job.fence)
+        return WrongState(
+            f"the block changed its own job {job.id}, which only its end may; nothing was written"
+        )
 
     async def _commit(self, foreign: Foreign, verdict: Verdict, hooks: Hooks) -> None:
         try:
@@ -318,6 +339,11 @@ def is_on_loop(loop: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
+
+
+def check_exception(error: object) -> None:
+    if not isinstance(error, BaseException):
+        raise BadArguments(f"pass the exception that the attempt failed with, not {error!r}")
 
 
 def _method(error: BaseException | None) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from logging import WARNING
 from typing import Any, NamedTuple
 
-from holdfast.domain.errors import WrongState
+from holdfast.domain.errors import BadArguments, WrongState
 from holdfast.domain.limits import AFTER_COMMIT_SECONDS_MAX
 from holdfast.domain.texts import type_name
 from holdfast.observability import logs
@@ -50,10 +51,17 @@ class Hooks:
                 await hook.finish(started)
 
     def run_sync(self, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-        """Call the functions in this thread, and `run` the rest of async ones on their loop."""
+        """Call the functions in this thread, and `run` the rest of async ones on their loop. Ctrl-C
+        ends one of them, and is raised after the others."""
+        interrupt: KeyboardInterrupt | None = None
         for hook in self._hooks:
-            if (started := hook.start()) is not None:
-                run(hook.finish(started))
+            try:
+                if (started := hook.start(raise_interrupt=_on_main_thread())) is not None:
+                    run(hook.finish(started))
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
 
 # By the identity of the connection, while its block is open.
@@ -67,6 +75,11 @@ def hooks_of(connection: Any) -> Hooks | None:
 
 
 def after_commit(connection: Any, function: Callable[[], Any], *, log_errors: bool) -> None:
+    if not callable(function):
+        raise BadArguments(
+            "after_commit calls a function after the commit: pass the function, not its result"
+            f" (this is of type {type_name(function)})"
+        )
     hooks = hooks_of(connection)
     if hooks is None:
         raise WrongState(
@@ -75,6 +88,10 @@ def after_commit(connection: Any, function: Callable[[], Any], *, log_errors: bo
             " that block, or call the function yourself after your commit"
         )
     hooks.add(function, log_errors=log_errors)
+
+
+def _on_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 @asynccontextmanager
@@ -102,11 +119,13 @@ class _Hook(NamedTuple):
     function: Callable[[], Any]
     log_errors: bool
 
-    def start(self) -> Awaitable[Any] | None:
+    def start(self, *, raise_interrupt: bool = False) -> Awaitable[Any] | None:
         try:
             started = self.function()
         except BaseException as error:  # even SystemExit, which would end the worker
             self._log(error)
+            if raise_interrupt and isinstance(error, KeyboardInterrupt):
+                raise
             return None
         return started if inspect.isawaitable(started) else None
 

@@ -90,12 +90,21 @@ class Executor:
         value: Any = None,
         error: BaseException | None = None,
     ) -> None:
-        """Tell the hooks and the log what the attempt came to."""
-        if (own := run.context._completed) is not None:
+        """Tell the hooks and the log what the attempt came to, unless they were told before."""
+        if not run.given_up:
+            await self._tell_now(run, outcome, value, error)
+
+    async def _tell_now(
+        self,
+        run: Run,
+        outcome: Outcome | None,
+        value: Any = None,
+        error: BaseException | None = None,
+    ) -> None:
+        context = run.context
+        if (own := context._completed) is not None:
             # Nothing that the handler did after its block counts.
-            outcome, value, error = own.outcome, run.context._result, run.context._failed_with
-        if run.given_up:
-            return  # told before
+            outcome, value, error = own.outcome, context._succeeded_with, context._failed_with
         if self._log_errors and error is not None and isinstance(outcome, Failed):
             run.traceback = logs.formatted(error)
         if self._around is None:
@@ -169,14 +178,11 @@ class Executor:
             return
         run.given_up = True
         grace = f" and did not stop within another {self._grace_seconds:g} s"
-        if run.is_lost:
-            self._give_up(run, None)
-            return
-        outcome = timed_out(self._definitions[run.job.name], grace)
+        outcome = None if run.is_lost else timed_out(self._definitions[run.job.name], grace)
         self._give_up(run, outcome)
         if self._around is not None:
             # The job's own task still waits for the handler.
-            telling = asyncio.create_task(self._around.failed(run, outcome, None))
+            telling = asyncio.create_task(self._tell_now(run, outcome))
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
 

@@ -33,8 +33,8 @@ PARAMETERS: Final[dict[Kind, tuple[str, ...]]] = {
 
 
 class CallNext(Protocol):
-    """The second argument of a middleware: runs the next one, or the handler, and returns its
-    result."""
+    """The second argument of a middleware function. It runs the next middleware, or the handler,
+    and returns the result."""
 
     def __call__(self) -> Awaitable[Any]: ...
 

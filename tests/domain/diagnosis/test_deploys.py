@@ -162,7 +162,7 @@ def test_jobs_that_were_handed_back_are_told_and_make_a_deploy_a_warning() -> No
     found = judge(OLD, NEW, handed_back=[waiting])
     (deploy,) = found[Check.VERSIONS]
     assert deploy.severity is Severity.WARNING
-    assert deploy.sentence.endswith(". 3 jobs handed back for other arguments wait")
+    assert deploy.sentence.endswith(". 3 jobs wait after being handed back")
     (arguments,) = found[Check.ARGUMENTS]
     assert arguments.severity is Severity.WARNING
     assert arguments.sentence == (

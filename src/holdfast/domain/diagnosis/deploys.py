@@ -99,14 +99,14 @@ def _side_by_side(load: Workload, workers: Sequence[WorkerStatus]) -> Finding:
         sentence += f". Jobs wait that only some of them know: {listed(partly_known)}"
     if handed_back:
         jobs = at_least(handed_back, HANDED_BACK_LOOK_MAX, "job")
-        sentence += f". {jobs} handed back for other arguments {_wait(handed_back)}"
+        sentence += f". {jobs} {_wait(handed_back)} after being handed back"
     is_over = seconds > DEPLOY_SECONDS_MAX or partly_known or handed_back
     report = warning if is_over else info
     return report(
         Check.VERSIONS,
         sentence,
-        advice="finish the deploy, or roll it back: restart the workers of the version that is to"
-        " go; to see them"
+        advice="finish the deploy, or roll it back: restart the workers of the version that you"
+        " are replacing; to see them"
         if is_over
         else "no action needed while a deploy is in progress; to watch it",
         command="holdfast workers --app MODULE:NAME",

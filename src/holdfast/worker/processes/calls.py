@@ -96,7 +96,7 @@ def _dump(what: str, value: object) -> bytes:
         raise BadArguments(f"{what} can't be pickled: {reason}") from error
     if file.tell() > PICKLE_BYTES_MAX:
         raise PayloadTooLarge(
-            f"{what} are {file.tell():,} bytes as a pickle; the limit is {PICKLE_BYTES_MAX:,}."
+            f"the pickle of {what} is {file.tell():,} bytes; the limit is {PICKLE_BYTES_MAX:,}."
             " Pass the path of a file instead"
         )
     return file.getvalue()

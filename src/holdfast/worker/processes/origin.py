@@ -57,18 +57,18 @@ def function_origin(function: object) -> Origin:
     name = getattr(function, "__qualname__", None)
     module = getattr(function, "__module__", None)
     if not isinstance(name, str) or not isinstance(module, str):
-        raise BadArguments(f"{texts.shown(function)} is no function, and can't run in a process")
+        raise BadArguments(f"{texts.shown(function)} is not a function, so no process can run it")
     advice = "; run_in_process needs a function that a new process can import"
     if "<" in name:
         raise BadArguments(f"{name} is a lambda, or defined inside a function{advice}")
     if inspect.iscoroutinefunction(function):
-        raise BadArguments(f"{name} is async, and no event loop runs in its process")
+        raise BadArguments(f"{name} is async, but a child process has no event loop for it")
     try:
         is_there = attrgetter(name)(sys.modules.get(module)) == function
     except AttributeError:
         is_there = False
     if not is_there:
-        raise BadArguments(f"{module}.{name} is something else, or a method{advice}")
+        raise BadArguments(f"{module}.{name} is a method, or names something else{advice}")
     if module not in (MAIN, MAIN_AGAIN):
         return Origin(module=module, name=name)
     # Even with `python -m`: pickles call its classes those of `__main__`.
