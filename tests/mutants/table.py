@@ -262,8 +262,7 @@ MUTANTS = [
     Mutant(
         "04 a handler's own connection commits without the end of the job",
         "transactions/completion.py",
-        "            return await self._store.enrol(driver, hooks.add_wake).settle("
-        "verdict.settlement)\n",
+        "            return await self._store.enrol(driver, hooks.add_wake).settle(settlement)\n",
         "            return True\n",
         FOUR,
         "test_a_kill_before_or_after_the_commit_pays_once[-1-pg15]",

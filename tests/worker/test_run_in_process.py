@@ -468,7 +468,7 @@ REFUSED: dict[Any, str] = {
     functools.partial(functions.pid): "is not a function",
     "functions.pid": "is not a function",
     Unusual().method: "Unusual.method is a method, or names something else",
-    renamed: "functions.pid is something else",
+    renamed: "functions.pid is a method, or names something else",
     functions.wait: "wait is async",
 }
 

@@ -152,7 +152,8 @@ class Reading(Suite):
 
     async def test_the_time_is_that_of_the_clock_which_dates_jobs(self, store: Store) -> None:
         created_at = (await recorded(store, await enqueue(store))).created_at
-        assert timedelta(0) <= await store.now() - created_at < timedelta(minutes=1)
+        # Not exactly: the clock of a remote system may be known to the second only.
+        assert abs(await store.now() - created_at) < timedelta(minutes=1)
 
     async def test_running_and_due_jobs_are_awaited(self, store: Store, harness: Harness) -> None:
         names = [self.kind.name]
