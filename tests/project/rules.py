@@ -19,6 +19,7 @@ SLEEPS_IN_TEXT = re.compile(r"\bpg_sleep\(|\b(time|asyncio)\.sleep\(|\bsleep \d|
 SQL_WORDS = re.compile(
     r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE|ALTER|DROP|NOTIFY|LISTEN|BEGIN|SET LOCAL)\b"
 )
+SHORT_SECONDS = 60
 BUILDERS = {"format", "join", "replace", "sub"}
 
 
@@ -100,6 +101,31 @@ def _sleeps(call: ast.Call, names: set[str] | frozenset[str]) -> bool:
         is_asyncio = ast.unparse(call.func.value) == "asyncio"
         return is_asyncio and bool(timeout) and not is_zero(timeout[0])
     return name == "wait_for" and is_fresh(call.args[0])
+
+
+def short_waits(tree: ast.Module) -> Iterator[Found]:
+    """Waits that give up after a number of seconds that may be too few on a busy machine."""
+    for node, function in walk(tree):
+        if isinstance(node, ast.Call) and any(map(_is_short, _patience(node))):
+            yield Found(node.lineno, function, ast.unparse(node)[:80])
+
+
+def _patience(call: ast.Call) -> list[ast.expr]:
+    name = last(call.func)
+    named = [each.value for each in call.keywords if each.arg == "timeout"]
+    if name == "wait_for":
+        return [*call.args[1:], *named]
+    is_wait = name in ("wait", "result", "exception", "join", "timeout")
+    return [*call.args, *named] if is_wait else named
+
+
+def _is_short(seconds: ast.expr) -> bool:
+    # Less than a second is no patience: the test wants it to run out.
+    return (
+        isinstance(seconds, ast.Constant)
+        and isinstance(seconds.value, int | float)
+        and 1 <= seconds.value < SHORT_SECONDS
+    )
 
 
 def _reads_clock(condition: ast.expr) -> bool:

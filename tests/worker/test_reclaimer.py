@@ -23,6 +23,7 @@ from holdfast.worker.reclaimer import Reclaimer
 DEFAULTS = Settings()
 SEEDS = range(3)
 JOB_SECONDS = 20.0
+SHORT_LEASE_SECONDS = 1.5
 
 
 class CutOff(SimulatedSeam):
@@ -216,6 +217,40 @@ def test_a_database_that_is_always_slow_keeps_nobody_from_taking_back(
         machine.worker("sweeping", "others")
         machine.simulation.kill("killed")
         await machine.simulation.pass_time(6 * DEFAULTS.lease_seconds)
+        assert (await client.get(job.id)).state is State.QUEUED
+
+    simulate(seed, tmp_path, scene)
+
+
+class SlowToOpen(SqliteStore):
+    """Takes longer than half a short lease to open, as a connection does on a busy machine."""
+
+    async def open(self) -> None:
+        await asyncio.sleep(0.6 * SHORT_LEASE_SECONDS)
+        await super().open()
+
+
+class Busy(Holdfast):
+    def _make_store(self) -> Store:
+        return SlowToOpen(self._database.removeprefix("sqlite:///"), self._seam)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_workers_that_start_slowly_and_are_killed_at_their_first_job_take_back_before_it(
+    seed: int, tmp_path: Path
+) -> None:
+    async def scene(machine: Machine) -> None:
+        machine.holdfast = Busy
+        _, client, take_long = machine.app("client")
+        job = await take_long.enqueue()
+        machine.worker("killed", lease_seconds=SHORT_LEASE_SECONDS)
+        await machine.started(1)
+        machine.simulation.kill("killed")
+        await machine.simulation.pass_time(SHORT_LEASE_SECONDS)
+        await take_long.options(queue="others").enqueue()
+        machine.worker("killed soon", "others", lease_seconds=SHORT_LEASE_SECONDS)
+        await machine.started(2)
+        machine.simulation.kill("killed soon")
         assert (await client.get(job.id)).state is State.QUEUED
 
     simulate(seed, tmp_path, scene)

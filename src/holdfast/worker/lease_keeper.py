@@ -120,17 +120,25 @@ class LeaseKeeper:
         self._backoff.reset()
         wait_seconds = self._settings.renewal_seconds
         try:
-            await self._heartbeat.send(store)
+            await self._send_heartbeat(store)
             while not await is_set_within(self._stopping, wait_seconds):
                 wait_seconds = await self._renew(store)
                 for part in beside:
                     if part.done():
                         part.result()
-            await self._heartbeat.deregister(store)
         finally:
             for part in beside:
                 part.cancel()
-            await asyncio.gather(*beside, store.close(), return_exceptions=True)
+            await asyncio.gather(*beside, self._leave(store), return_exceptions=True)
+
+    async def _send_heartbeat(self, store: Store) -> None:
+        """Send one, unless it is time to stop: a database that is silent must not delay that."""
+        await unless_set(self._stopping, self._heartbeat.send(store))
+
+    async def _leave(self, store: Store) -> None:
+        if self._stopping.is_set():
+            await self._heartbeat.deregister(store)
+        await store.close()
 
     async def _renew(self, store: Store) -> float:
         """Renew all leases and send a heartbeat; return the seconds until the next time."""
@@ -145,7 +153,7 @@ class LeaseKeeper:
         # A job that was settled during the renewal is not lost.
         if still_kept := [entry for entry in lost if self._is_kept(entry)]:
             self._workers_loop.call_soon_threadsafe(self._lost, still_kept)
-        await self._heartbeat.send(store)
+        await self._send_heartbeat(store)
         return self._settings.renewal_seconds
 
     def _is_kept(self, lost: Lost) -> bool:

@@ -1,15 +1,15 @@
 """The worker: claim -> run -> settle, from its start to a clean stop.
 
-It starts the lease keeper and the warden, then listener, settler, sweeper, parker and claimer side
-by side. It stops in reverse order: the keeper is last, when no lease is left. Nothing here waits
-for a database that doesn't answer: the worker polls until it can listen, and reacts to a signal
-whatever it is doing.
+It starts the lease keeper, the warden and the reclaimer, then listener, settler, sweeper, parker
+and claimer side by side. It stops in reverse order: the keeper is last, when no lease is left.
+Nothing here waits for a database that doesn't answer: the worker polls until it can listen, and
+reacts to a signal whatever it is doing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from holdfast.domain.job import Lost, Reclaimed
 from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.job_function import Definition
 from holdfast.observability import logs
-from holdfast.observability.metrics import POOL, POOL_IN_USE, SLOTS, SLOTS_IN_USE, Metrics
+from holdfast.observability.metrics import CLAIMING, POOL, POOL_IN_USE, SLOTS, SLOTS_IN_USE, Metrics
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
@@ -48,6 +48,7 @@ from holdfast.worker.strays import Strays
 from holdfast.worker.sweeper import Sweeper
 from holdfast.worker.watchdog import Watchdog
 
+FIRST_LOOK_SECONDS_MAX = 5.0
 SETTLE_SECONDS_MAX = 5.0
 STRAYS_SECONDS = 3.0
 LAST_SECONDS = 1.0
@@ -76,6 +77,7 @@ class Worker:
         store: Store,
         make_keepers_store: Callable[[], Store],
         definitions: Mapping[str, Definition],
+        remote_names: Collection[str],
         resources: Mapping[str, Any],
         settings: Settings,
         seam: Seam,
@@ -94,7 +96,6 @@ class Worker:
         self._find_launch = find_launch
         self._metrics_socket = metrics_socket
         self._store = store
-        self._make_keepers_store = make_keepers_store
         self._seam = seam
         self._slots = slots
         self._metrics = metrics
@@ -106,6 +107,12 @@ class Worker:
         self._stop_by: float | None = None
         self._fatal: BaseException | None = None
         self._keeper = LeaseKeeper(make_keepers_store, setup, self._lost, self._die, stop.deadline)
+        # A quarantine process is a short-lived helper of a worker that does this.
+        self._reclaimer = (
+            None
+            if suspects_only
+            else Reclaimer(make_keepers_store, seam, settings, self._reclaimed)
+        )
         guarded = owns_process and seam.starts_processes
         self._lifeline = Lifeline(setup, self._keeper.leased) if guarded else None
         self._parker = self._make_parker()
@@ -114,7 +121,8 @@ class Worker:
         self._claimer = Claimer(
             setup, self._strays, self._runner.start, self._runner.room, self._is_done
         )
-        self._sweeper = Sweeper(setup, lambda count: self._quarantine.found(count))
+        known = (*names, *remote_names)
+        self._sweeper = Sweeper(setup, known, lambda count: self._quarantine.found(count))
         self._quarantine = self._make_quarantine()
 
     def _make_parker(self) -> Parker | None:
@@ -160,11 +168,7 @@ class Worker:
         yield Watchdog(self._runner, self._children, self._setup, self._stop.deadline).run
         if (lifeline := self._lifeline) is not None:
             yield lambda _: lifeline.run()
-        # A quarantine process is a short-lived helper of a worker that does this.
-        if not self._setup.suspects_only:
-            reclaimer = Reclaimer(
-                self._make_keepers_store, self._seam, self._setup.settings, self._reclaimed
-            )
+        if (reclaimer := self._reclaimer) is not None:
             yield lambda _: reclaimer.run()
 
     async def run(self) -> WorkerReport:
@@ -203,15 +207,20 @@ class Worker:
         return self._runner.report
 
     async def _wait_ready(self) -> None:
-        """Wait for what guards the first job: renewals, and the warden."""
+        """Wait for what guards the first job: renewals, and the warden. Also let the reclaimer look
+        once: workers that die soon after they start a job would never reclaim any otherwise."""
         await asyncio.wrap_future(self._keeper.is_open)
         if self._lifeline is not None:
             await asyncio.wrap_future(self._lifeline.is_guarded)
+        if self._reclaimer is not None:
+            looking = asyncio.wrap_future(self._reclaimer.has_looked)
+            await asyncio.wait({looking}, timeout=FIRST_LOOK_SECONDS_MAX)
 
     def _measure(self) -> dict[str, float]:
         measured: dict[str, float] = {
             SLOTS.name: self._slots.concurrency,
             SLOTS_IN_USE.name: self._slots.used,
+            CLAIMING.name: not (self._setup.suspects_only or self._stop.requested.is_set()),
         }
         if isinstance(self._store, Pooled):
             measured[POOL_IN_USE.name], measured[POOL.name] = self._store.pool_use
@@ -228,7 +237,7 @@ class Worker:
             done, _ = await asyncio.wait({*parts, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for part in done & {*parts}:
                 self._fatal = self._fatal or part.exception()
-            await self._finish_all(claiming, settling, listening)
+            await self._finish_all(claiming, settling, upkeep, listening)
         finally:
             for part in (*parts, stopping):
                 part.cancel()
@@ -259,7 +268,9 @@ class Worker:
         if self._parker is not None:
             yield self._parker.run()
 
-    async def _finish_all(self, claiming: Part, settling: Part, listening: Part) -> None:
+    async def _finish_all(
+        self, claiming: Part, settling: Part, upkeep: Sequence[Part], listening: Part
+    ) -> None:
         """Let handlers finish within the grace time, then stop them and release their jobs."""
         deadline = self._stop.deadline.grace_until
         self._stop.requested.set()
@@ -276,7 +287,7 @@ class Worker:
         self._quarantine.stop()
         await self._handlers_end(STOP_HANDLERS_SECONDS)
         await self._end_parts(
-            self._settle_rest(self._runner.release_all(), settling),
+            self._settle_rest(self._runner.release_all(), settling, upkeep),
             self._end_claims(claiming),
             _end(listening),
         )
@@ -295,10 +306,10 @@ class Worker:
     async def _end_claims(self, claiming: Part) -> None:
         """Cut off a claim in progress, and release the strays that claims left behind, if the
         database answers while there is time."""
+        until = max(self._stop.deadline.grace_until, self._seam.monotonic()) + STRAYS_SECONDS
         await _end(claiming)
-        left_seconds = self._stop.deadline.grace_until - self._seam.monotonic()
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, left_seconds) + STRAYS_SECONDS):
+            async with asyncio.timeout(until - self._seam.monotonic()):
                 await self._strays.release_last()
 
     async def _end_parts(self, *endings: Coroutine[Any, Any, None]) -> None:
@@ -317,8 +328,11 @@ class Worker:
         for part in done:
             self._fatal = self._fatal or part.exception()
 
-    async def _settle_rest(self, committing: set[Part], settling: Part) -> None:
-        """Wait until every settlement is acknowledged, unless the settler has failed."""
+    async def _settle_rest(
+        self, committing: set[Part], settling: Part, upkeep: Sequence[Part]
+    ) -> None:
+        """Wait until every settlement is acknowledged, unless the settler has failed. Then end the
+        upkeep, which closes the breaker of a probe that succeeded."""
 
         async def settle() -> None:
             if committing:
@@ -328,6 +342,7 @@ class Worker:
         settled = asyncio.create_task(settle())
         await _wait_first({settled, settling}, SETTLE_SECONDS_MAX)
         settled.cancel()
+        await asyncio.gather(*map(_end, upkeep))
 
     async def _stop_keeper(self) -> None:
         """Let a renewal in progress end, but don't wait long for it."""

@@ -65,10 +65,14 @@ class Database:
         self._place: Place | None = None  # of the last connection
 
     def connect_writer(self) -> Opened:
-        return self._open(self._prepare)
+        return self._open(self._prepare_writer)
 
     def connect_reader(self) -> Opened:
-        return self._open(_prepare_reader)
+        return self._open(self._prepare_reader)
+
+    def connect_examiner(self) -> Opened:
+        """Connect to look at the file as it is: this changes nothing, not even its journal."""
+        return self._open(_prepare_examiner)
 
     def _open(self, prepare: Callable[[sqlite3.Connection], None]) -> Opened:
         connection, identity = self._connect()
@@ -174,13 +178,21 @@ class Database:
         except sqlite3.OperationalError as error:
             raise ConfigurationError(f"{self.path} can't be opened: {error}") from error
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def _prepare_writer(self, connection: sqlite3.Connection) -> None:
+        self.steps_taken = self._prepare(connection)
+
+    def _prepare_reader(self, connection: sqlite3.Connection) -> None:
+        # Also migrates: the file may have been replaced by an empty one that no writer has seen.
+        self._prepare(connection)
+        connection.execute("PRAGMA query_only = ON")
+
+    def _prepare(self, connection: sqlite3.Connection) -> list[str]:
         try:
             connection.execute(_BUSY_TIMEOUT)
             _switch_to_wal(connection)
             connection.execute(_SYNCHRONOUS[self.synchronous])
             connection.execute(_CHECKPOINT)
-            self.steps_taken = schema.migrate(connection, self.path, self.now())
+            return schema.migrate(connection, self.path, self.now())
         except sqlite3.DatabaseError as error:
             name = _errorname(error)
             if name.startswith("SQLITE_NOTADB"):
@@ -193,7 +205,7 @@ class Database:
             raise
 
 
-def _prepare_reader(connection: sqlite3.Connection) -> None:
+def _prepare_examiner(connection: sqlite3.Connection) -> None:
     connection.execute(_BUSY_TIMEOUT)
     connection.execute("PRAGMA query_only = ON")
     with suppress(sqlite3.Error):  # the first query reports what is wrong

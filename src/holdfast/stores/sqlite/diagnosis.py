@@ -138,7 +138,7 @@ class Examiner:
             raise ConfigurationError(
                 f"there is no file {path}; the first use creates it, or run: holdfast migrate"
             )
-        with self._usage.lock, closing(self._database.connect_reader().connection) as connection:
+        with self._usage.lock, closing(self._database.connect_examiner().connection) as connection:
             connection.execute(_BUSY_TIMEOUT)
             return self._read(connection, wakeups)
 
