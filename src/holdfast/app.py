@@ -22,16 +22,22 @@ from holdfast.domain.job import Job
 from holdfast.domain.overview import Overview
 from holdfast.domain.schemas import JobSchemas
 from holdfast.domain.secrets import shown_url
-from holdfast.enqueuer import Enqueuer
+from holdfast.enqueuer import Enqueued, Enqueuer, Record
 from holdfast.job_function import Call, Definition, JobDecorator, JobFunction, JobOptions, define
 from holdfast.observability import tracing
 from holdfast.observability.exposition import DatabaseStatus, StatusCache, expose, load_client
 from holdfast.observability.metrics import Metrics
+from holdfast.operations.audit import Audit
 from holdfast.operations.breakers import Breakers
+from holdfast.operations.bulk import Bulk
+from holdfast.operations.bulk_run import BulkRuns
 from holdfast.operations.dead import Dead
 from holdfast.operations.desk import Desk
 from holdfast.operations.diagnosis import examine, make_patience, overview
 from holdfast.operations.jobs import Jobs
+from holdfast.operations.keys import Keys
+from holdfast.operations.own_tables import OwnTables
+from holdfast.operations.pepper import Pepper
 from holdfast.operations.queues import Queues
 from holdfast.operations.results import wait_for_result
 from holdfast.operations.workers import Workers
@@ -55,6 +61,7 @@ from holdfast.worker.report import WorkerReport
 from holdfast.worker.slots import QueueChoice
 
 if TYPE_CHECKING:
+    from holdfast.api import Router, Service
     from holdfast.job_function import (
         AsyncContextJobFunction,
         AsyncJobFunction,
@@ -89,9 +96,11 @@ class Holdfast:
         self._resources: dict[str, resources.ResourceFunction] = {}
         self._middleware = Middleware()
         self._tables: list[Tables] = []
+        self._routes: list[Callable[[Service], Router]] = []
         self._loops = Loops(self._seam, self._open)
         self._metrics = Metrics()
         self._status = StatusCache(self._read_status, self._seam.monotonic)
+        self._own_tables = OwnTables(self._store, lambda: self._may_migrate)
         self._folder = os.path.abspath("")  # relative files stay put when a handler changes it
         self._make_store()  # reject a bad URL now
         desk = Desk(
@@ -109,7 +118,12 @@ class Holdfast:
         self.dead = Dead(self.jobs)
         self.queues = Queues(desk, self.jobs)
         self.breakers = Breakers(desk)
+        self.bulk = Bulk(desk, self._own_tables)
+        self._bulk_runs = BulkRuns(desk, self._own_tables)
         self.workers = Workers(desk)
+        self.audit = Audit(desk, self._own_tables)
+        self._pepper = Pepper(lambda: self._database, self._own_tables)
+        self.keys = Keys(desk, self._own_tables, self._pepper, self.audit)
 
     @property
     def url_shown(self) -> str:
@@ -119,6 +133,11 @@ class Holdfast:
     @property
     def _database(self) -> str:
         return absolute_url(self._url, self._folder)
+
+    @property
+    def _may_migrate(self) -> bool:
+        """Whether the first use may bring tables up to date."""
+        return self._database.startswith("sqlite:")
 
     def _make_store(self) -> Store:
         return make_store(self._database, self._seam, self.settings)
@@ -216,11 +235,16 @@ class Holdfast:
 
         With `connection`, the jobs are committed by that connection's transaction.
         """
+        return [each.job for each in await self._enqueue(calls, connection)]
+
+    async def _enqueue(
+        self, calls: Sequence[Call], connection: Any = None, record: Record | None = None
+    ) -> list[Enqueued]:
         with tracing.enqueuing() as span:
             now = self._seam.now()
             jobs = self._enqueuer.new_jobs(calls, span, now)
             if connection is None:
-                return await self._enqueuer.enqueue(jobs, now)
+                return await self._enqueuer.enqueue(jobs, now, record)
             return await self._enqueuer.enqueue_through(connection, jobs, now)
 
     def tables(self, name: str, package: str) -> Tables:
@@ -235,6 +259,11 @@ class Holdfast:
         tables = Tables(name, package)
         self._tables.append(tables)
         return tables
+
+    def add_routes(self, make_routes: Callable[[Service], Router]) -> None:
+        """Add routes to the HTTP API. `make_routes` gets the service and returns a
+        `holdfast.api.Router`. Each route must name the scope that it requires."""
+        self._routes.append(make_routes)
 
     @asynccontextmanager
     async def transaction(self, *, read_only: bool = False) -> AsyncIterator[Any]:
@@ -283,7 +312,7 @@ class Holdfast:
         Jobs without a tenant belong to the tenant `default`.
         """
         texts.check_name("tenant", name)
-        return Tenant(self, name, Jobs(self._desk, name))
+        return Tenant(self, name, Jobs(self._desk, name), Bulk(self._desk, self._own_tables, name))
 
     async def now(self) -> datetime:
         """Return the time of the database's clock, which decides what is due."""
@@ -352,7 +381,8 @@ class Holdfast:
         """Bring the database's schema up to date, and return the steps taken."""
         store = self._make_store()
         try:
-            return [*await store.migrate(), *await migrate_tables(store, self._tables)]
+            own = [self._own_tables.tables] if isinstance(store, Transactions) else []
+            return [*await store.migrate(), *await migrate_tables(store, [*own, *self._tables])]
         finally:
             await store.close()
 
@@ -437,8 +467,7 @@ class Holdfast:
         store = self._make_store()
         try:
             await store.open()
-            may_migrate = self._database.startswith("sqlite:")
-            await check_tables(store, self._tables, may_migrate=may_migrate)
+            await check_tables(store, self._tables, may_migrate=self._may_migrate)
         except asyncio.CancelledError:
             store.abandon()  # without waiting: the database may not answer
             raise

@@ -2,11 +2,14 @@
 
 from holdfast.app import Holdfast
 from holdfast.context import Context
+from holdfast.domain.audit import AuditEntry, AuditFilter, AuditPage
 from holdfast.domain.breakers import Breaker, BreakerStatus
+from holdfast.domain.bulk import BulkAction, BulkChange, BulkCount, BulkPage, BulkState
 from holdfast.domain.diagnosis.findings import Check, Examination, Finding, Severity
 from holdfast.domain.errors import (
     AlreadyRequeued,
     BadArguments,
+    BulkChangeNotFound,
     ConfigurationError,
     DuplicateJob,
     HoldfastError,
@@ -15,6 +18,7 @@ from holdfast.domain.errors import (
     JobFailed,
     JobNotFound,
     JobTimeout,
+    KeyNotFound,
     LeaseLost,
     NotInThisStore,
     PayloadTooLarge,
@@ -35,7 +39,8 @@ from holdfast.domain.errors import (
     WrongState,
 )
 from holdfast.domain.groups import ErrorGroup, ErrorGroups
-from holdfast.domain.job import Attempt, Count, Filter, Job, Lease, Page
+from holdfast.domain.job import Attempt, CappedCounts, Count, Filter, Job, Lease, Page
+from holdfast.domain.keys import Key, NewKey
 from holdfast.domain.outcomes import Judgment
 from holdfast.domain.overview import Overview
 from holdfast.domain.queues import QueueStatus
@@ -45,7 +50,7 @@ from holdfast.domain.states import State
 from holdfast.domain.why import Reason, Why
 from holdfast.domain.workers import WorkerStatus
 from holdfast.job_function import JobFunction
-from holdfast.operations.bulk import Choice, Progress
+from holdfast.operations.steps import Choice, Progress
 from holdfast.tenant import Tenant
 from holdfast.transactions.tables import Statements, Tables
 from holdfast.worker.log_filter import LogFilter
@@ -53,14 +58,17 @@ from holdfast.worker.middleware import CallNext
 from holdfast.worker.report import WorkerReport
 
 __all__ = [
-    "AlreadyRequeued", "Attempt", "BadArguments", "Breaker", "BreakerStatus", "CallNext",
+    "AlreadyRequeued", "Attempt", "AuditEntry", "AuditFilter", "AuditPage",
+    "BadArguments", "Breaker", "BreakerStatus", "BulkAction", "BulkChange",
+    "BulkChangeNotFound", "BulkCount", "BulkPage", "BulkState", "CallNext", "CappedCounts",
     "Check", "Choice", "ConfigurationError", "Context", "Count", "DuplicateJob", "ErrorGroup",
     "ErrorGroups", "Examination", "Filter", "Finding", "Holdfast", "HoldfastError",
     "IdempotencyConflict", "Job", "JobError", "JobFailed", "JobFunction", "JobNotFound",
-    "JobSchemas", "JobTimeout", "Judgment", "Lease", "LeaseLost", "LogFilter", "NotInThisStore",
-    "Overview", "Page", "PayloadTooLarge", "Permanent", "ProcessCrashed", "ProcessTimeout",
-    "Progress", "QueueStatus", "Reason", "ResultTimeout", "Retry", "RetryAfter",
-    "SchemaMismatch", "Severity", "Snooze", "State", "Statements", "StoreError", "StoreRefused",
-    "StoreUnavailable", "Tables", "Tenant", "Transient", "UnreadableResult", "UnstorableValue",
-    "Why", "WorkerHung", "WorkerReport", "WorkerStatus", "WrongState",
+    "JobSchemas", "JobTimeout", "Judgment", "Key", "KeyNotFound", "Lease", "LeaseLost",
+    "LogFilter", "NewKey", "NotInThisStore", "Overview", "Page", "PayloadTooLarge", "Permanent",
+    "ProcessCrashed", "ProcessTimeout", "Progress", "QueueStatus", "Reason", "ResultTimeout",
+    "Retry", "RetryAfter", "SchemaMismatch", "Severity", "Snooze", "State", "Statements",
+    "StoreError", "StoreRefused", "StoreUnavailable", "Tables", "Tenant", "Transient",
+    "UnreadableResult", "UnstorableValue", "Why", "WorkerHung", "WorkerReport", "WorkerStatus",
+    "WrongState",
 ]  # fmt: skip

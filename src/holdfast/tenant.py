@@ -8,6 +8,7 @@ from uuid import UUID
 
 from holdfast.domain.job import Job
 from holdfast.job_function import Call, JobFunction
+from holdfast.operations.bulk import Bulk
 from holdfast.operations.dead import Dead
 from holdfast.operations.jobs import Jobs
 from holdfast.operations.results import wait_for_result
@@ -27,11 +28,12 @@ class Tenant:
     costs nothing to create: create one for each request.
     """
 
-    def __init__(self, app: Holdfast, name: str, jobs: Jobs) -> None:
+    def __init__(self, app: Holdfast, name: str, jobs: Jobs, bulk: Bulk) -> None:
         self._app = app
         self.name = name
         self.jobs = jobs
         self.dead = Dead(jobs)
+        self.bulk = bulk
         self._run_sync = app._run_sync
 
     def __repr__(self) -> str:

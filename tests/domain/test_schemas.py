@@ -109,6 +109,7 @@ TYPES: dict[str, tuple[Any, list[Any]]] = {
     "model": (Line, [{"sku": "a"}, {"sku": "a", "count": 3, "color": "red"}]),
     "models": (list[Basket], [[], [{"lines": [{"sku": "a"}], "above": {"lines": []}}]]),
     "free": (Any, [None, {"a": [1]}]),
+    "object": (dict[str, object], [{}, {"a": [1]}]),
 }
 
 # Without floats that are whole (JSON Schema takes them for integers) or of more than 64 bits.

@@ -30,7 +30,7 @@ from holdfast import (
 from holdfast.domain.endings import why_it_ended
 from holdfast.domain.groups import Gathering
 from holdfast.domain.times import exact
-from holdfast.operations.bulk import Pace
+from holdfast.operations.steps import Pace
 
 DEAD = Filter(states=(State.DEAD,))
 
@@ -231,7 +231,7 @@ async def test_a_paced_change_takes_its_time(local_hf: Holdfast) -> None:
     began = time.monotonic()
     assert (await last(local_hf.jobs.requeue_many(DEAD, jobs_per_second=20))).changed == 6
     assert time.monotonic() - began >= 4 / 20
-    for wrong in (0, -1, float("inf"), float("nan")):
+    for wrong in (0, -1, 1e-300, 0.0009, float("inf"), float("nan")):
         with pytest.raises(ConfigurationError, match="jobs_per_second"):
             await last(local_hf.jobs.requeue_many(DEAD, jobs_per_second=wrong))
 

@@ -21,7 +21,7 @@ from holdfast.domain.limits import PURGE_ROWS_MAX, QUEUE_RUNNING_MAX
 from holdfast.domain.queues import QueueStatus
 from holdfast.stores.protocol import Claim
 from tests.promises.stage import both_stores
-from tests.support.running import signal, working
+from tests.support.running import WAIT_SECONDS_MAX, signal, working
 from tests.support.stores import full_store
 
 pytestmark = both_stores
@@ -148,7 +148,7 @@ async def test_a_drain_waits_for_what_runs_and_leaves_the_queue_paused(hf: Holdf
         assert (queue.paused_by, queue.running, queue.ready) == ("ann@host", 0, 2)
         await hf.queues.resume("images")
         for job in jobs:
-            await hf.result(job.id, timeout_seconds=20)
+            await hf.result(job.id, timeout_seconds=WAIT_SECONDS_MAX)
 
 
 async def test_a_queue_that_is_paused_can_be_drained(hf: Holdfast) -> None:
@@ -222,7 +222,7 @@ async def test_a_purge_keeps_its_pace(hf: Holdfast, nothing: JobFunction[[], Non
     await hf.enqueue_many([nothing.call() for _ in range(6)])
     steps = [step.done async for step in hf.queues.purge("images", jobs_per_second=20)]
     assert steps == [2, 4, 6]
-    with pytest.raises(ConfigurationError, match="jobs_per_second must be above 0"):
+    with pytest.raises(ConfigurationError, match="jobs_per_second must be at least"):
         await anext(hf.queues.purge("images", jobs_per_second=0))
 
 

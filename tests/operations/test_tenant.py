@@ -50,6 +50,7 @@ BY_ID: dict[str, tuple[Any, ...]] = {
 BY_FILTER = {
     "jobs.list",
     "jobs.counts",
+    "jobs.counts_up_to",
     "jobs.choose",
     "jobs.cancel_many",
     "jobs.retry_many",
@@ -182,10 +183,13 @@ async def test_a_tenant_finds_only_its_own_jobs_whatever_it_looks_for(
     shop: Shop, name: str
 ) -> None:
     async def finds(tenant: Tenant, wanted: str | None) -> bool:
-        by_name = name.removesuffix("_sync") == "jobs.counts"
-        looked_for = wanted if by_name else Filter(tenant=wanted)
-        nothing = await ask(shop.hf.for_tenant("new"), name, looked_for)
-        return repr(await ask(tenant, name, looked_for)) != repr(nothing)
+        arguments: dict[str, tuple[Any, ...]] = {
+            "jobs.counts": (wanted,),
+            "jobs.counts_up_to": (100, wanted),
+        }
+        looked_for = arguments.get(name.removesuffix("_sync"), (Filter(tenant=wanted),))
+        nothing = await ask(shop.hf.for_tenant("new"), name, *looked_for)
+        return repr(await ask(tenant, name, *looked_for)) != repr(nothing)
 
     before = await shop.all()
     for wanted in ("red", "blue", None):

@@ -9,6 +9,8 @@ HoldfastError
 ├── DuplicateJob                a job with the id that the caller chose already exists
 ├── IdempotencyConflict         the key belongs to a job with a different body
 ├── JobNotFound
+├── BulkChangeNotFound
+├── KeyNotFound
 ├── WrongState                  the state of the job, queue or breaker does not allow it
 │   └── AlreadyRequeued         the job was requeued before, and `again` is False
 ├── JobFailed                   `hf.result` waited for a job that did not succeed
@@ -33,7 +35,7 @@ HoldfastError
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -57,7 +59,19 @@ class NotInThisStore(ConfigurationError):
 
 
 class BadArguments(HoldfastError):
-    """An argument can't be stored, or does not fit the handler."""
+    """An argument can't be stored, or does not fit the handler.
+
+    `path` leads to the bad value: the argument, then names and indexes inside it. It is empty if no
+    single value is to blame.
+    """
+
+    def __init__(self, text: str = "", path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(text)
+        self.path = path
+
+    def of(self, job: str) -> Self:
+        """The same error, with the name of the job."""
+        return type(self)(f"{job}: {self}", self.path)
 
 
 class PayloadTooLarge(BadArguments):
@@ -90,6 +104,22 @@ class JobNotFound(HoldfastError):
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"job {job_id} does not exist")
         self.job_id = job_id
+
+
+class KeyNotFound(HoldfastError):
+    """There is no key with this ID."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"key {key_id} does not exist")
+        self.key_id = key_id
+
+
+class BulkChangeNotFound(HoldfastError):
+    """There is no bulk change with this ID, or it belongs to another tenant."""
+
+    def __init__(self, change_id: UUID) -> None:
+        super().__init__(f"bulk change {change_id} does not exist")
+        self.change_id = change_id
 
 
 class WrongState(HoldfastError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -231,6 +231,36 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
         return {"code": self.error_code, "text": self.error_text or ""}
 
 
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes about a job. Its arguments and its result are left out: they may be large."""
+
+    job_id: UUID
+    state: State
+    attempts: int
+    max_attempts: int
+    run_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    progress: Any = None
+    error_code: str | None = None
+    error_text: str | None = None
+
+    @classmethod
+    def of(cls, job: Job) -> JobStatus:
+        return cls(
+            job_id=job.id, **{name: getattr(job, name) for name in cls.__struct_fields__[1:]}
+        )
+
+
+class Watched(NamedTuple):
+    """A job that someone watches. Its version differs whenever its status does; only the process
+    that read it compares it."""
+
+    version: str
+    tenant: str
+    status: JobStatus
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that has ended: its lease, its worker, its times, and its error if it had one."""
 
@@ -291,3 +321,32 @@ class Count(NamedTuple):
     queue: str
     state: State
     jobs: int
+
+
+class CappedCount(NamedTuple):
+    """How many jobs of a queue are in a state; with `is_capped`, there may be more."""
+
+    queue: str
+    state: State
+    jobs: int
+    is_capped: bool
+
+
+class CappedCounts(NamedTuple):
+    """With `is_capped`, some jobs were not counted, perhaps of queues that are not named here."""
+
+    counts: Sequence[CappedCount]
+    is_capped: bool
+
+    @classmethod
+    def of(cls, counts: Iterable[CappedCount], jobs_max: int) -> CappedCounts:
+        """Cut waiting jobs that were counted beyond `jobs_max`, and leave out empty queues."""
+        capped = [
+            CappedCount(queue, state, jobs_max, True)
+            if state is State.QUEUED and jobs > jobs_max
+            else CappedCount(queue, state, jobs, is_capped)
+            for queue, state, jobs, is_capped in counts
+        ]
+        return cls(
+            sorted(each for each in capped if each.jobs), any(each.is_capped for each in capped)
+        )

@@ -27,11 +27,12 @@ _VERSION_MIN: Final = (2, 11)  # the first that loads models by name
 
 
 class Misfit(Exception):
-    """A value does not fit its type, at a place inside it like `.lines[0].price`."""
+    """A value does not fit its type. `place` is where, like `.lines[0].price`."""
 
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"{place}: {problem}")
-        self.place = place
+    def __init__(self, path: tuple[str | int, ...], problem: str) -> None:
+        self.place = "".join(map(_step, path))
+        super().__init__(f"{self.place}: {problem}")
+        self.path = path
         self.problem = problem
 
 
@@ -85,10 +86,10 @@ class Model:
 
     def check_same(self, checked: Any, data: bytes) -> None:
         """Refuse a value that is not the same when it is loaded again."""
-        place = _difference(checked, self.load(data), "")
-        if place is not None:
+        path = _difference(checked, self.load(data), ())
+        if path is not None:
             raise Misfit(
-                place,
+                path,
                 "is not the same after being stored and loaded, for example because it is masked,"
                 " excluded, an object of a subclass, or fits several types of a union",
             )
@@ -114,7 +115,7 @@ class Model:
             misfit = _explain(error)
         except Exception as error:
             # Validators and serializers of the user may raise anything.
-            misfit = Misfit("", f"{type(error).__name__}: {error}")
+            misfit = Misfit((), f"{type(error).__name__}: {error}")
         # Outside of the block: the error knows the value, which may be secret.
         raise misfit
 
@@ -145,10 +146,9 @@ def _explain(error: Any) -> Misfit:
     """Say where and why, without the value: it may be secret."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     first = found[0]
-    place = "".join(map(_step, first["loc"]))
     words = first["msg"].replace("Input should be", "must be", 1).removeprefix("Value error, ")
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return Misfit(place, _WORDS.get(first["type"], words) + more)
+    return Misfit(tuple(first["loc"]), _WORDS.get(first["type"], words) + more)
 
 
 def _step(key: object) -> str:
@@ -172,29 +172,29 @@ def _with_ordered_sets(value: Any, plain: Any) -> Any:
     return plain
 
 
-def _difference(one: Any, other: Any, place: str) -> str | None:
+def _difference(one: Any, other: Any, path: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Find where two values differ, apart from private attributes."""
     if type(one) is not type(other):
-        return place
+        return path
     if one == other or getattr(type(one), "__eq__", None) is object.__eq__:
         return None
     pairs = _pairs(one, other)
     if pairs is None:
-        return place
-    found = (_difference(first, second, place + step) for step, first, second in pairs)
+        return path
+    found = (_difference(first, second, (*path, step)) for step, first, second in pairs)
     return next((each for each in found if each is not None), None)
 
 
-def _pairs(one: Any, other: Any) -> list[tuple[str, Any, Any]] | None:
+def _pairs(one: Any, other: Any) -> list[tuple[Any, Any, Any]] | None:
     """What two unequal values of the same type contain; None if they have no parts in common."""
     if isinstance(one, list | tuple) and len(one) == len(other):
-        return [(f"[{index}]", *pair) for index, pair in enumerate(zip(one, other, strict=True))]
+        return [(index, *pair) for index, pair in enumerate(zip(one, other, strict=True))]
     if isinstance(one, dict) and one.keys() == other.keys():
-        return [(_step(key), one[key], other[key]) for key in one]
+        return [(key, one[key], other[key]) for key in one]
     if dataclasses.is_dataclass(one):
         names = [field.name for field in dataclasses.fields(one)]
     elif (fields := getattr(type(one), "__pydantic_fields__", None)) is not None:
         names = [*fields, "__pydantic_extra__"]
     else:
         return None
-    return [(_step(name), getattr(one, name), getattr(other, name)) for name in names]
+    return [(name, getattr(one, name), getattr(other, name)) for name in names]

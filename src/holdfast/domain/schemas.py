@@ -67,7 +67,7 @@ def _describe(
     """Describe each type, and the types inside that have names."""
     plain = {name: hint for name, hint in hints.items() if name not in models}
     found, definitions = msgspec.json.schema_components(
-        plain.values(), ref_template="#/$defs/{name}"
+        plain.values(), schema_hook=_anything, ref_template="#/$defs/{name}"
     )
     described = dict(zip(plain, found, strict=True))
     for name, model in models.items():
@@ -79,6 +79,11 @@ def _describe(
             inner = {f"{name}.{each}": it for each, it in described[name].pop("$defs").items()}
         definitions.update(inner)
     return {name: described[name] for name in hints}, definitions
+
+
+def _anything(_kind: type) -> dict[str, Any]:
+    """The schema of `object`. Other types without a schema never get into a signature."""
+    return {"description": "any JSON value"}  # an empty one would not be accepted
 
 
 def _default(signature: Signature, name: str) -> Any:

@@ -29,6 +29,7 @@ _NAMED: Final = re.compile(
 _HEADER: Final = re.compile(
     r"""(authorization["']?\s*+[:=]\s*+["']?)(?:(?:bearer|basic)\s++)?[^\s"',]++""", re.IGNORECASE
 )
+_API_KEY: Final = re.compile(r"(hfk_[a-z2-7]{12}_)[a-z2-7]++", re.IGNORECASE)
 
 _PORT_AND_PATH: Final = re.compile(r"\d*(?:/.*)?", re.DOTALL)
 _OPTION: Final = re.compile(r"[\w.]+=")
@@ -46,6 +47,8 @@ def masked(text: str, chars_max: int | None = None) -> str:
     if "=" in shown or ":" in shown:
         shown = _NAMED.sub(rf"\1\2{HIDDEN}", shown)
         shown = _HEADER.sub(rf"\1{HIDDEN}", shown)
+    if "hfk_" in shown:
+        shown = _API_KEY.sub(rf"\1{HIDDEN}", shown)
     return shown
 
 

@@ -26,6 +26,7 @@ from holdfast.domain.storable import Walk
 Handler = Callable[..., Any]
 
 _PLACE: Final = re.compile(r" - at (?P<key>`key` in )?`\$\.(?P<place>[^`]*)`$")
+_STEP: Final = re.compile(r"\[(?P<index>\d+)\]|(?P<name>[^.\[]+)")
 _ENCODER: Final = msgspec.json.Encoder()
 _NAMES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # A plain function that wraps an async one may say so.
@@ -118,7 +119,7 @@ class Signature:
         try:
             data = encode_arguments(values, bytes_max=bytes_max)
         except BadArguments as error:
-            raise type(error)(f"{self.name}: {error}") from None
+            raise error.of(self.name) from None
         stored = self._decode(data)
         for name, value in checked.items():
             self._try(name, self.models[name].check_same, value, bytes(getattr(stored, name)))
@@ -129,7 +130,7 @@ class Signature:
         checked: dict[str, Any] = {}
         walk = Walk(nodes_max=bytes_max, with_keys=True)
         for name in self.keyed & values.keys():
-            values[name] = self._try(name, walk.storable, values[name], f"$.{name}")
+            values[name] = self._try(name, walk.storable, values[name], (name,))
         for name in self.models.keys() & values.keys():
             checked[name] = self._try(name, self.models[name].check, values[name])
             values[name] = self._try(name, self.models[name].dump, checked[name])
@@ -140,10 +141,12 @@ class Signature:
         try:
             return step(*args)
         except BadArguments as error:
-            raise type(error)(f"{self.name}: {error}") from None
+            raise error.of(self.name) from None
         except Misfit as misfit:
-            place = f"argument {argument}{misfit.place}"
-            raise BadArguments(f"{self.name}: {place}: {misfit.problem}") from None
+            raise BadArguments(
+                f"{self.name}: argument {argument}{misfit.place}: {misfit.problem}",
+                (argument, *misfit.path),
+            ) from None
 
     def load(self, data: bytes) -> dict[str, Any]:
         """Decode stored arguments into the annotated types, ready for `function(ctx, **values)`.
@@ -211,7 +214,7 @@ class Signature:
             return self.decoder.decode(data)
         except Exception as error:
             # Any exception: a dataclass of the user may check itself in __post_init__.
-            raise BadArguments(f"{self.name}: {_explain(error)}") from error
+            raise _explain(error).of(self.name) from error
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if not kwargs and len(args) == len(self.parameters) == len(self.positional):
@@ -224,16 +227,16 @@ class Signature:
         values = dict(zip(self.positional, args, strict=False))
         for name, value in kwargs.items():
             if name in values:
-                raise BadArguments(f"{self.name}: got multiple values for argument {name}")
+                raise BadArguments(f"{self.name}: got multiple values for argument {name}", (name,))
             if name not in self.parameters:
-                raise BadArguments(f"{self.name}: got an unexpected argument {name}")
+                raise BadArguments(f"{self.name}: got an unexpected argument {name}", (name,))
             values[name] = value
         if missing := [name for name in self.required if name not in values]:
             raise BadArguments(f"{self.name}: missing required argument {', '.join(missing)}")
         return values
 
 
-def _explain(error: Exception) -> str:
+def _explain(error: Exception) -> BadArguments:
     """Translate msgspec's error, which speaks of `$.width`, into the handler's terms."""
     text = words = str(error)
     found = _PLACE.search(text)
@@ -249,7 +252,15 @@ def _explain(error: Exception) -> str:
         text = f"the arguments don't fit the handler: {words}"
     else:
         text = f"the arguments can't be read: {text}"
-    return text.replace("`", "")
+    return BadArguments(text.replace("`", ""), _steps(found["place"]) if found else ())
+
+
+def _steps(place: str) -> tuple[str | int, ...]:
+    """The path in msgspec's words, like `lines[0].price`. It does not tell the keys of dicts."""
+    known = place.partition("[...]")[0]
+    return tuple(
+        int(step["index"]) if step["index"] else step["name"] for step in _STEP.finditer(known)
+    )
 
 
 def _check_callable(job: str, function: Handler) -> None:

@@ -17,6 +17,8 @@ from holdfast.domain.errors import BadArguments, PayloadTooLarge
 from holdfast.domain.limits import INTEGER_MAX, INTEGER_MIN, JSON_DEPTH_MAX
 from holdfast.domain.texts import UNSTORABLE, shown
 
+_Path = tuple[Any, ...]  # the keys and indexes that lead to a value
+
 _ENCODER: Final = msgspec.json.Encoder()
 _LEAVES: Final = (datetime, date, time, timedelta, UUID, Decimal, bytes, bytearray, memoryview)
 _KEYS: Final = (int, Enum, *_LEAVES)
@@ -105,7 +107,7 @@ class Walk:
         self._nodes_max = nodes_max
         self._nodes_left = nodes_max
 
-    def storable(self, value: object, path: str = "$", depth: int = 0) -> Any:
+    def storable(self, value: object, path: _Path = (), depth: int = 0) -> Any:
         try:
             return self._convert(value, path, depth)
         except BadArguments:
@@ -116,7 +118,7 @@ class Walk:
             problem = f"{_kind(value)} can't be stored: {shown(error, str)}"
             return self._problem(path, problem, shown(value))
 
-    def _convert(self, value: Any, path: str, depth: int) -> Any:
+    def _convert(self, value: Any, path: _Path, depth: int) -> Any:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, Enum):
@@ -141,7 +143,7 @@ class Walk:
             )
         return self._container(members, path, depth + 1)
 
-    def _container(self, members: Any, path: str, depth: int) -> Any:
+    def _container(self, members: Any, path: _Path, depth: int) -> Any:
         room = max(0, self._nodes_left)
         self._nodes_left -= len(members)
         if self._nodes_left < 0 and not self._lenient:
@@ -149,32 +151,34 @@ class Walk:
         if isinstance(members, dict):
             return self._object(members, room, path, depth)
         items = [
-            self.storable(item, f"{path}[{index}]", depth)
+            self.storable(item, (*path, index), depth)
             for index, item in enumerate(islice(members, room))
         ]
         # The order of a set differs between processes; idempotency needs one order.
         is_set = isinstance(members, set | frozenset)
         return sorted(items, key=_ENCODER.encode) if is_set else items
 
-    def _object(self, members: dict[Any, Any], room: int, path: str, depth: int) -> dict[str, Any]:
+    def _object(
+        self, members: dict[Any, Any], room: int, path: _Path, depth: int
+    ) -> dict[str, Any]:
         converted: dict[str, Any] = {}
         for key, item in islice(members.items(), room):
             text = self._key(key, path)
             if text in converted and not self._lenient:
-                raise BadArguments(f"{path}: two keys become the same text, {shown(text)}")
-            converted[text] = self.storable(item, _member_path(path, key), depth)
+                raise _bad(path, f"two keys become the same text, {shown(text)}")
+            converted[text] = self.storable(item, (*path, key), depth)
         return converted
 
-    def _key(self, key: object, path: str) -> str:
+    def _key(self, key: object, path: _Path) -> str:
         if isinstance(key, str):
-            return self._text(key, _member_path(path, key), "key")
+            return self._text(key, (*path, key), "key")
         if self._with_keys and isinstance(key, _KEYS):
-            text = self.storable(key, _member_path(path, key))
+            text = self.storable(key, (*path, key))
             return text if isinstance(text, str) else _ENCODER.encode(text).decode()
         problem = f"the key {shown(key)} is {_kind(key)}; JSON keys must be str"
         return self._problem(path, problem, shown(key, str))
 
-    def _text(self, text: str, path: str, noun: str) -> str:
+    def _text(self, text: str, path: _Path, noun: str) -> str:
         match = UNSTORABLE.search(text)
         if match is None:
             return str.__str__(text)
@@ -183,7 +187,7 @@ class Walk:
             path, f"a {noun} with a {name} can't be stored", UNSTORABLE.sub("\ufffd", text)
         )
 
-    def _integer(self, number: int, path: str) -> int | str:
+    def _integer(self, number: int, path: _Path) -> int | str:
         if INTEGER_MIN <= number <= INTEGER_MAX:
             return number
         bits = number.bit_length()
@@ -192,13 +196,13 @@ class Walk:
             path, "an integer beyond 64 bits can't be stored; pass it as a str", words
         )
 
-    def _float(self, number: float, path: str) -> float | str:
+    def _float(self, number: float, path: _Path) -> float | str:
         if math.isfinite(number):
             return number
         name = "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
         return self._problem(path, f"{name} can't be stored in JSON", name)
 
-    def _leaf(self, value: Any, path: str) -> Any:
+    def _leaf(self, value: Any, path: _Path) -> Any:
         if isinstance(value, datetime | time) and _offset_has_seconds(value):
             if isinstance(value, time):
                 problem = "a time whose UTC offset has seconds can't be stored exactly"
@@ -206,10 +210,10 @@ class Walk:
             value = value.astimezone(UTC)
         return msgspec.to_builtins(value)
 
-    def _problem(self, path: str, text: str, replacement: str) -> str:
+    def _problem(self, path: _Path, text: str, replacement: str) -> str:
         if self._lenient:
             return replacement
-        raise BadArguments(f"{path}: {text}")
+        raise _bad(path, text)
 
 
 def _members(value: Any) -> Any:
@@ -238,10 +242,13 @@ def _struct_members(value: msgspec.Struct) -> dict[str, Any] | list[Any]:
     return {name: item for name, item in pairs if item is not msgspec.UNSET}
 
 
-def _member_path(path: str, key: object) -> str:
-    if isinstance(key, str) and key.isidentifier():
-        return f"{path}.{key}"
-    return f"{path}[{shown(key)}]"
+def _bad(path: _Path, text: str) -> BadArguments:
+    place = "".join(
+        f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{shown(step)}]"
+        for step in path
+    )
+    steps = (step if isinstance(step, str | int) else shown(step, str) for step in path)
+    return BadArguments(f"${place}: {text}", tuple(steps))
 
 
 def _offset_has_seconds(moment: datetime | time) -> bool:

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     BREAKER_OPEN = "breaker_open"
     BREAKER_UNPARKING = "breaker_unparking"
+    WAITING_FOR_LEASE = "waiting_for_lease"
     NO_WORKER = "no_worker"
     UNKNOWN_NAME = "unknown_name"
     QUEUE_FULL = "queue_full"
@@ -92,6 +93,12 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def able(self) -> list[WorkerStatus]:
         return [each for each in self.serving if self.job.name in each.names]
+
+    @property
+    def leasing(self) -> list[WorkerStatus]:
+        """The API servers that lease it to workers over HTTP, if no other worker runs it."""
+        servers = [each for each in self.live if each.is_server and self.job.name in each.names]
+        return [] if self.able else servers
 
     def at(self, moment: datetime) -> str:
         return f"{exact(moment)} ({relative(moment, self.now)})"
@@ -250,7 +257,7 @@ def _breaker(seen: Circumstances) -> Why | None:
     if breaker is None or seen.suspect:  # suspects are not parked
         return None
     # A breaker that was not opened by hand closes once a worker can send a probe.
-    if not breaker.by_hand and not seen.able:
+    if not breaker.by_hand and not seen.able and not seen.leasing:
         return None
     if breaker.opened_at is not None:
         code, sentence = Reason.BREAKER_OPEN, _open(seen, breaker, seen.at(breaker.opened_at))
@@ -305,20 +312,37 @@ def _unparking(breaker: BreakerStatus) -> str:
     )
 
 
+def _waiting_for_lease(seen: Circumstances) -> Why | None:
+    if not seen.leasing:
+        return None
+    if (full := _queue_full(seen)) is not None:
+        return full
+    job = seen.job
+    sentence = (
+        f"workers lease {job.name} over HTTP, and none has asked for this job since it became due"
+        f" at {seen.at(job.run_at)}; {_ahead(seen)}: start a worker that leases this name from"
+        f" queue {job.queue}, or more of them"
+    )
+    servers = [each.id for each in seen.leasing]
+    return seen.why(
+        Reason.WAITING_FOR_LEASE, sentence, run_at=job.run_at, servers=servers, ahead=seen.ahead
+    )
+
+
 def _no_worker(seen: Circumstances) -> Why | None:
     if seen.serving:
         return None
     queue = seen.job.queue
     lost = [each for each in seen.workers if each.lost and each.serves(queue)]
     sentence = f"no live worker serves queue {queue}"
-    if seen.live:
-        queues = {name for each in seen.live for name in each.queues or ()}
-        sentence += f": {_live_workers(seen.live)} for other queues ({', '.join(sorted(queues))})"
+    if others := [each for each in seen.live if not each.is_server]:
+        queues = {name for each in others for name in each.queues or ()}
+        sentence += f": {_live_workers(others)} for other queues ({', '.join(sorted(queues))})"
     if lost:
         last = max(lost, key=lambda each: each.seen_at)
         sentence += f"; {last.id}, which served it, was last seen at {seen.at(last.seen_at)}"
     sentence += f"; the job has been due since {seen.at(seen.job.run_at)}: start a worker"
-    facts = {"live_workers": len(seen.live), "lost_workers": len(lost), "run_at": seen.job.run_at}
+    facts = {"live_workers": len(others), "lost_workers": len(lost), "run_at": seen.job.run_at}
     return seen.why(Reason.NO_WORKER, sentence, **facts)
 
 
@@ -406,6 +430,7 @@ _QUESTIONS = (
     _queue_paused,
     _queue_closed,
     _breaker,
+    _waiting_for_lease,
     _no_worker,
     _unknown_name,
     _queue_full,

@@ -18,7 +18,8 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
 
     `version` is Holdfast's, `app_version` the application's. `queues` are those that it serves,
     with their limits; `*` is any other queue, None is all. With `suspects_only`, it is the
-    quarantine process of another worker.
+    quarantine process of another worker. An API server has a concurrency of 0: it runs nothing
+    itself, but leases the jobs with its names to workers over HTTP.
     """
 
     id: str
@@ -66,8 +67,15 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     unseen_seconds: float
     lost: bool
 
+    @property
+    def is_server(self) -> bool:
+        """Whether it is an API server, which leases the jobs with its names over HTTP."""
+        return self.concurrency == 0
+
     def serves(self, queue: str) -> bool:
-        """Whether it takes jobs from this queue."""
+        """Whether it takes jobs from this queue to run them itself."""
+        if self.is_server:
+            return False
         return self.queues is None or ALL_QUEUES in self.queues or queue in self.queues
 
     def has_room_for(self, queue: str) -> bool:

@@ -24,6 +24,11 @@ class Breakers:
         """Return the breakers that counted a failure or were opened, open ones first."""
         return await (await self._breakers()).breakers()
 
+    async def get(self, key: str) -> BreakerStatus | None:
+        """Return a breaker, or None if it has no record."""
+        check_name("breaker's key", key)
+        return next((each for each in await self.list() if each.key == key), None)
+
     async def open(self, key: str, *, by: str | None = None, because: str | None = None) -> None:
         """Park all jobs of this key, without probes, until you call `close`.
 
@@ -55,6 +60,7 @@ class Breakers:
         return require(await self._desk.store(), protocol.Breakers, "keep breakers")
 
     list_sync = blocking(list)
+    get_sync = blocking(get)
     open_sync = blocking(open)
     keys_sync = blocking(keys)
     close_sync = blocking(close)

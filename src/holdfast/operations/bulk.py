@@ -1,128 +1,239 @@
-"""Change many jobs in small, paced steps that report progress and can be repeated."""
+"""Preview, start, pause, resume and cancel bulk changes. Servers run them: see `bulk_run.py`."""
 
 from __future__ import annotations
 
-import asyncio
-import math
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from holdfast.domain.errors import AlreadyRequeued, ConfigurationError, JobNotFound, WrongState
-from holdfast.domain.job import Job
-from holdfast.domain.limits import CHANGES_TOGETHER_MAX
-from holdfast.runtime.seam import Seam
-from holdfast.stores.protocol import Canceled
+import msgspec
 
-STEPS_PER_SECOND = 10
+from holdfast.domain.bulk import (
+    CANCEL,
+    PAUSE,
+    RESUME,
+    START,
+    BulkAction,
+    BulkChange,
+    BulkPage,
+    BulkState,
+    Verb,
+    wrong_state,
+)
+from holdfast.domain.errors import BulkChangeNotFound, ConfigurationError
+from holdfast.domain.job import Filter
+from holdfast.domain.limits import PAGE_ROWS_MAX
+from holdfast.domain.texts import check_range
+from holdfast.operations.bulk_preview import check_action, find, sample, with_states
+from holdfast.operations.bulk_rows import BulkRow, JobIdRow, values_of
+from holdfast.operations.desk import Desk, check_operator
+from holdfast.operations.jobs import SAMPLE_JOBS, Jobs, check_id
+from holdfast.operations.own_tables import OwnTables
+from holdfast.operations.steps import make_pace
+from holdfast.runtime.blocking import blocking
+from holdfast.transactions.tables import Statements
 
-
-class Choice(NamedTuple):
-    """The jobs to change, newest first: all ids, and the first few jobs as a sample.
-
-    `requeued_already` counts those that were left out because they were requeued before."""
-
-    ids: Sequence[UUID]
-    sample: Sequence[Job]
-    requeued_already: int = 0
-
-
-class Progress(NamedTuple):
-    """The progress of a bulk change; `jobs` are those of the last step, as they are now.
-
-    Of the jobs `done` so far, `changed` were changed, `requeued_already` were skipped, and
-    `moved_on` had another state by then, or were gone."""
-
-    total: int
-    done: int = 0
-    changed: int = 0
-    requeued_already: int = 0
-    moved_on: int = 0
-    jobs: Sequence[Job] = ()
+IDS_PER_STATEMENT: Final = 10_000
+_LAST: Final = UUID(int=2**128 - 1)
 
 
-class Pace(NamedTuple):
-    """A rate limit, in ten steps per second. None is unlimited, in steps of `together_max`."""
+class BulkPreview(NamedTuple):
+    """A bulk change that is not recorded yet, and its jobs in the order it changes them."""
 
-    jobs_per_second: float | None = None
-    together_max: int = CHANGES_TOGETHER_MAX
+    change: BulkChange
+    job_ids: Sequence[UUID]
+
+
+class Bulk:
+    """`hf.bulk`: change many jobs in the background, each exactly once.
+
+    Preview a change, then start it. Servers (`holdfast serve`) run it at its rate limit, and if one
+    of them dies, another continues. `hf.for_tenant(...).bulk` has the same methods, and treats jobs
+    and changes of other tenants as if they did not exist.
+    """
+
+    def __init__(self, desk: Desk, own: OwnTables, tenant: str | None = None) -> None:
+        self._desk = desk
+        self._own = own
+        self._tenant = tenant
+        self._jobs = Jobs(desk, tenant)
+        self._run_sync = desk.run_sync
+
+    async def create(
+        self,
+        action: str,
+        jobs: Filter | Sequence[UUID],
+        *,
+        jobs_per_second: float | None = None,
+        by: str | None = None,
+        because: str | None = None,
+        again: bool = False,
+        start: bool = False,
+    ) -> BulkChange:
+        """Preview a change of all jobs that match a filter now, or of a list of IDs.
+
+        `action` is "cancel", "retry" or "requeue". A filter without states matches queued and
+        running jobs for "cancel", and dead and failed jobs for "requeue"; "retry" requires states.
+        Jobs that were already requeued are left out, unless `again` is set. If more than
+        BULK_JOBS_MAX jobs match, the change takes the newest, and `capped` is set. With `start`, it
+        starts immediately.
+        """
+        preview = await self._preview(
+            action, jobs, jobs_per_second=jobs_per_second, by=by, because=because, again=again
+        )
+        return await self._record(preview, start=start)
+
+    async def _preview(
+        self,
+        action: str,
+        jobs: Filter | Sequence[UUID],
+        *,
+        jobs_per_second: float | None = None,
+        by: str | None = None,
+        because: str | None = None,
+        again: bool = False,
+    ) -> BulkPreview:
+        """Find the jobs of a change without recording it: the first half of `create`."""
+        kind = check_action(action)
+        make_pace(jobs_per_second)
+        check_operator(by, because)
+        wanted = with_states(kind, jobs) if isinstance(jobs, Filter) else jobs
+        found = await find(
+            self._jobs,
+            wanted,
+            self._desk.seam(),
+            unless_requeued=kind is not BulkAction.CANCEL and not again,
+        )
+        change = BulkChange(
+            id=self._desk.new_id(),
+            action=kind,
+            state=BulkState.PREVIEWED,
+            tenant=self._tenant,
+            filter=wanted if isinstance(wanted, Filter) else None,
+            again=again,
+            jobs_per_second=jobs_per_second,
+            by=by,
+            because=because,
+            total=len(found.job_ids),
+            capped=found.capped,
+            requeued_before=found.requeued_before,
+            counts=found.counts,
+            sample=await sample(self._jobs, found.job_ids),
+            created_at=self._desk.seam().now(),
+        )
+        return BulkPreview(change, found.job_ids)
+
+    async def _record(
+        self, preview: BulkPreview, *, start: bool = False, connection: Any = None
+    ) -> BulkChange:
+        """Record a change: the second half of `create`. With `connection`, it is committed by that
+        connection's transaction."""
+        change, job_ids = preview
+        async with self._statements(connection) as statements:
+            await statements.execute("insert_bulk_change", **values_of(change, self._kept_seconds))
+            for begin in range(0, len(job_ids), IDS_PER_STATEMENT):
+                some = msgspec.json.encode(job_ids[begin : begin + IDS_PER_STATEMENT]).decode()
+                await statements.execute(
+                    "insert_bulk_jobs", id=change.id, after=begin, job_ids=some
+                )
+            if start:
+                await self._apply(statements, START, change.id)
+            recorded = await self._find(statements, change.id)
+        return msgspec.structs.replace(recorded, sample=change.sample)
+
+    async def start(self, change_id: UUID) -> BulkChange:
+        """Start a previewed change. Does nothing if it is already running or completed."""
+        return await self._change(change_id, START)
+
+    async def pause(self, change_id: UUID) -> BulkChange:
+        """Pause a running change. No further job is changed until it is resumed."""
+        return await self._change(change_id, PAUSE)
+
+    async def resume(self, change_id: UUID) -> BulkChange:
+        """Resume a paused change."""
+        return await self._change(change_id, RESUME)
+
+    async def cancel(self, change_id: UUID) -> BulkChange:
+        """Stop a change for good. Jobs that it has already changed stay changed."""
+        return await self._change(change_id, CANCEL)
+
+    async def get(self, change_id: UUID) -> BulkChange:
+        """Return the change and its progress, or raise BulkChangeNotFound."""
+        check_id(change_id)
+        async with self._own.transaction(read_only=True) as (_, statements):
+            found = await self._find(statements, change_id)
+            first = await statements.all(
+                "jobs_of_bulk_change", JobIdRow, id=change_id, after=0, rows_max=SAMPLE_JOBS
+            )
+        shown = await sample(self._jobs, [row.job_id for row in first])
+        return msgspec.structs.replace(found, sample=shown)
+
+    async def list(self, limit: int = 50, after: UUID | None = None) -> BulkPage:
+        """Return a page of changes, newest first, without their samples.
+
+        To get the next page, pass the `after` of this one.
+        """
+        check_range("limit", limit, 1, PAGE_ROWS_MAX, int, ConfigurationError)
+        async with self._own.transaction(read_only=True) as (_, statements):
+            rows = await statements.all(
+                "page_of_bulk_changes",
+                BulkRow,
+                before=after or _LAST,
+                tenant=self._tenant,
+                rows_max=limit + 1,
+            )
+        changes = [row.change() for row in rows[:limit]]
+        return BulkPage(changes, changes[-1].id if len(rows) > limit else None)
+
+    async def _change(self, change_id: UUID, verb: Verb) -> BulkChange:
+        check_id(change_id)
+        async with self._own.transaction() as (_, statements):
+            await self._find(statements, change_id)
+            await self._apply(statements, verb, change_id)
+            change = await self._find(statements, change_id)
+            if change.state not in verb.reached:
+                raise wrong_state(verb, change)
+        return change
+
+    async def _apply(self, statements: Statements, verb: Verb, change_id: UUID) -> None:
+        for source in verb.sources:
+            match verb.target:
+                case BulkState.RUNNING:
+                    await statements.execute("run_bulk_change", id=change_id, source=source)
+                case BulkState.PAUSED:
+                    await statements.execute("pause_bulk_change", id=change_id, source=source)
+                case state:
+                    await statements.execute(
+                        "end_bulk_change",
+                        id=change_id,
+                        source=source,
+                        state=state,
+                        kept_seconds=self._kept_seconds,
+                    )
+
+    @asynccontextmanager
+    async def _statements(self, connection: Any) -> AsyncIterator[Statements]:
+        if connection is not None:
+            yield await self._own.on(connection)
+            return
+        async with self._own.transaction() as (_, statements):
+            yield statements
+
+    async def _find(self, statements: Statements, change_id: UUID) -> BulkChange:
+        row = await statements.one("find_bulk_change", BulkRow, id=change_id, tenant=self._tenant)
+        if row is None:
+            raise BulkChangeNotFound(change_id)
+        return row.change()
 
     @property
-    def step(self) -> int:
-        if self.jobs_per_second is None:
-            return self.together_max
-        return min(self.together_max, math.ceil(self.jobs_per_second / STEPS_PER_SECOND))
+    def _kept_seconds(self) -> float:
+        return self._desk.settings.history_kept_seconds
 
-    def wait_seconds(self, done: int, passed_seconds: float) -> float:
-        if self.jobs_per_second is None:
-            return 0.0
-        return max(0.0, done / self.jobs_per_second - passed_seconds)
-
-
-def make_pace(jobs_per_second: float | None, together_max: int = CHANGES_TOGETHER_MAX) -> Pace:
-    if jobs_per_second is not None and not 0 < jobs_per_second < math.inf:
-        raise ConfigurationError(f"jobs_per_second must be above 0, not {jobs_per_second!r}")
-    return Pace(jobs_per_second, together_max)
-
-
-Change = Callable[[Progress, Sequence[UUID]], Awaitable[Progress]]
-
-
-def change_each(apply: Callable[[UUID], Awaitable[Job]]) -> Change:
-    """Change the jobs of a step one by one, and skip those that can't be changed any more."""
-
-    async def change(progress: Progress, step: Sequence[UUID]) -> Progress:
-        answers = await asyncio.gather(*map(apply, step), return_exceptions=True)
-        reasons = Counter(map(_reason, answers))
-        changed = [answer for answer in answers if isinstance(answer, Job)]
-        return Progress(
-            total=progress.total,
-            done=progress.done + len(answers),
-            changed=progress.changed + len(changed),
-            requeued_already=progress.requeued_already + reasons["requeued_already"],
-            moved_on=progress.moved_on + reasons["moved_on"],
-            jobs=changed,
-        )
-
-    return change
-
-
-def cancel_together(cancel: Callable[[Sequence[UUID]], Awaitable[Sequence[Canceled]]]) -> Change:
-    """Cancel the jobs of a step in one statement: faster, but without reading them."""
-
-    async def change(progress: Progress, step: Sequence[UUID]) -> Progress:
-        changed = len(await cancel(step))
-        return Progress(
-            total=progress.total,
-            done=progress.done + len(step),
-            changed=progress.changed + changed,
-            moved_on=progress.moved_on + len(step) - changed,
-        )
-
-    return change
-
-
-async def in_steps(
-    change: Change, ids: Sequence[UUID], pace: Pace, seam: Seam
-) -> AsyncIterator[Progress]:
-    progress = Progress(len(ids))
-    began = seam.monotonic()
-    while progress.done < len(ids):
-        wait = pace.wait_seconds(progress.done, seam.monotonic() - began)
-        if wait > 0:
-            await asyncio.sleep(wait)
-        step = ids[progress.done : progress.done + pace.step]
-        progress = await change(progress, step)
-        yield progress
-
-
-def _reason(answer: Job | BaseException) -> str:
-    match answer:
-        case Job():
-            return "changed"
-        case AlreadyRequeued():
-            return "requeued_already"
-        case JobNotFound() | WrongState():
-            return "moved_on"
-    raise answer
+    create_sync = blocking(create)
+    start_sync = blocking(start)
+    pause_sync = blocking(pause)
+    resume_sync = blocking(resume)
+    cancel_sync = blocking(cancel)
+    get_sync = blocking(get)
+    list_sync = blocking(list)

@@ -13,8 +13,8 @@ from holdfast.domain.groups import ErrorGroups, Gathering
 from holdfast.domain.job import Filter, Job, Page
 from holdfast.domain.limits import GROUPS_LOOK_MAX
 from holdfast.domain.states import DEAD_STATES, UNSUCCESSFUL, State
-from holdfast.operations.bulk import Progress
 from holdfast.operations.jobs import Jobs, pages
+from holdfast.operations.steps import Progress
 from holdfast.runtime.blocking import blocking
 
 
@@ -50,7 +50,12 @@ class Dead:
         return ErrorGroups(gathering.groups(), looked_at, is_all)
 
     async def requeue(
-        self, job_id: UUID, *, arguments: Mapping[str, Any] | None = None, again: bool = True
+        self,
+        job_id: UUID,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        again: bool = True,
+        connection: Any = None,
     ) -> Job:
         """Like `hf.jobs.requeue`, for a job that ended without success."""
         job = await self._jobs.get(job_id)
@@ -58,7 +63,9 @@ class Dead:
             raise WrongState(
                 f"job {job_id} is {job.state}, not dead or failed; use: holdfast jobs retry"
             )
-        return await self._jobs.requeue(job_id, arguments=arguments, again=again)
+        return await self._jobs.requeue(
+            job_id, arguments=arguments, again=again, connection=connection
+        )
 
     def requeue_many(
         self,

@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -21,15 +21,26 @@ from holdfast.domain.errors import (
     WrongState,
 )
 from holdfast.domain.groups import fingerprint_of
-from holdfast.domain.job import Attempt, Count, Filter, Job, Page
-from holdfast.domain.limits import PAGE_ROWS_MAX, PAGE_STEPS_MAX
+from holdfast.domain.job import Attempt, CappedCount, CappedCounts, Count, Filter, Job, Page
+from holdfast.domain.limits import INTEGER_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX, SCAN_ROWS_MAX
 from holdfast.domain.texts import check_range, check_text
 from holdfast.domain.times import check_time
 from holdfast.domain.why import Why, explain, explain_alone
-from holdfast.operations.bulk import Choice, Progress, change_each, in_steps, make_pace
+from holdfast.domain.why_for_tenant import for_tenant
 from holdfast.operations.desk import Desk, check_operator
+from holdfast.operations.steps import Choice, Progress, change_each, in_steps, make_pace
 from holdfast.runtime.blocking import blocking
-from holdfast.stores.protocol import Diagnosis, Enrolled, History, Requeues, Store, capability
+from holdfast.stores.protocol import (
+    CountsUpTo,
+    Diagnosis,
+    Enrolled,
+    History,
+    Requeues,
+    Store,
+    capability,
+)
+
+T = TypeVar("T")
 
 SAMPLE_JOBS = 5
 
@@ -79,7 +90,14 @@ class Jobs:
         return [] if history is None else await history.attempts(job_id)
 
     async def why(self, job_id: UUID) -> Why:
-        """Explain why a job is not running: a code, a sentence, and the facts."""
+        """Explain why a job is not running: a code, a sentence, and the facts.
+
+        A tenant is not told what belongs to operators or other tenants.
+        """
+        why = await self._why(job_id)
+        return why if self._tenant is None else for_tenant(why)
+
+    async def _why(self, job_id: UUID) -> Why:
         check_id(job_id)
         store = await self._desk.store()
         diagnosis = capability(store, Diagnosis)
@@ -97,6 +115,20 @@ class Jobs:
         wanted = self._narrowed(Filter(tenant=tenant))
         return [] if wanted is None else await (await self._desk.store()).counts(wanted.tenant)
 
+    async def counts_up_to(self, jobs_max: int, tenant: str | None = None) -> CappedCounts:
+        """Like `counts`, but stop at `jobs_max` waiting jobs of a queue: fast, however many there
+        are."""
+        check_range("jobs_max", jobs_max, 1, INTEGER_MAX, int, ConfigurationError)
+        wanted = self._narrowed(Filter(tenant=tenant))
+        if wanted is None:
+            return CappedCounts([], False)
+        store = await self._desk.store()
+        capped = capability(store, CountsUpTo)
+        if capped is not None:
+            return await capped.counts_up_to(jobs_max, wanted.tenant)
+        counts = await store.counts(wanted.tenant)
+        return CappedCounts.of((CappedCount(*each, False) for each in counts), jobs_max)
+
     async def list(
         self, filter: Filter | None = None, limit: int = 50, after: UUID | None = None
     ) -> Page:
@@ -111,8 +143,9 @@ class Jobs:
             return Page([], None)
         store = await self._desk.store()
         found: builtins.list[Job] = []
-        for _ in range(PAGE_STEPS_MAX):
-            rows = limit - len(found) if wanted.fingerprint is None else PAGE_ROWS_MAX
+        rows_left = PAGE_STEPS_MAX * PAGE_ROWS_MAX
+        while rows_left > 0:
+            rows = limit - len(found) if wanted.fingerprint is None else SCAN_ROWS_MAX
             page = await store.page(wanted, rows, after)
             found += [
                 job
@@ -120,6 +153,8 @@ class Jobs:
                 if wanted.fingerprint is None or fingerprint_of(job) == wanted.fingerprint
             ]
             after = page.after
+            # A step that found few jobs looked at PAGE_LOOK_MAX.
+            rows_left -= rows if len(page.jobs) == rows else PAGE_ROWS_MAX
             if len(found) > limit:
                 return Page(found[:limit], found[limit - 1].id)
             if after is None or len(found) == limit:
@@ -217,11 +252,11 @@ class Jobs:
         raise AlreadyRequeued(job_id, requeued_as)
 
     async def _through(
-        self, connection: Any, method: str, change: Callable[[Jobs], Coroutine[Any, Any, Job]]
-    ) -> Job:
-        """Make the change in the transaction of the caller's connection."""
+        self, connection: Any, method: str, change: Callable[[Jobs], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Make the change, or several, in the transaction of the caller's connection."""
 
-        def on(enrolled: Enrolled) -> Coroutine[Any, Any, Job]:
+        def on(enrolled: Enrolled) -> Coroutine[Any, Any, T]:
             async def store() -> Store:
                 return cast(Store, enrolled)  # it has the verbs that these changes need
 
@@ -311,6 +346,7 @@ class Jobs:
     attempts_sync = blocking(attempts)
     why_sync = blocking(why)
     counts_sync = blocking(counts)
+    counts_up_to_sync = blocking(counts_up_to)
     list_sync = blocking(list)
     requeued_as_sync = blocking(requeued_as)
     requeued_sync = blocking(requeued)
@@ -324,11 +360,16 @@ class Jobs:
 
 
 async def pages(
-    jobs: Jobs, filter: Filter | None, limit: float = math.inf, after: UUID | None = None
+    jobs: Jobs,
+    filter: Filter | None,
+    limit: float = math.inf,
+    after: UUID | None = None,
+    *,
+    rows_max: int = SCAN_ROWS_MAX,
 ) -> AsyncIterator[Page]:
     """Yield pages until there are no more jobs, or `limit` jobs were read."""
     while limit > 0:
-        page = await jobs.list(filter, int(min(limit, PAGE_ROWS_MAX)), after)
+        page = await jobs.list(filter, int(min(limit, rows_max)), after)
         yield page
         after = page.after
         limit -= len(page.jobs)

@@ -14,9 +14,9 @@ from holdfast.domain.queues import QueueStatus, is_pattern
 from holdfast.domain.states import State
 from holdfast.domain.texts import check_name
 from holdfast.domain.times import exact
-from holdfast.operations.bulk import Choice, Progress, cancel_together, in_steps, make_pace
 from holdfast.operations.desk import Desk, check_operator
 from holdfast.operations.jobs import Jobs
+from holdfast.operations.steps import Choice, Progress, cancel_together, in_steps, make_pace
 from holdfast.runtime.blocking import blocking
 from holdfast.stores.protocol import QueueControl, require
 
@@ -36,6 +36,12 @@ class Queues:
         """Return the queues that have live jobs, or that an operator paused or capped."""
         return await (await self._desk.store()).queues()
 
+    async def get(self, queue: str) -> QueueStatus:
+        """Return a queue. An unused queue is empty."""
+        check_name("queue", queue)
+        found = (each for each in await self.list() if each.name == queue)
+        return next(found, QueueStatus(name=queue))
+
     async def names(self) -> set[str]:
         """Return the queues that jobs in the database have used, and those that jobs here name."""
         named = {each.queue for each in self._desk.definitions.values()}
@@ -49,7 +55,7 @@ class Queues:
         await self._check_changeable(queue)
         check_operator(by, because)
         if not await (await self._control()).pause(queue, by, because):
-            found = await self._queue(queue)
+            found = await self.get(queue)
             raise WrongState(
                 f"queue {queue} has already been paused{_details(found)}; nothing was changed"
             )
@@ -86,7 +92,7 @@ class Queues:
         await (await self._control()).pause(queue, by, because)
         quiet = 0
         while True:
-            found = await self._queue(queue)
+            found = await self.get(queue)
             if not found.paused:
                 raise WrongState(f"queue {queue} was resumed while it was being drained")
             yield found
@@ -139,12 +145,8 @@ class Queues:
     async def _control(self) -> QueueControl:
         return require(await self._desk.store(), QueueControl, "pause or cap queues")
 
-    async def _queue(self, name: str) -> QueueStatus:
-        return next(
-            (each for each in await self.list() if each.name == name), QueueStatus(name=name)
-        )
-
     list_sync = blocking(list)
+    get_sync = blocking(get)
     names_sync = blocking(names)
     pause_sync = blocking(pause)
     resume_sync = blocking(resume)

@@ -91,9 +91,13 @@ async def check_tables(store: Store, declared: Sequence[Tables], *, may_migrate:
     async with transaction(_owner(store), read_only=True) as connection:
         missing = [tables for tables in declared if await tables.missing(connection)]
     if missing and not may_migrate:
-        names = ", ".join(tables.name for tables in missing)
-        raise SchemaMismatch(f"the tables of {names} are not up to date; run: holdfast migrate")
+        raise not_up_to_date(missing)
     await migrate_tables(store, missing)
+
+
+def not_up_to_date(missing: Sequence[Tables]) -> SchemaMismatch:
+    names = ", ".join(tables.name for tables in missing)
+    return SchemaMismatch(f"the tables of {names} are not up to date; run: holdfast migrate")
 
 
 async def migrate_tables(store: Store, declared: Sequence[Tables]) -> list[str]:

@@ -32,7 +32,7 @@ async def transaction(
     async with store.connection(read_only=read_only) as connection:
         foreign = recognize_async(connection, "")
         try:
-            with _translated("could not begin a transaction"):
+            with translated("could not begin a transaction"):
                 await foreign.run(_begin_to_read if read_only else lambda driver: driver.begin())
             with nullcontext() if read_only else store.writing(), hooks.of(connection):
                 yield connection
@@ -50,7 +50,7 @@ async def roll_back(foreign: Foreign) -> None:
 
 
 @contextmanager
-def _translated(problem: str) -> Iterator[None]:
+def translated(problem: str) -> Iterator[None]:
     """Translate a driver's error; a violated constraint is left to the caller."""
     try:
         yield
@@ -74,7 +74,7 @@ async def _commit(foreign: Foreign, read_only: bool, hooks: Hooks) -> None:
         await driver.commit()
 
     try:
-        with _translated("the commit failed, and it is unknown whether the database did it"):
+        with translated("the commit failed, and it is unknown whether the database did it"):
             await foreign.run(check_and_commit)
     except BaseException:
         await roll_back(foreign)

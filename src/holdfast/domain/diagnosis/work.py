@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.domain.diagnosis.deploys import judge_handed_back, judge_versions
 from holdfast.domain.diagnosis.findings import Check, Finding, critical, fine, info, warning
 from holdfast.domain.diagnosis.vitals import Capped, Due, Stuck, Workload
@@ -25,20 +27,28 @@ START = "holdfast worker MODULE:NAME"
 def judge_work(load: Workload) -> Iterator[Finding]:
     live = [each for each in load.workers if not each.lost]
     yield _workers(load, live)
+    here = _without_leased(load, live)
     if live:
         yield from judge_versions(load, live)
         known = "workers know the names of all due jobs that were checked"
-        yield from _some(Check.NAMES, _names(load, live), known, "name")
+        yield from _some(Check.NAMES, _names(here, live), known, "name")
         free = "no due job is waiting for a free slot"
-        yield from _some(Check.SLOTS, _slots(load, live), free, "queue")
+        yield from _some(Check.SLOTS, _slots(here, live), free, "queue")
     accepted = "no waiting job was handed back for its arguments"
     yield from _some(Check.ARGUMENTS, judge_handed_back(load), accepted, "name")
     yield _leases(load.stuck, live)
     served = "every queue with due jobs has a worker"
-    yield from _some(Check.QUEUES, _queues(load, live), served, "queue")
+    yield from _some(Check.QUEUES, _queues(here, live), served, "queue")
     yield from _some(Check.PAUSED, _paused(load), "no queue is paused", "queue")
     yield from _some(Check.CAPS, _caps(load), "no cap keeps due jobs waiting", "queue")
     yield from _some(Check.BREAKERS, _breakers(load), "no breaker is open", "breaker")
+
+
+def _without_leased(load: Workload, live: Sequence[WorkerStatus]) -> Workload:
+    """Leave out due jobs that workers lease over HTTP: nobody knows whether one will ask."""
+    own = {name for each in live if not each.is_server for name in each.names}
+    leased = {name for each in live if each.is_server for name in each.names} - own
+    return msgspec.structs.replace(load, due=[each for each in load.due if each.name not in leased])
 
 
 def _some(code: Check, findings: Iterable[Finding], none: str, noun: str) -> Iterator[Finding]:

@@ -6,6 +6,9 @@ ALTER TABLE holdfast.jobs DISABLE TRIGGER USER
 -- name: unguard_history
 ALTER TABLE holdfast.history DISABLE TRIGGER USER
 
+-- name: unguard_audit_log
+ALTER TABLE holdfast.audit_log DISABLE TRIGGER USER
+
 -- name: jobs
 UPDATE holdfast.jobs
 SET run_at = run_at - :passed::interval, expires_at = expires_at - :passed::interval,
@@ -48,6 +51,26 @@ SET opened_at = opened_at - :passed::interval, next_probe_at = next_probe_at - :
         ORDER BY place
     )
 
+-- name: api_keys
+UPDATE holdfast.api_keys
+SET created_at = created_at - :passed::interval, expires_at = expires_at - :passed::interval,
+    revoked_at = revoked_at - :passed::interval
+
+-- name: audit_log
+UPDATE holdfast.audit_log SET at = at - :passed::interval
+
+-- name: api_requests
+UPDATE holdfast.api_requests
+SET in_flight_until = in_flight_until - :passed::interval,
+    expires_at = expires_at - :passed::interval
+
+-- name: bulk_changes
+UPDATE holdfast.bulk_changes
+SET created_at = created_at - :passed::interval, started_at = started_at - :passed::interval,
+    running_since = running_since - :passed::interval, ended_at = ended_at - :passed::interval,
+    lease_expires_at = lease_expires_at - :passed::interval,
+    next_step_at = next_step_at - :passed::interval, expires_at = expires_at - :passed::interval
+
 -- name: history_counts
 -- Ended jobs are counted by the day until which they are kept, and that has changed.
 WITH old AS (DELETE FROM holdfast.history_counts)
@@ -61,3 +84,6 @@ ALTER TABLE holdfast.jobs ENABLE TRIGGER USER
 
 -- name: guard_history
 ALTER TABLE holdfast.history ENABLE TRIGGER USER
+
+-- name: guard_audit_log
+ALTER TABLE holdfast.audit_log ENABLE TRIGGER USER

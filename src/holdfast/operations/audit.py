@@ -1,0 +1,100 @@
+"""Record and list who did what. Entries can't be changed or deleted."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.domain.audit import Actor, AuditEntry, AuditFilter, AuditPage, Outcome
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.limits import PAGE_ROWS_MAX
+from holdfast.domain.secrets import masked
+from holdfast.domain.texts import check_name, check_range, check_text, storable_text
+from holdfast.operations.desk import Desk
+from holdfast.operations.own_tables import OwnTables
+from holdfast.runtime.blocking import blocking
+
+TARGET_CHARS_MAX: Final = 500
+_LAST: Final = UUID(int=2**128 - 1)
+
+
+class Audit:
+    """`hf.audit`: record and list who did what, when, from where, and to how many jobs."""
+
+    def __init__(self, desk: Desk, own: OwnTables) -> None:
+        self._desk = desk
+        self._own = own
+        self._run_sync = desk.run_sync
+
+    async def record(
+        self,
+        by: str | Actor,
+        action: str,
+        target: str | None = None,
+        *,
+        jobs: int = 1,
+        because: str | None = None,
+        outcome: Outcome = "allowed",
+    ) -> None:
+        """Add an entry: `await hf.audit.record("ann", "queue.pause", "images", jobs=0)`.
+
+        Record before you act, so that nothing happens without an entry.
+        """
+        async with self._own.transaction() as (connection, _):
+            await self.record_on(
+                connection, by, action, target, jobs=jobs, because=because, outcome=outcome
+            )
+
+    async def record_on(
+        self,
+        connection: Any,
+        by: str | Actor,
+        action: str,
+        target: str | None = None,
+        *,
+        jobs: int = 1,
+        because: str | None = None,
+        outcome: Outcome = "allowed",
+    ) -> None:
+        """Add an entry on the connection of an `hf.transaction()`, to commit it with the change."""
+        actor = Actor.of(by)
+        check_name("actor", actor.name)
+        check_name("action", action)
+        if because is not None:
+            check_name("reason", because)
+        await (await self._own.on(connection)).execute(
+            "insert_audit_entry",
+            id=self._desk.new_id(),
+            actor=actor.name,
+            key_id=actor.key_id,
+            tenant=actor.tenant,
+            action=action,
+            outcome=outcome,
+            target=None if target is None else storable_text(masked(target), TARGET_CHARS_MAX),
+            jobs=jobs,
+            address=actor.address,
+            correlation_id=actor.correlation_id,
+            because=because,
+        )
+
+    async def list(
+        self, filter: AuditFilter | None = None, limit: int = 50, after: UUID | None = None
+    ) -> AuditPage:
+        """Return a page of the entries that match, newest first.
+
+        To get the next page, pass the `after` of this one.
+        """
+        check_range("limit", limit, 1, PAGE_ROWS_MAX, int, ConfigurationError)
+        wanted = filter or AuditFilter()
+        values = {name: getattr(wanted, name) for name in AuditFilter.__struct_fields__}
+        for name, value in values.items():
+            check_text(name, value)
+        async with self._own.transaction(read_only=True) as (_, statements):
+            entries = await statements.all(
+                "page_of_audit_log", AuditEntry, before=after or _LAST, rows=limit + 1, **values
+            )
+        page = entries[:limit]
+        return AuditPage(page, page[-1].id if len(entries) > limit else None)
+
+    record_sync = blocking(record)
+    list_sync = blocking(list)

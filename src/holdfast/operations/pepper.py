@@ -1,0 +1,122 @@
+"""The pepper: a secret that goes into the hash of every key, and that the database doesn't have.
+
+In production it comes from the environment. In development it is generated once: beside an SQLite
+file, or in a PostgreSQL database on this machine. That only saves a setting: anyone who can write
+there can create keys. So a server that listens on any other address needs the variable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.domain.addresses import is_loopback
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.keys import PEPPER_CHARS_MIN
+from holdfast.operations.own_tables import OwnTables
+from holdfast.transactions.tables import Statements
+
+VARIABLE: Final = "HOLDFAST_KEY_PEPPER"
+HOW_TO_MAKE: Final = (
+    'generate one with: python -c "import secrets; print(secrets.token_urlsafe(32))"; keep it'
+    f" outside the database, and set {VARIABLE} for every server and `holdfast keys` command"
+)
+_SQLITE: Final = "sqlite:///"
+_PORT: Final = re.compile(r":\d*$")
+
+
+class Pepper:
+    """Nothing is cached: tests move an app to another database, and operators create the file."""
+
+    def __init__(self, database: Callable[[], str], own: OwnTables) -> None:
+        self._database = database
+        self._own = own
+
+    async def get(self) -> bytes:
+        """Return the pepper. In development, generate it if there is none."""
+        if (given := from_environment()) is not None:
+            return given
+        database = self._database()
+        if database.startswith(_SQLITE):
+            return _beside(database.removeprefix(_SQLITE))
+        if not _is_on_this_machine(database):
+            raise ConfigurationError(
+                f"keys need {VARIABLE}, because this database is not on this machine; {HOW_TO_MAKE}"
+            )
+        async with self._own.transaction() as (_, statements):
+            return await _inside(statements)
+
+
+def from_environment() -> bytes | None:
+    given = os.environ.get(VARIABLE)
+    if given is None:
+        return None
+    if len(given) < PEPPER_CHARS_MIN:
+        raise ConfigurationError(
+            f"{VARIABLE} has {len(given)} characters, but needs at least {PEPPER_CHARS_MIN};"
+            f" {HOW_TO_MAKE}"
+        )
+    return given.encode()
+
+
+def _beside(path: str) -> bytes:
+    """Read the file beside the database. The first process creates it, atomically."""
+    file = f"{path}.pepper"
+    try:
+        with suppress(FileNotFoundError):
+            return _read(file)
+        draft = f"{file}.{secrets.token_hex(8)}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(descriptor, "w", encoding="ascii") as writing:
+                writing.write(_made())
+                writing.flush()
+                os.fsync(descriptor)
+            with suppress(FileExistsError):  # another process was first
+                os.link(draft, file)
+        finally:
+            os.unlink(draft)
+        return _read(file)
+    except OSError as error:
+        raise ConfigurationError(
+            f"can't use the key pepper in {file}: {error.strerror}; make it readable for this user,"
+            f" or set {VARIABLE}"
+        ) from error
+
+
+def _read(file: str) -> bytes:
+    with open(file, "rb") as reading:
+        found = reading.read()
+    if len(found) < PEPPER_CHARS_MIN:
+        raise ConfigurationError(
+            f"{file} is damaged: it has {len(found)} bytes; restore it, or delete it and create new"
+            " keys"
+        )
+    return found
+
+
+async def _inside(statements: Statements) -> bytes:
+    found: str | None = await statements.value("find_development_pepper")
+    if found is None:
+        await statements.execute("keep_development_pepper", pepper=_made())
+        found = await statements.value("find_development_pepper")
+    assert found is not None
+    return found.encode()
+
+
+def _is_on_this_machine(database: str) -> bool:
+    parts = urlsplit(database)
+    hosts = unquote(parts.netloc.rpartition("@")[2]) or dict(parse_qsl(parts.query)).get("host")
+    hosts = hosts or os.environ.get("PGHOST", "localhost")
+    return all(
+        host.startswith("/") or is_loopback(_PORT.sub("", host)) for host in hosts.split(",")
+    )
+
+
+def _made() -> str:
+    return secrets.token_urlsafe(32)

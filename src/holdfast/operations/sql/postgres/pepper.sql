@@ -1,0 +1,5 @@
+-- name: find_development_pepper
+SELECT pepper FROM holdfast.development_pepper
+
+-- name: keep_development_pepper
+INSERT INTO holdfast.development_pepper (pepper) VALUES (:pepper) ON CONFLICT DO NOTHING
