@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import Context, Holdfast
-from tests.support.running import QUICK
+from tests.support.running import QUICK, WAIT_SECONDS_MAX
 
 CALLERS = 30
 
@@ -32,6 +32,6 @@ async def test_a_pool_of_one_connection_serves_many_callers_one_after_the_other(
                 assert (await hf.get(child.id)).name == "leaf"
 
         await asyncio.gather(*[branch.enqueue(number) for number in range(CALLERS)])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
             report = await hf.run_worker(concurrency=CALLERS, until_empty=True)
         assert report.succeeded == 2 * CALLERS

@@ -22,6 +22,7 @@ from holdfast.domain.diagnosis.vitals import Patience, Vitals
 from holdfast.domain.errors import NotInThisStore
 from holdfast.domain.job import (
     Attempt,
+    CappedCounts,
     Claimed,
     Count,
     Filter,
@@ -34,6 +35,7 @@ from holdfast.domain.job import (
     Reclaimed,
     Settlement,
     Standing,
+    Watched,
 )
 from holdfast.domain.overview import Pulse
 from holdfast.domain.queues import QueueStatus
@@ -50,7 +52,8 @@ AfterCommit = Callable[[Callable[[], None]], None]  # takes a function to call a
 class Claim(NamedTuple):
     """A request for at most `limit` jobs with these names, from these queues (None: from all queues
     except `except_queues`). `alone` means that each job will run alone in its process. `job_id`
-    limits the search to this job, which is in one of the queues."""
+    limits the search to this job, which is in one of the queues. `tenant` limits it to the jobs of
+    one tenant, which may have to be looked for among those of others."""
 
     worker: str
     limit: int
@@ -60,6 +63,7 @@ class Claim(NamedTuple):
     except_queues: Sequence[str] = ()
     alone: bool = False
     job_id: UUID | None = None
+    tenant: str | None = None
 
 
 class Canceled(NamedTuple):
@@ -362,6 +366,38 @@ class ProgressNotes(Protocol):
 
 
 @runtime_checkable
+class RemoteLeases(Protocol):
+    """Leases of workers that show nothing but the lease: what it is for is read from the job."""
+
+    async def leased(self, lease: Lease) -> Claimed | None:
+        """The job as its claim returned it; None if the lease is lost."""
+
+    async def leases_of(self, workers: Sequence[str]) -> Mapping[str, Sequence[Claimed]]:
+        """The leased jobs of those of these workers that have any, expired leases included."""
+
+    async def assign(self, owners: Mapping[Lease, str]) -> Sequence[Lease]:
+        """Record which worker has each lease from now on; return the lost leases."""
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """Many jobs at a glance."""
+
+    async def changed(self, known: Mapping[UUID, str]) -> Mapping[UUID, Watched | None]:
+        """Those of these jobs, live and ended, whose version is not the known one, in one
+        statement; None for a job that does not exist. No job has an empty version."""
+
+
+@runtime_checkable
+class CountsUpTo(Protocol):
+    """Counts that take no longer when millions of jobs are waiting."""
+
+    async def counts_up_to(self, jobs_max: int, tenant: str | None = None) -> CappedCounts:
+        """Like `counts`, but stop at `jobs_max` waiting jobs of a queue. For a tenant, look at
+        COUNTS_LOOK_MAX jobs at most where no index leads to its own."""
+
+
+@runtime_checkable
 class Listening(Protocol):
     """Wake-ups."""
 
@@ -381,6 +417,9 @@ class FullStore(
     Diagnosis,
     History,
     ProgressNotes,
+    RemoteLeases,
+    Watching,
+    CountsUpTo,
     Listening,
     Protocol,
 ):

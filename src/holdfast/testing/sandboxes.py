@@ -33,7 +33,7 @@ class Sandbox:
     async def drain(
         self, *, concurrency: int = 20, with_delayed: bool = False, raise_errors: bool = False
     ) -> WorkerReport:
-        """Run all due jobs, and those that they enqueue, until none is left.
+        """Run all due jobs, and those that they enqueue, until none is left, except remote ones.
 
         With `with_delayed`, also advance time to run jobs that are due later: retries, snoozes and
         delayed jobs. With `raise_errors`, raise at the end what the first failing handler raised,
@@ -54,8 +54,10 @@ class Sandbox:
 
     async def _next_due(self) -> datetime | None:
         """Return when the next waiting job that has a handler is due."""
+        definitions = self._hf._definitions
+        own = {name for name, each in definitions.items() if not each.is_remote}
         waiting = await self.jobs(State.QUEUED)
-        return min((job.run_at for job in waiting if job.name in self._hf.names), default=None)
+        return min((job.run_at for job in waiting if job.name in own), default=None)
 
     async def _raise_first(self, failed_before: set[UUID]) -> None:
         for job_id, error in self._runs.errors.items():

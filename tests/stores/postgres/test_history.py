@@ -25,7 +25,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.postgres.settle import retention_values
 from holdfast.stores.protocol import Claim
-from tests.support.processes import wait_until
+from tests.support.processes import WAIT_SECONDS, wait_until
 
 pytestmark = pytest.mark.both_postgres
 
@@ -241,7 +241,7 @@ async def test_a_dump_stops_no_settlement_and_upkeep_drops_the_day_after_it(
     async with opened(postgres_url, Retention(60 * 86400.0)) as other:
         tidying = asyncio.create_task(tidy_for_ever(other))
         # A try for a lock waits for a tenth of a second; the dump would take for ever.
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(WAIT_SECONDS):
             for job in jobs:
                 assert await store.settle([ended(job)]) == []
         tidying.cancel()

@@ -182,7 +182,8 @@ async def test_several_migrate_at_once(empty_url: str) -> None:
     apps = [Holdfast(empty_url) for _ in range(3)]
     try:
         done = await asyncio.gather(*(app.migrate() for app in apps))
-        assert sorted(map(bool, done)) == [False, False, True]
+        steps = [step for taken in done for step in taken]
+        assert len(steps) == len(set(steps)) > 0
         assert await apps[0].migrate() == []
     finally:
         for app in apps:

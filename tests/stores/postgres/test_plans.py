@@ -426,6 +426,7 @@ async def test_a_claim_reads_its_lanes_and_no_more_jobs_than_it_takes(
         alone=False,
         last_queue="",
         names=["resize"],
+        tenant=None,
         limit=limit,
     )
     lanes = LANES if queues is None else 3 * len(queues)
@@ -442,6 +443,7 @@ def claim_values(queue: str, limit: int = 100) -> dict[str, object]:
         "alone": False,
         "last_queue": "",
         "names": ["resize"],
+        "tenant": None,
         "limit": limit,
         "lane_queues": [queue],
         "lane_priorities": [0],
@@ -559,6 +561,7 @@ async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(
         lane_run_at=["2020-01-01T00:00:00Z"] * len(QUEUES),
         lane_ids=[UUID(int=0)] * len(QUEUES),
         names=["resize"],
+        tenant=None,
         limit=100,
     )
     assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * 100)
@@ -668,6 +671,7 @@ async def test_a_claim_of_a_suspect_reads_suspects_only(database: Explainer) -> 
         lease_seconds=30,
         alone=True,
         names=["resize"],
+        tenant=None,
         queues=None,
         except_queues=[],
     )
@@ -758,6 +762,16 @@ async def test_looking_for_ids_in_the_history_reads_only_their_rows(
     plan = await database.explain(name, ids=ids)
     assert plan.seq_scans == 0
     assert plan.history_rows <= len(ids)
+
+
+async def test_watching_reads_the_live_jobs_and_looks_in_the_history_for_the_others(
+    database: Explainer,
+) -> None:
+    live = await database.ids("queued", 50)
+    ended = await database.ids("succeeded", 10, "history")
+    ids = [*live, *ended]
+    plan = await database.explain("changed", ids=ids, versions=[""] * len(ids))
+    assert_bounded(plan, {"jobs_pkey", "history_pkey"}, len(live), len(ended))
 
 
 NEWEST, MIDDLE = None, UUID("00000007-a120-7000-8000-000000000000")

@@ -196,3 +196,14 @@ async def test_a_read_of_a_replaced_file_is_told(path: Path, store: SqliteStore)
     delete(path)
     with pytest.raises(StoreUnavailable, match="was deleted, moved or replaced"):
         await store.page(Filter(), 10)
+
+
+async def test_a_read_of_a_new_file_finds_the_schema_before_anybody_has_written(
+    path: Path, store: SqliteStore
+) -> None:
+    await enqueue(store)
+    assert len((await store.page(Filter(), 10)).jobs) == 1
+    replace(path)
+    with pytest.raises(StoreUnavailable, match="was deleted, moved or replaced"):
+        await store.page(Filter(), 10)
+    assert (await store.page(Filter(), 10)).jobs == []

@@ -363,6 +363,7 @@ async def test_no_statement_scans_or_sorts_what_can_be_many(path: str, analysed:
     assert {name: lines for name, lines in found.items() if lines} == {
         "counts": ["SCAN jobs USING INDEX jobs_due"],
         "counts_tenant": ["SCAN jobs"],
+        "counts_waiting_tenant": ["SCAN jobs USING INDEX jobs_due"],  # up to its limit
         "queues": ["SCAN jobs USING INDEX jobs_due"],
         "attempts": ["USE TEMP B-TREE FOR ORDER BY"],  # the one that succeeded, after the others
         "workers": ["USE TEMP B-TREE FOR ORDER BY"],  # they are few

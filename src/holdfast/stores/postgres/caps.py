@@ -41,6 +41,7 @@ class Caps:
             "names": claim.names,
             "queues": claim.queues,
             "except_queues": claim.except_queues,
+            "tenant": claim.tenant,
         }
         if self._look_is_due(LOOK_SECONDS if self._exist else BUSY_LOOK_SECONDS):
             await self._look()

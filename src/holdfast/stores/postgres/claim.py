@@ -51,7 +51,7 @@ class Position(NamedTuple):
 
 
 class Track:
-    """How far the claims for one set of names and queues got in each lane."""
+    """How far the claims for one set of names, queues and tenants got in each lane."""
 
     def __init__(self) -> None:
         self.full_claims = 0
@@ -150,7 +150,7 @@ class Claimer:
 
     def _track(self, claim: Claim) -> Track:
         queues = None if claim.queues is None else tuple(claim.queues)
-        key = (tuple(claim.names), queues, tuple(claim.except_queues))
+        key = (tuple(claim.names), queues, tuple(claim.except_queues), claim.tenant)
         track = self._tracks.get(key)
         if track is None:
             if len(self._tracks) >= TRACKS_MAX:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from holdfast.domain.job import DEFAULT_TENANT, Attempt, Count, Filter, Job, Page
-from holdfast.domain.limits import PAGE_LOOK_MAX, RATE_JOBS_MAX, SUSPECTS_COUNTED_MAX
+from holdfast.domain.job import (
+    DEFAULT_TENANT,
+    Attempt,
+    CappedCount,
+    CappedCounts,
+    Count,
+    Filter,
+    Job,
+    Page,
+    Watched,
+)
+from holdfast.domain.limits import (
+    COUNTS_LOOK_MAX,
+    PAGE_LOOK_MAX,
+    RATE_JOBS_MAX,
+    SUSPECTS_COUNTED_MAX,
+)
 from holdfast.domain.overview import RATE_SECONDS, Ended, Pulse
 from holdfast.domain.states import ENDED, LIVE, State
-from holdfast.stores.postgres.rows import Fetch, to_count, to_job
+from holdfast.stores.postgres.rows import Fetch, to_count, to_job, to_watched
 
 # A plan for the given values: absent filters fall away.
 PLANNED: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
@@ -41,6 +56,11 @@ async def requeued(fetch: Fetch, job_ids: Sequence[UUID]) -> dict[UUID, UUID]:
     return {row["job_id"]: row["new_id"] for row in rows}
 
 
+async def changed(fetch: Fetch, known: Mapping[UUID, str]) -> dict[UUID, Watched | None]:
+    rows = await fetch("changed", ids=list(known), versions=list(known.values()))
+    return {row["job_id"]: None if row["id"] is None else to_watched(row) for row in rows}
+
+
 async def page(fetch: Fetch, filter: Filter, limit: int, after: UUID | None) -> Page:
     values = page_values(filter, limit, after)
     # Running jobs are few, but no index has them in order.
@@ -55,6 +75,20 @@ async def page(fetch: Fetch, filter: Filter, limit: int, after: UUID | None) -> 
 
 async def counts(fetch: Fetch, tenant: str | None) -> Sequence[Count]:
     return [to_count(row) for row in await fetch("counts", tenant=tenant)]
+
+
+async def counts_up_to(fetch: Fetch, jobs_max: int, tenant: str | None) -> CappedCounts:
+    if tenant is None:
+        waiting = await fetch("counts_waiting", settings=IN_ORDER, look_max=jobs_max)
+    else:
+        bounds = {"tenant": tenant, "look_max": max(jobs_max, COUNTS_LOOK_MAX)}
+        waiting = await fetch("counts_waiting_tenant", settings=IN_ORDER, **bounds)
+    running = await fetch("counts_running", settings=IN_ORDER, tenant=tenant)
+    ended = await fetch("counts_ended", settings=IN_ORDER, tenant=tenant)
+    rows = [*waiting, *running, *ended]
+    return CappedCounts.of(
+        (CappedCount(*to_count(row), row["is_capped"]) for row in rows), jobs_max
+    )
 
 
 async def now(fetch: Fetch) -> datetime:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.domain import codec
-from holdfast.domain.job import DEFAULT_TENANT, Claimed, Count, Job, Reclaimed
+from holdfast.domain.job import DEFAULT_TENANT, Claimed, Count, Job, JobStatus, Reclaimed, Watched
 from holdfast.domain.states import State
 from holdfast.stores.statements import Statement, load_folder
 from holdfast.transactions.drivers.marks import IN_BLOCK
@@ -40,6 +40,14 @@ def to_job(row: Any) -> Job:
         if values[name] is not None:
             values[name] = codec.decode(values[name])
     return Job(**values)
+
+
+def to_watched(row: Any) -> Watched:
+    values = {name: row[name] for name in JobStatus.__struct_fields__}
+    values["state"] = State(values["state"])
+    if values["progress"] is not None:
+        values["progress"] = codec.decode(values["progress"])
+    return Watched(row["version"], row["tenant"] or DEFAULT_TENANT, JobStatus(**values))
 
 
 def to_count(row: Any) -> Count:

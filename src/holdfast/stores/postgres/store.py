@@ -19,6 +19,7 @@ from holdfast.domain.diagnosis.vitals import Patience, Vitals
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import (
     Attempt,
+    CappedCounts,
     Claimed,
     Count,
     Filter,
@@ -31,6 +32,7 @@ from holdfast.domain.job import (
     Reclaimed,
     Settlement,
     Standing,
+    Watched,
     cancel_reason,
 )
 from holdfast.domain.overview import Pulse
@@ -44,6 +46,7 @@ from holdfast.stores.postgres import (
     claim,
     diagnosis,
     jobs,
+    leases,
     queries,
     queues,
     reclaim,
@@ -280,6 +283,21 @@ class PostgresStore:
 
     async def progress(self, lease: Lease, progress: bytes) -> bool:
         return await settle.progress(self._fetch, lease, progress)
+
+    async def leased(self, lease: Lease) -> Claimed | None:
+        return await leases.leased(self._fetch, lease)
+
+    async def leases_of(self, workers: Sequence[str]) -> Mapping[str, Sequence[Claimed]]:
+        return await leases.leases_of(self._fetch, workers)
+
+    async def assign(self, owners: Mapping[Lease, str]) -> Sequence[Lease]:
+        return await leases.assign(self._fetch, owners)
+
+    async def changed(self, known: Mapping[UUID, str]) -> Mapping[UUID, Watched | None]:
+        return await queries.changed(self._fetch, known)
+
+    async def counts_up_to(self, jobs_max: int, tenant: str | None = None) -> CappedCounts:
+        return await queries.counts_up_to(self._fetch_planned, jobs_max, tenant)
 
     async def listen(self, heard: Heard) -> PostgresListener | None:
         if await self._connections.share_servers():

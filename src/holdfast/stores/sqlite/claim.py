@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from operator import itemgetter
 from uuid import UUID
@@ -18,7 +18,7 @@ from holdfast.stores.sqlite.rows import after, text, to_json
 from holdfast.stores.sqlite.threads import Transaction
 
 
-class _Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A job that may be claimed, in the order of `due.sql`."""
 
     number: int
@@ -39,26 +39,29 @@ class _Due(msgspec.Struct, array_like=True, frozen=True, gc=False):
     breaker: str | None
     trace: str | None
     failures: dict[str, int] | None
-    probes: int = 0  # only from `claim_probes`
+    probes: int = 0  # not from all statements
 
 
-_DUE = msgspec.json.Decoder(list[_Due])
+_DUE = msgspec.json.Decoder(list[Due])
 
 
 def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed]:
-    names = to_json(list(claim.names))
+    wanted = {"names": to_json(list(claim.names)), "tenant": claim.tenant}
     caps = queues.caps(transaction)
-    due: list[_Due] = []
+    due: list[Due] = []
     for queue, priority in _lanes(transaction, claim, turn):
         if len(due) >= claim.limit:
             break
         limit = caps.bound(queue, claim.limit - len(due))
         if limit:
-            found = _due_in_lane(transaction, names, queue, priority, limit)
+            found = _due_in_lane(transaction, wanted, queue, priority, limit)
             caps.take(queue, len(found))
             due += found
-    due.sort(key=lambda job: (job.priority, job.run_at, job.id.int))
-    return _lease(transaction, due, claim, caps.capped)
+    return _lease(transaction, sorted(due, key=in_order), claim, caps.capped)
+
+
+def in_order(job: Due) -> tuple[int, int, int]:
+    return job.priority, job.run_at, job.id.int
 
 
 def claim_suspect(transaction: Transaction, claim: Claim) -> Claimed | None:
@@ -116,21 +119,22 @@ def _bounds(claim: Claim, caps: queues.Caps) -> dict[str, object]:
         "names": to_json(list(claim.names)),
         "queues": None if claim.queues is None else to_json(list(claim.queues)),
         "except_queues": to_json([*claim.except_queues, *caps.paused_or_full]),
+        "tenant": claim.tenant,
     }
 
 
-def _due(transaction: Transaction, statement: str, /, **bounds: object) -> list[_Due]:
+def _due(transaction: Transaction, statement: str, /, **bounds: object) -> list[Due]:
     return _DUE.decode(transaction.fetch_json(statement, **bounds))
 
 
 def _due_in_lane(
-    transaction: Transaction, names: str, queue: str, priority: int, limit: int
-) -> list[_Due]:
+    transaction: Transaction, wanted: Mapping[str, object], queue: str, priority: int, limit: int
+) -> list[Due]:
     """Ask for fewer if they don't fit into one text, which SQLite limits to a gigabyte."""
-    lane = {"names": names, "queue": queue, "priority": priority}
+    lane = {"queue": queue, "priority": priority}
     while True:
         try:
-            return _due(transaction, "claim", **lane, limit=limit)
+            return _due(transaction, "claim", **wanted, **lane, limit=limit)
         except sqlite3.DataError:
             if limit == 1:
                 raise
@@ -138,7 +142,7 @@ def _due_in_lane(
 
 
 def _lease(
-    transaction: Transaction, due: Sequence[_Due], claim: Claim, capped: Set[str]
+    transaction: Transaction, due: Sequence[Due], claim: Claim, capped: Set[str]
 ) -> Sequence[Claimed]:
     if not due:
         return []
@@ -149,10 +153,18 @@ def _lease(
         alone=claim.alone,
         numbers=to_json([job.number for job in due]),
     )
-    return [_claimed(job, transaction.now, job.queue in capped) for job in due]
+    return [
+        claimed(job, expired=_has_expired(job, transaction.now), capped=job.queue in capped)
+        for job in due
+    ]
 
 
-def _claimed(job: _Due, now: int, capped: bool) -> Claimed:
+def _has_expired(job: Due, now: int) -> bool:
+    return job.expires_at is not None and job.expires_at <= now
+
+
+def claimed(job: Due, *, expired: bool = False, capped: bool = False) -> Claimed:
+    """The job, once it is leased."""
     return Claimed(
         id=job.id,
         name=job.name,
@@ -166,7 +178,7 @@ def _claimed(job: _Due, now: int, capped: bool) -> Claimed:
         fence=job.fence + 1,
         snoozes=job.snoozes,
         releases=job.releases,
-        expired=job.expires_at is not None and job.expires_at <= now,
+        expired=expired,
         breaker=job.breaker,
         trace=job.trace,
         capped=capped,

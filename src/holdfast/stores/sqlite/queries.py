@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from holdfast.domain.job import DEFAULT_TENANT, Attempt, Count, Filter, Job, Page
-from holdfast.domain.limits import PAGE_LOOK_MAX, RATE_JOBS_MAX, SUSPECTS_COUNTED_MAX
+from holdfast.domain.job import (
+    DEFAULT_TENANT,
+    Attempt,
+    CappedCount,
+    CappedCounts,
+    Count,
+    Filter,
+    Job,
+    JobStatus,
+    Page,
+    Watched,
+)
+from holdfast.domain.limits import (
+    COUNTS_LOOK_MAX,
+    PAGE_LOOK_MAX,
+    RATE_JOBS_MAX,
+    SUSPECTS_COUNTED_MAX,
+)
 from holdfast.domain.overview import RATE_SECONDS, Ended, Pulse
 from holdfast.domain.states import LIVE, State
 from holdfast.stores.sqlite.rows import (
@@ -86,6 +103,16 @@ def requeued(connection: sqlite3.Connection, job_ids: Sequence[UUID]) -> dict[UU
     return {UUID(job_id): UUID(new_id) for job_id, new_id in rows}
 
 
+def changed(
+    connection: sqlite3.Connection, known: Mapping[UUID, str]
+) -> dict[UUID, Watched | None]:
+    rows = {UUID(row["id"]): row for row in fetch(connection, "changed", ids=ids_to_json(known))}
+    found = {job_id: _watched(rows[job_id]) if job_id in rows else None for job_id in known}
+    return {
+        job_id: job for job_id, job in found.items() if job is None or job.version != known[job_id]
+    }
+
+
 def page(connection: sqlite3.Connection, filter: Filter, limit: int, after: UUID | None) -> Page:
     """Look at the newest jobs along the best indexes."""
     # One job more shows whether there is a next page.
@@ -153,6 +180,22 @@ def counts(connection: sqlite3.Connection, tenant: str | None) -> Sequence[Count
     return [Count(queue, State(state), jobs) for queue, state, jobs in rows]
 
 
+def counts_up_to(connection: sqlite3.Connection, jobs_max: int, tenant: str | None) -> CappedCounts:
+    look_max = jobs_max if tenant is None else max(jobs_max, COUNTS_LOOK_MAX)
+    bounds = {"tenant": tenant, "look_max": look_max}
+    waiting = "counts_waiting" if tenant is None else "counts_waiting_tenant"
+    with snapshot(connection):
+        rows = [
+            row
+            for statement in (waiting, "counts_running", "counts_ended")
+            for row in connection.execute(SQL[statement].sql, bounds).fetchall()
+        ]
+    return CappedCounts.of(
+        (CappedCount(queue, State(state), jobs, bool(more)) for queue, state, jobs, more in rows),
+        jobs_max,
+    )
+
+
 def pulse(connection: sqlite3.Connection, newest_max: int, now: int) -> Pulse:
     ended = connection.execute(SQL["ended_counts"].sql).fetchall()
     since = after(now, -RATE_SECONDS)
@@ -204,6 +247,20 @@ def _queues(queues: Sequence[str] | None) -> str | None:
 
 def _job(row: dict[str, Any]) -> Job:
     return Job(**row | {name: read(row[name]) for name, read in _READERS.items()})
+
+
+def _watched(row: dict[str, Any]) -> Watched:
+    progress = (row["progress"] or "").encode()
+    seen = (row["fence"], row["state"], row["run_at"], blake2b(progress).hexdigest())
+    status = {
+        name: _READERS[name](row[name]) if name in _READERS else row[name]
+        for name in JobStatus.__struct_fields__[1:]
+    }
+    return Watched(
+        version="/".join(map(str, seen)),
+        tenant=row["tenant"] or DEFAULT_TENANT,
+        status=JobStatus(job_id=UUID(row["id"]), **status),
+    )
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:

@@ -16,6 +16,7 @@ from holdfast.domain.diagnosis.vitals import Patience, Vitals
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import (
     Attempt,
+    CappedCounts,
     Claimed,
     Count,
     Filter,
@@ -28,6 +29,7 @@ from holdfast.domain.job import (
     Reclaimed,
     Settlement,
     Standing,
+    Watched,
     cancel_reason,
 )
 from holdfast.domain.overview import Pulse
@@ -43,6 +45,7 @@ from holdfast.stores.sqlite import (
     diagnosis,
     enqueue,
     jobs,
+    leases,
     queries,
     queues,
     reclaim,
@@ -266,6 +269,21 @@ class SqliteStore:
 
     async def progress(self, lease: Lease, progress: bytes) -> bool:
         return await self._write(settle.progress, lease, progress)
+
+    async def leased(self, lease: Lease) -> Claimed | None:
+        return await self._read(leases.leased, lease)
+
+    async def leases_of(self, workers: Sequence[str]) -> Mapping[str, Sequence[Claimed]]:
+        return await self._read(leases.leases_of, workers)
+
+    async def assign(self, owners: Mapping[Lease, str]) -> Sequence[Lease]:
+        return await self._write(leases.assign, owners)
+
+    async def changed(self, known: Mapping[UUID, str]) -> Mapping[UUID, Watched | None]:
+        return await self._read(queries.changed, known)
+
+    async def counts_up_to(self, jobs_max: int, tenant: str | None = None) -> CappedCounts:
+        return await self._read(queries.counts_up_to, jobs_max, tenant)
 
     async def listen(self, heard: Heard) -> Listener | None:
         return self._signals.listen(heard)

@@ -30,6 +30,7 @@ from holdfast.testing.conformance.crashes import Crashing  # noqa: E402
 from holdfast.testing.conformance.enqueue import Enqueueing, Keys  # noqa: E402
 from holdfast.testing.conformance.harness import Harness, Kind, Room, needs_of  # noqa: E402
 from holdfast.testing.conformance.history import History  # noqa: E402
+from holdfast.testing.conformance.leases import Leasing  # noqa: E402
 from holdfast.testing.conformance.probes import Probing  # noqa: E402
 from holdfast.testing.conformance.queries import Reading  # noqa: E402
 from holdfast.testing.conformance.queues import Capping, Pausing  # noqa: E402
@@ -38,6 +39,7 @@ from holdfast.testing.conformance.reclaim import Reclaiming, Straying  # noqa: E
 from holdfast.testing.conformance.renew import Renewing  # noqa: E402
 from holdfast.testing.conformance.settle import Settling  # noqa: E402
 from holdfast.testing.conformance.wakeups import Waking  # noqa: E402
+from holdfast.testing.conformance.watch import Watch  # noqa: E402
 from holdfast.testing.conformance.workers import Presence  # noqa: E402
 
 __all__ = ["Harness", "Kind", "PollingConformance", "Room", "StoreConformance"]
@@ -54,11 +56,13 @@ class PollingConformance(
     Crashing,
     Canceling,
     Reading,
+    Watch,
     Presence,
     Pausing,
     Capping,
     Breaking,
     Probing,
+    Leasing,
     History,
     Races,
     Constraints,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
-from holdfast.domain.job import DEFAULT_TENANT, Count, Filter
+from holdfast.domain.job import DEFAULT_TENANT, CappedCount, CappedCounts, Count, Filter
 from holdfast.domain.states import State
-from holdfast.stores.protocol import Diagnosis
+from holdfast.stores.protocol import CountsUpTo, Diagnosis
 from holdfast.stores.protocol import FullStore as Store
 from holdfast.testing.conformance.harness import (
     LEASE_SECONDS,
@@ -149,6 +149,26 @@ class Reading(Suite):
         ]
         assert await store.counts(DEFAULT_TENANT) == [Count("a", State.QUEUED, 3)]
         assert await store.counts("nobody") == []
+
+    @needs(CountsUpTo)
+    async def test_capped_counts_stop_at_the_cap(self, store: Store) -> None:
+        assert await store.counts_up_to(2) == CappedCounts([], False)
+        await store.enqueue([new_job(queue="a") for _ in range(3)])
+        await store.enqueue([new_job(queue="b", tenant="t") for _ in range(4)])
+        jobs = await claim(store, 2, queues=("b",))
+        await store.settle([success(jobs[0])])
+        rest = [
+            CappedCount("b", State.QUEUED, 2, False),
+            CappedCount("b", State.RUNNING, 1, False),
+            CappedCount("b", State.SUCCEEDED, 1, False),
+        ]
+        capped = CappedCount("a", State.QUEUED, 2, True)
+        assert await store.counts_up_to(2) == CappedCounts([capped, *rest], True)
+        exact = CappedCount("a", State.QUEUED, 3, False)
+        assert await store.counts_up_to(3) == CappedCounts([exact, *rest], False)
+        assert await store.counts_up_to(2, "t") == CappedCounts(rest, False)
+        assert await store.counts_up_to(2, DEFAULT_TENANT) == CappedCounts([capped], True)
+        assert await store.counts_up_to(2, "nobody") == CappedCounts([], False)
 
     async def test_the_time_is_that_of_the_clock_which_dates_jobs(self, store: Store) -> None:
         created_at = (await recorded(store, await enqueue(store))).created_at

@@ -54,6 +54,26 @@ ORDER BY id DESC LIMIT :limit
 -- name: requeued
 SELECT job_id, new_id FROM holdfast.requeues WHERE job_id = ANY (:ids::uuid[])
 
+-- name: changed
+-- Only jobs that are no longer live are looked up in the partitions of the history.
+WITH live AS MATERIALIZED (
+    SELECT
+        {status},
+        CASE run_at WHEN 'infinity' THEN coalesce(held_run_at, run_at) ELSE run_at END AS run_at,
+        {version} AS version
+    FROM holdfast.jobs WHERE id = ANY (:ids::uuid[])
+),
+found AS (
+    SELECT * FROM live
+    UNION ALL
+    SELECT {status}, run_at, {version} FROM holdfast.history
+    WHERE id = ANY (ARRAY(SELECT unnest(:ids::uuid[]) EXCEPT SELECT id FROM live))
+)
+SELECT wanted.id AS job_id, found.*
+FROM unnest(:ids::uuid[], :versions::text[]) AS wanted (id, version)
+LEFT JOIN found ON found.id = wanted.id
+WHERE found.version IS DISTINCT FROM wanted.version
+
 -- name: counts
 SELECT queue, state, sum(jobs)::bigint AS jobs
 FROM (
@@ -67,6 +87,56 @@ FROM (
 GROUP BY queue, state
 HAVING sum(jobs) > 0
 ORDER BY queue, state
+
+-- name: counts_waiting
+WITH RECURSIVE names AS (
+    (SELECT queue FROM holdfast.jobs WHERE state = 'queued' ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT queue FROM holdfast.jobs
+        WHERE state = 'queued' AND queue > names.queue ORDER BY queue LIMIT 1
+    )
+    FROM names WHERE names.queue IS NOT NULL
+)
+SELECT queue, 'queued' AS state, jobs, false AS is_capped
+FROM names
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs FROM (
+        SELECT FROM holdfast.jobs
+        WHERE state = 'queued' AND jobs.queue = names.queue LIMIT :look_max + 1
+    ) AS looked_at
+) AS counted
+WHERE queue IS NOT NULL
+
+-- name: counts_waiting_tenant
+-- No index leads to the jobs of the tenant `default`.
+WITH looked_at AS MATERIALIZED (
+    SELECT queue, tenant FROM holdfast.jobs
+    WHERE state = 'queued' AND (:tenant::text = 'default' OR tenant = :tenant)
+    LIMIT :look_max + 1
+)
+SELECT
+    queue, 'queued' AS state,
+    count(*) FILTER (WHERE coalesce(tenant, 'default') = :tenant) AS jobs,
+    (SELECT count(*) FROM looked_at) > :look_max AS is_capped
+FROM looked_at GROUP BY queue
+
+-- name: counts_running
+SELECT queue, 'running' AS state, count(*) AS jobs, false AS is_capped FROM holdfast.jobs
+WHERE state = 'running' AND (:tenant::text IS NULL OR coalesce(tenant, 'default') = :tenant)
+GROUP BY queue
+
+-- name: counts_ended
+SELECT queue, state, sum(jobs)::bigint AS jobs, false AS is_capped
+FROM (
+    SELECT queue, state, 1 AS jobs FROM holdfast.jobs
+    WHERE finished_at IS NOT NULL
+        AND (:tenant::text IS NULL OR coalesce(tenant, 'default') = :tenant)
+    UNION ALL
+    SELECT queue, state, jobs FROM holdfast.history_counts
+    WHERE :tenant::text IS NULL OR coalesce(nullif(tenant, ''), 'default') = :tenant
+) AS counted
+GROUP BY queue, state
 
 -- name: suspects
 SELECT count(*)

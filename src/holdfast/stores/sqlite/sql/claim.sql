@@ -9,7 +9,7 @@ FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_due
     WHERE state = 'queued' AND queue = :queue AND priority = :priority AND run_at <= :now
         AND name IN (SELECT value FROM json_each(:names)) AND suspect = 0
-        AND {breaker_closed}
+        AND {of_tenant} AND {breaker_closed}
     ORDER BY run_at, id LIMIT :limit
 )
 
@@ -17,7 +17,7 @@ FROM (
 SELECT json_group_array(json_array(number, {due}))
 FROM (
     SELECT rowid AS number, * FROM jobs INDEXED BY jobs_suspects
-    WHERE suspect = 1 AND state = 'queued' AND run_at <= :now AND {known}
+    WHERE suspect = 1 AND state = 'queued' AND run_at <= :now AND {known} AND {of_tenant}
         AND queue NOT IN (SELECT value FROM json_each(:except_queues))
     ORDER BY priority, run_at, id LIMIT 1
 )
@@ -47,7 +47,7 @@ chosen AS (
         (
             SELECT parked.number
             FROM (
-                SELECT rowid AS number, state, queue, name, fence, held_run_at
+                SELECT rowid AS number, state, queue, name, tenant, fence, held_run_at
                 FROM jobs INDEXED BY jobs_breaker
                 WHERE breaker = drawn.key AND run_at = 9223372036854775807
                 ORDER BY run_at DESC, id DESC LIMIT :look_max

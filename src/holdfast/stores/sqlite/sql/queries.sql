@@ -58,6 +58,13 @@ ORDER BY id DESC LIMIT :limit
 -- name: requeued
 SELECT job_id, new_id FROM json_each(:ids) CROSS JOIN requeues ON job_id = value
 
+-- name: changed
+SELECT {status}, fence, {due_time} AS run_at
+FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN jobs ON id = wanted
+UNION ALL
+SELECT {status}, fence, run_at
+FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
+
 -- name: counts
 SELECT queue, state, sum(jobs) FROM (
     SELECT queue, 'queued' AS state, count(*) AS jobs FROM jobs INDEXED BY jobs_due
@@ -82,6 +89,51 @@ SELECT queue, state, sum(jobs) FROM (
     WHERE coalesce(nullif(tenant, ''), 'default') = :tenant
 )
 GROUP BY queue, state ORDER BY queue, state
+
+-- name: counts_waiting
+WITH RECURSIVE names (queue) AS (
+    SELECT min(queue) FROM jobs INDEXED BY jobs_due WHERE state = 'queued'
+    UNION ALL
+    SELECT (
+        SELECT min(queue) FROM jobs INDEXED BY jobs_due
+        WHERE state = 'queued' AND jobs.queue > names.queue
+    )
+    FROM names WHERE queue IS NOT NULL
+)
+SELECT
+    queue, 'queued', (
+        SELECT count(*) FROM (
+            SELECT 1 FROM jobs INDEXED BY jobs_due
+            WHERE state = 'queued' AND jobs.queue = names.queue LIMIT :look_max + 1
+        )
+    ), 0
+FROM names WHERE queue IS NOT NULL
+
+-- name: counts_waiting_tenant
+-- No index leads to the jobs of a tenant.
+WITH looked_at AS MATERIALIZED (
+    SELECT queue, tenant FROM jobs INDEXED BY jobs_due WHERE state = 'queued' LIMIT :look_max + 1
+)
+SELECT
+    queue, 'queued', sum(coalesce(tenant, 'default') = :tenant),
+    (SELECT count(*) FROM looked_at) > :look_max
+FROM looked_at GROUP BY queue
+
+-- name: counts_running
+SELECT queue, 'running', count(*), 0 FROM jobs INDEXED BY jobs_leased
+WHERE state = 'running' AND (:tenant IS NULL OR coalesce(tenant, 'default') = :tenant)
+GROUP BY queue
+
+-- name: counts_ended
+SELECT queue, state, sum(jobs), 0 FROM (
+    SELECT queue, state, 1 AS jobs FROM jobs INDEXED BY jobs_leftovers
+    WHERE finished_at IS NOT NULL
+        AND (:tenant IS NULL OR coalesce(tenant, 'default') = :tenant)
+    UNION ALL
+    SELECT queue, state, jobs FROM history_counts
+    WHERE :tenant IS NULL OR coalesce(nullif(tenant, ''), 'default') = :tenant
+)
+GROUP BY queue, state
 
 -- name: suspects
 SELECT count(*) FROM (

@@ -16,13 +16,13 @@ found AS MATERIALIZED (
         SELECT id, queue, fence
         FROM (
             (
-                SELECT id, queue, name, fence, held_run_at FROM holdfast.jobs
+                SELECT id, queue, name, tenant, fence, held_run_at FROM holdfast.jobs
                 WHERE state = 'queued' AND breaker = due.key AND run_at = 'infinity'
                 ORDER BY fence, holdfast.lot(id), id LIMIT :look_max
             )
             UNION ALL
             (
-                SELECT id, queue, name, fence, held_run_at FROM holdfast.jobs
+                SELECT id, queue, name, tenant, fence, held_run_at FROM holdfast.jobs
                 WHERE state = 'queued' AND breaker = due.key AND run_at = 'infinity'
                     AND (fence, holdfast.lot(id), id)
                     > (due.passed_fence, holdfast.lot(due.passed_id), due.passed_id)
@@ -35,7 +35,7 @@ found AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT id, queue
         FROM (
-            SELECT id, queue, name, fence, held_run_at FROM holdfast.jobs
+            SELECT id, queue, name, tenant, fence, held_run_at FROM holdfast.jobs
             -- Not `=`: the planner would use the primary key for the order, and read all jobs.
             WHERE state = 'queued' AND breaker = due.key AND run_at >= 'infinity'
             ORDER BY run_at DESC, id DESC LIMIT :look_max

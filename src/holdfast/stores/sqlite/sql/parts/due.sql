@@ -1,3 +1,3 @@
--- The fields of `_Due`, in their order.
+-- The fields of `Due`, in their order.
 id, name, arguments, queue, priority, coalesce(tenant, 'default'), correlation_id, attempt,
 max_attempts, fence, snoozes, releases, expires_at, run_at, breaker, trace, json(failures)

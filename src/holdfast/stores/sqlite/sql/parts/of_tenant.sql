@@ -1,0 +1,2 @@
+-- The job belongs to the tenant that the claim is for, if it is for one.
+(:tenant IS NULL OR coalesce(tenant, 'default') = :tenant)
