@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.domain.errors import ConfigurationError, JobNotFound
@@ -17,6 +17,15 @@ from holdfast.observability import tracing
 from holdfast.observability.metrics import Metrics
 from holdfast.operations.desk import Desk
 from holdfast.stores.protocol import Enrolled
+
+Record = Callable[[Sequence[NewJob]], Awaitable[Sequence[Receipt]]]
+
+
+class Enqueued(NamedTuple):
+    """A job, and whether this call recorded it: another one may have the same idempotency key."""
+
+    job: Job
+    is_new: bool
 
 
 class Enqueuer:
@@ -44,21 +53,24 @@ class Enqueuer:
         span.describe(jobs)
         return jobs
 
-    async def enqueue(self, jobs: Sequence[NewJob], now: datetime) -> list[Job]:
+    async def enqueue(
+        self, jobs: Sequence[NewJob], now: datetime, record: Record | None = None
+    ) -> list[Enqueued]:
+        """Enqueue in a transaction. `record` replaces the store's verb."""
         if not jobs:
             return []
         store = await self._desk.store()
-        receipts = await store.enqueue(jobs)
+        receipts = await (record or store.enqueue)(jobs)
         if self._metrics.counting:
             self._metrics.enqueued(jobs, receipts)
         return await _enqueued(jobs, receipts, store.get, now)
 
     async def enqueue_through(
         self, connection: Any, jobs: Sequence[NewJob], now: datetime
-    ) -> list[Job]:
+    ) -> list[Enqueued]:
         """Enqueue in the transaction of the caller's connection."""
 
-        async def enqueue(enrolled: Enrolled) -> list[Job]:
+        async def enqueue(enrolled: Enrolled) -> list[Enqueued]:
             receipts = await enrolled.enqueue(jobs)
             return await _enqueued(jobs, receipts, enrolled.get, now)
 
@@ -70,13 +82,13 @@ async def _enqueued(
     receipts: Sequence[Receipt],
     get: Callable[[UUID], Awaitable[Job | None]],
     now: datetime,
-) -> list[Job]:
+) -> list[Enqueued]:
     found = []
     for job, receipt in zip(jobs, receipts, strict=True):
         known = None if receipt.created else await get(receipt.id)
         if known is None and not receipt.created:
             raise JobNotFound(receipt.id)
-        found.append(known or job.enqueued(receipt.id, now))
+        found.append(Enqueued(known or job.enqueued(receipt.id, now), receipt.created))
     return found
 
 

@@ -60,7 +60,9 @@ class JobOptions(TypedDict, total=False):
     priority: int
     retry: Retry | Callable[[], Retry]
     timeout_seconds: float
-    executor: str  # "process" runs the handler in a child process, which can be killed
+    # "process" runs the handler in a child process, which can be killed. "remote" never runs it:
+    # the function declares a job for workers in any language, which lease it over HTTP.
+    executor: str
     memory_bytes_max: int  # for executor="process"
     permanent: Sequence[type[BaseException] | str]  # exception types and error codes
     transient: Sequence[type[BaseException] | str]
@@ -85,6 +87,11 @@ class Definition:
     transient: tuple[type[BaseException] | str, ...] = ()
     breaker: Breaker | None = None
     queue: str = "default"
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether workers lease it over HTTP, and Python workers leave it to them."""
+        return self.executor == "remote"
 
     @property
     def schemas(self) -> JobSchemas:
@@ -236,6 +243,11 @@ class JobFunction(Generic[P, R]):
         return self._definition.schemas.result
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._definition.is_remote:
+            raise ConfigurationError(
+                f"{self.name} is a remote job and can't run here; enqueue it for a worker that"
+                " leases it over HTTP"
+            )
         return self._definition.function(*args, **kwargs)
 
     def options(
@@ -278,17 +290,17 @@ class JobFunction(Generic[P, R]):
             raise BadArguments(
                 "a call has no connection: pass it to hf.enqueue_many(calls, connection=...)"
             )
-        return self._call(*args, **kwargs)
+        return self._call(self._defaults, args, kwargs)
 
-    def _call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+    def _call(self, options: Options, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         bytes_max = self._app.settings.payload_bytes_max
         arguments = self._definition.signature.bind(args, kwargs, bytes_max=bytes_max)
         breaker = self._definition.breaker_key(arguments)
-        return Call(self._definition, self._defaults, arguments, breaker)
+        return Call(self._definition, options, arguments, breaker)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue a job with these arguments. Once this returns, the job can't be lost."""
-        calls = [self._call(*args, **kwargs)]
+        calls = [self._call(self._defaults, args, kwargs)]
         (job,) = await self._app.enqueue_many(calls, connection=self._connection)
         return job
 
@@ -296,7 +308,7 @@ class JobFunction(Generic[P, R]):
         """`enqueue` for code without an event loop."""
         if self._connection is None:
             refuse_on_loop("enqueue_sync", "await enqueue(...)")
-        calls = [self._call(*args, **kwargs)]
+        calls = [self._call(self._defaults, args, kwargs)]
         (job,) = self._app.enqueue_many_sync(calls, connection=self._connection)
         return job
 
@@ -379,15 +391,17 @@ def _executor(given: dict[str, Any], signature: Signature) -> tuple[str | None, 
     """Take `executor` and `memory_bytes_max` out of the options and check them."""
     executor = given.pop("executor", None)
     memory_bytes_max = given.pop("memory_bytes_max", None)
-    if executor not in (None, "process"):
-        raise ConfigurationError(f'executor must be "process" or omitted, not {executor!r}')
+    if executor not in (None, "process", "remote"):
+        raise ConfigurationError(
+            f'executor must be "process", "remote" or omitted, not {executor!r}'
+        )
     if executor == "process" and signature.is_async:
         raise ConfigurationError(
             f'{signature.name}: executor="process" needs a plain function; an async one runs on the'
             " worker's event loop"
         )
     if memory_bytes_max is not None:
-        if executor is None:
+        if executor != "process":
             raise ConfigurationError('memory_bytes_max needs executor="process"')
         check_range("memory_bytes_max", memory_bytes_max, 1, INTEGER_MAX, int)
     return executor, memory_bytes_max

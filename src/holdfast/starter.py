@@ -11,15 +11,18 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.worker import resources
 from holdfast.worker.events import Events
 from holdfast.worker.metrics_export import exposed
+from holdfast.worker.probes import Probes
 from holdfast.worker.processes.launch import Birth, Launch, find_launch
 from holdfast.worker.processes.origin import check_not_loading
 from holdfast.worker.processes.pool import Children, find_app
 from holdfast.worker.processes.supervisor import Supervisor
 from holdfast.worker.reclaim import reclaim_worker_in_time
 from holdfast.worker.report import WorkerReport
+from holdfast.worker.setup import Setup
 from holdfast.worker.slots import QueueChoice, Slots, queue_caps
 from holdfast.worker.spelling import warn_of_unknown_queues
 from holdfast.worker.stop import StopRequest
+from holdfast.worker.upkeep import Upkeep
 from holdfast.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -44,13 +47,14 @@ async def run_worker(
     if until_empty:
         horizon_seconds = app.settings.lease_seconds
     check_not_loading()
-    functions = [each.function for each in app._definitions.values()]
+    own = {name: each for name, each in app._definitions.items() if not each.is_remote}
+    functions = [each.function for each in own.values()]
     functions += app._middleware.functions
-    declared = {each.queue for each in app._definitions.values()}
+    declared = {each.queue for each in own.values()}
     origin = None
     if app._seam.starts_processes:
         settings = app.settings
-        origin = find_app(app, app._database, app._definitions, app._middleware, settings)
+        origin = find_app(app, app._database, own, app._middleware, settings)
     making = Children(origin, slots.concurrency, app.settings, app._seam, app._metrics)
     stop = StopRequest(app._seam, app.settings, ends_process=launch is not None)
     async with stop.signals(), AsyncExitStack() as stack:
@@ -73,7 +77,8 @@ async def run_worker(
             database=app.url_shown,
             store=store,
             make_keepers_store=app._make_store,
-            definitions=app._definitions,
+            definitions=own,
+            remote_names=app._definitions.keys() - own.keys(),
             resources=made,
             settings=app.settings,
             seam=app._seam,
@@ -84,6 +89,15 @@ async def run_worker(
             horizon_seconds=horizon_seconds,
         )
         return await worker.run()
+
+
+async def run_upkeep(app: Holdfast) -> None:
+    """Do the upkeep of a worker for an API server, until this is canceled."""
+    remote = sorted(name for name, each in app._definitions.items() if each.is_remote)
+    store = await app._loops.store_at_last()
+    setup = Setup(app._seam.identity(), store, tuple(remote), Slots.none(), app.settings, app._seam)
+    events = Events(setup.worker_id, app._metrics, app._seam)
+    await Upkeep(setup, app._make_store, events.reclaimed).run()
 
 
 async def run_processes(
@@ -101,7 +115,7 @@ async def run_processes(
     options = [*launch.options, "--concurrency", str(slots.concurrency)]
     options += ["--queues", queues] if queues else []
     options += ["--until-empty"] if until_empty else []
-    async with _exposed(app, None) as metrics_socket:
+    async with _exposed(app, None, processes) as metrics_socket:
         supervisor = Supervisor(
             launch=replace(launch, options=options, metrics_socket=metrics_socket),
             count=processes,
@@ -121,7 +135,16 @@ def _slots(app: Holdfast, concurrency: int | None, queues: QueueChoice | None) -
     return Slots(limit, queue_caps(queues))
 
 
-def _exposed(app: Holdfast, birth: Birth | None) -> AbstractAsyncContextManager[str | None]:
+def _exposed(
+    app: Holdfast, birth: Birth | None, workers: int = 1
+) -> AbstractAsyncContextManager[str | None]:
     """Serve metrics if a port is set; the block gets the socket that processes report to."""
     seam, settings = app._seam, app.settings
-    return exposed(app._metrics, app.metrics, app.close, settings, birth, seam)
+    probes = Probes(
+        app._metrics,
+        app.now,
+        seam.monotonic,
+        workers=workers,
+        blocked_seconds_max=settings.lease_seconds,
+    )
+    return exposed(app._metrics, app.metrics, app.close, settings, birth, seam, probes.by_path)

@@ -736,7 +736,7 @@ MUTANTS = [
     ),
     Mutant(
         "successes of other jobs do not count for a breaker",
-        "worker/settler.py",
+        "worker/successes.py",
         "worked_seconds_ago=None if worked is None else now - worked",
         "worked_seconds_ago=None",
         INPUTS,
@@ -947,6 +947,7 @@ MUTANTS = [
         "pass",
         THIRTEEN_STARTING,
         "test_a_worker_stopped_while_its_start_waits_for_an_answer_exits_cleanly[pg15-first]",
+        wait_seconds=12,
     ),
     Mutant(
         "13 a worker does not work before it can listen",
@@ -956,6 +957,7 @@ MUTANTS = [
         "        settling = asyncio.create_task(self._runner.settler.run())\n",
         THIRTEEN_STARTING,
         "test_a_worker_that_can_not_listen_yet_still_runs_jobs[pg15]",
+        wait_seconds=12,
     ),
     Mutant(
         "what failed and what was canceled counts as done",

@@ -92,7 +92,7 @@ def run_test(test: str, source: Path, surroundings: Mapping[str, str], wait_seco
 
 @pytest.mark.slow
 def test_the_tests_pass_on_the_unbroken_copy(source: Path, surroundings: dict[str, str]) -> None:
-    run = run_test(f"tests/promises/{SEVEN}", source, surroundings, wait_seconds=20)
+    run = run_test(f"tests/promises/{SEVEN}", source, surroundings, wait_seconds=RUN_SECONDS_MAX)
     assert run.code == 0, run.output
 
 

@@ -8,6 +8,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,7 @@ class Stage:
         """Run a statement beside the engine, on tables that are named alike everywhere."""
         if self.is_sqlite:
             path = self.url.removeprefix("sqlite:///")
-            with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
+            with closing(sqlite3.connect(path, timeout=WAIT_SECONDS)) as connection, connection:
                 return connection.execute(sql).fetchall()
         connection = await asyncpg.connect(self.url, statement_cache_size=0)
         try:
@@ -180,6 +181,13 @@ class Stage:
         for process in self.processes:
             process.kill()
         await self.hf.close()
+
+
+def in_time() -> timedelta:
+    """How long after its lease a dead worker's job may start again: six seconds, on a machine that
+    has no more to do than it can."""
+    waiting_per_core = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return timedelta(seconds=6 * max(1.0, waiting_per_core))
 
 
 def random_seed() -> int:

@@ -40,7 +40,7 @@ async def test_a_worker_that_is_woken_all_the_time_starts_nothing_early(stage: S
         assert found.started_at is not None
         # The database's clock may have been read after ours, not before.
         assert found.run_at >= at
-        assert found.run_at <= found.started_at <= found.run_at + timedelta(seconds=5)
+        assert found.run_at <= found.started_at
         assert start["time"] >= found.run_at.timestamp()
 
 

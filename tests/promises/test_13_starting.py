@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.limits import STOP_SECONDS_MAX
 from tests.promises.handlers import FOLDER
 from tests.promises.stage import Stage
 from tests.support.processes import Process, wait_until
 from tests.support.proxy import Proxy
 
 LEASE_SECONDS = 3.0
-SOON_SECONDS = 15.0  # on a machine that others use, too
 postgresql = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
 sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 # Which connection the start waits for, by what it sends to the server, and how often.
@@ -57,7 +55,7 @@ async def test_a_worker_that_starts_while_nothing_answers_works_when_it_can(
     worker = start(stage, network)
     await worker.logs("open_failed")
     network.resume()
-    await stage.ended(job, seconds=SOON_SECONDS)
+    await stage.ended(job)
     assert worker.code is None
 
 
@@ -71,7 +69,7 @@ async def test_a_worker_stopped_while_its_start_waits_for_an_answer_exits_cleanl
     worker = start(stage, network)
     await wait_until(stall.begun.is_set, lambda: f"stalled: {worker.text}")
     worker.signal(signal.SIGTERM)
-    assert await worker.ended(STOP_SECONDS_MAX) == 0
+    assert await worker.ended() == 0
     assert worker.events("stop_overdue") == []
 
 
@@ -82,7 +80,7 @@ async def test_a_worker_that_can_not_listen_yet_still_runs_jobs(
     stall = network.stall_at(b"LISTEN", alone=True)
     job = await stage.jobs.quick.enqueue(1)
     worker = start(stage, network)
-    await stage.ended(job, seconds=SOON_SECONDS)
+    await stage.ended(job)
     assert stall.begun.is_set()
     assert worker.code is None
 
@@ -95,7 +93,7 @@ async def test_processes_stopped_while_nothing_answers_exit_cleanly(
     supervisor = start(stage, network, "--processes=2")
     await wait_until(stall.begun.is_set, lambda: f"stalled: {supervisor.text}")
     supervisor.signal(signal.SIGTERM)
-    assert await supervisor.ended(2 * STOP_SECONDS_MAX) == 0
+    assert await supervisor.ended() == 0
 
 
 @postgresql
@@ -108,7 +106,7 @@ async def test_ctrl_c_works_while_the_migration_waits(stage: Stage, network: Pro
     stage.processes.append(dev)
     await wait_until(stall.begun.is_set, lambda: f"stalled: {dev.text}")
     dev.signal(signal.SIGTERM)
-    assert await dev.ended(STOP_SECONDS_MAX / 2) == 0
+    assert await dev.ended() == 0
 
 
 @contextmanager
@@ -129,7 +127,7 @@ async def test_a_worker_that_starts_while_the_file_is_locked_works_when_it_can(
     with locked(stage):
         worker = stage.worker(lease_seconds=LEASE_SECONDS)
         await worker.logs("open_failed")
-    await stage.ended(job, seconds=SOON_SECONDS)
+    await stage.ended(job)
     assert worker.code is None
 
 
@@ -140,7 +138,7 @@ async def test_a_worker_stopped_while_the_file_is_locked_exits_cleanly(stage: St
         worker = stage.worker(lease_seconds=LEASE_SECONDS, grace_seconds=0)
         await wait_until(lambda: has_open(worker, stage), "at the file")
         worker.signal(signal.SIGTERM)
-        assert await worker.ended(STOP_SECONDS_MAX) == 0
+        assert await worker.ended() == 0
 
 
 def has_open(worker: Process, stage: Stage) -> bool:

@@ -13,7 +13,6 @@ import asyncpg
 import pytest
 
 from holdfast import Job, State
-from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.worker.deadline import BLOCKED_CODE
 from tests.promises.stage import Stage, both_stores
 from tests.promises.stopping import Stopping
@@ -171,7 +170,7 @@ async def test_a_worker_stops_in_time_whatever_is_in_its_way(stage: Stage) -> No
     row = f"SELECT FROM holdfast.jobs WHERE id = '{deaf.id}' FOR UPDATE"
     async with transaction(stage, row):
         worker.signal(signal.SIGTERM)
-        assert await worker.ended(STOP_SECONDS_MAX) == 0
+        assert await worker.ended() == 0
     assert (await stage.hf.get(deaf.id)).state is State.RUNNING
 
 
@@ -186,7 +185,7 @@ async def test_a_worker_whose_loop_is_blocked_releases_its_jobs_and_ends_in_time
     worker = stage.worker(app="stopping:hf", grace_seconds=0)
     await stage.noted("start", blocking.id)
     worker.signal(signal.SIGTERM)
-    assert await worker.ended(STOP_SECONDS_MAX) == BLOCKED_CODE
+    assert await worker.ended() == BLOCKED_CODE
     for job in (blocking, neighbor):
         assert_released(await stage.hf.get(job.id))
     told = await worker.logs("blocked")
@@ -203,7 +202,7 @@ async def test_a_generator_that_can_not_be_closed_does_not_keep_the_worker_from_
     worker = stage.worker(app="stopping:hf", grace_seconds=0)
     await stage.noted("start", job.id)
     worker.signal(signal.SIGTERM)
-    assert await worker.ended(STOP_SECONDS_MAX) == 0
+    assert await worker.ended() == 0
     assert_released(await stage.hf.get(job.id))
 
 
@@ -216,7 +215,7 @@ async def test_a_resource_that_can_not_be_closed_does_not_keep_the_worker_from_e
     worker = stage.worker(app="stopping:hf", grace_seconds=0)
     await stage.ended(job)
     worker.signal(signal.SIGTERM)
-    assert await worker.ended(2 * STOP_SECONDS_MAX) == BLOCKED_CODE
+    assert await worker.ended() == BLOCKED_CODE
     assert await worker.logs("stop_overdue")
 
 
@@ -230,7 +229,7 @@ async def test_a_worker_whose_loop_is_blocked_when_its_keeper_dies_ends_in_time(
     worker = stage.worker(app="stopping:hf", grace_seconds=0, lease_seconds=3)
     await stage.noted("start", job.id)
     delete_log(stage)
-    assert await worker.ended(2 * STOP_SECONDS_MAX) == BLOCKED_CODE
+    assert await worker.ended() == BLOCKED_CODE
     assert await worker.logs("stop_overdue")
 
 

@@ -43,11 +43,13 @@ class WatchedStore(Around):
 class Watched(Holdfast):
     """Notes what its worker looks at, a job or everything (None), and can tell it of jobs."""
 
-    def __init__(self, url: str, seam: Seam | None = None) -> None:
+    def __init__(
+        self, url: str, seam: Seam | None = None, poll_seconds: float = POLL_SECONDS
+    ) -> None:
         self.looks: list[tuple[float, UUID | None]] = []
         self.is_away = False
         self.heard: Heard
-        super().__init__(url, seam=seam, poll_seconds=POLL_SECONDS)
+        super().__init__(url, seam=seam, poll_seconds=poll_seconds)
 
     def _make_store(self) -> Store:
         return cast(Store, WatchedStore(super()._make_store(), self))
@@ -175,7 +177,7 @@ def test_a_worker_without_a_slot_looks_at_everything_when_it_has_one(local_url: 
 
 
 async def test_a_job_that_is_enqueued_by_itself_is_named_by_its_wakeup(postgres_url: str) -> None:
-    app = Watched(postgres_url)
+    app = Watched(postgres_url, poll_seconds=2 * WAIT_SECONDS)  # no poll finds the job first
     await app.migrate()
     job = app.job(nothing)
     async with app:

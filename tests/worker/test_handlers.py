@@ -89,7 +89,7 @@ async def test_plain_handlers_run_side_by_side_in_threads(local_hf: Holdfast) ->
 
     @local_hf.job
     def meet() -> int:
-        return together.wait(10)
+        return together.wait(WAIT_SECONDS_MAX)
 
     await local_hf.enqueue_many([meet.call() for _ in range(4)])
     report = await local_hf.run_worker(concurrency=4, until_empty=True)
@@ -423,7 +423,7 @@ async def test_a_thread_that_sees_its_timeout_and_returns_has_timed_out(
     seen: list[bool] = []
 
     def listens(ctx: Context) -> str:
-        seen.extend([ctx.canceled, ctx.wait_canceled(20), ctx.canceled])
+        seen.extend([ctx.canceled, ctx.wait_canceled(WAIT_SECONDS_MAX), ctx.canceled])
         return "half of it"
 
     job = await run_one(local_hf, listens, timeout_seconds=0.5)
@@ -436,7 +436,7 @@ async def test_a_thread_that_finishes_soon_after_its_timeout_has_succeeded(local
     timed_out = threading.Event()
 
     def nearly_in_time() -> str:
-        timed_out.wait(20)
+        timed_out.wait(WAIT_SECONDS_MAX)
         return "all of it"
 
     async with Holdfast(local_url, **QUICK) as hf, seen_events() as seen:
@@ -473,7 +473,7 @@ class Deaf:
         raise RuntimeError("nobody hears this")
 
     def in_a_thread(self) -> None:
-        self.go.wait(20)
+        self.go.wait(WAIT_SECONDS_MAX)
         raise RuntimeError("nobody hears this")
 
 
@@ -645,7 +645,7 @@ async def test_progress_is_recorded_while_the_job_runs(hf: Holdfast, kind: str) 
     def in_a_thread(ctx: Context) -> None:
         ctx.progress_sync({"done": 3, "of": 10})
         loop.call_soon_threadsafe(reported.set)
-        asyncio.run_coroutine_threadsafe(go.wait(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(go.wait(), loop).result(WAIT_SECONDS_MAX)
 
     job = await (in_a_task if kind == "async" else in_a_thread).enqueue()
     async with working(hf):
@@ -685,7 +685,7 @@ async def test_progress_of_a_lost_lease_raises_and_nothing_is_written(
 
     @hf.job
     def in_a_thread(ctx: Context) -> None:
-        asyncio.run_coroutine_threadsafe(execute(store_url, LOSE), loop).result(10)
+        asyncio.run_coroutine_threadsafe(execute(store_url, LOSE), loop).result(WAIT_SECONDS_MAX)
         try:
             ctx.progress_sync(1)
         except LeaseLost as error:
@@ -756,7 +756,7 @@ async def test_canceling_a_running_job_stops_its_handler(hf: Holdfast, kind: str
     @hf.job
     def in_a_thread(ctx: Context) -> None:
         loop.call_soon_threadsafe(started.set)
-        if ctx.wait_canceled(20):
+        if ctx.wait_canceled(WAIT_SECONDS_MAX):
             loop.call_soon_threadsafe(stopped.set)
 
     job = await (in_a_task if kind == "async" else in_a_thread).enqueue()

@@ -128,9 +128,12 @@ class Hanging:
             url, **QUICK, reclaim_seconds=0.05, timeout_grace_seconds=timeout_grace_seconds
         )
         self.go = threading.Event()
-        self.hang = self.hf.job(name="hang", timeout_seconds=0.05)(lambda: self.go.wait(20))
+        self.hang = self.hf.job(name="hang", timeout_seconds=0.05)(self._hang)
         self.quick = self.hf.job(name="quick")(lambda: None)
         self._url = url
+
+    def _hang(self) -> None:
+        self.go.wait(WAIT_SECONDS_MAX)
 
     async def postponed_suspect(self) -> Job:
         """Answer one that is due when it is told to be retried."""

@@ -609,7 +609,7 @@ async def test_a_thread_that_ends_by_itself_while_the_worker_stops_has_succeeded
     @local_hf.job
     def finishes() -> str:
         loop.call_soon_threadsafe(started.set)
-        stopped.wait(20)
+        stopped.wait(WAIT_SECONDS_MAX)
         return "in time"
 
     beside, job = await local_hf.enqueue_many([neighbor.call(), finishes.call()])
@@ -630,7 +630,7 @@ async def test_a_thread_that_ignores_the_stop_is_released_and_can_write_nothing(
     @local_hf.job
     def deaf() -> str:
         loop.call_soon_threadsafe(started.set)
-        go.wait(20)
+        go.wait(WAIT_SECONDS_MAX)
         return "nobody reads this"
 
     job = await deaf.enqueue()

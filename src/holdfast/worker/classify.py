@@ -59,13 +59,13 @@ def _classify(definition: Definition, run: Run, error: BaseException) -> Outcome
             return Failed(_code(error), _cut(text))
         case RetryAfter():
             seconds = _seconds(error)
-            return _failed(definition, error, permanent=False, retry_after_seconds=seconds)
+            return failed(definition, error, permanent=False, retry_after_seconds=seconds)
         case OtherArguments():
             return HandedBack(_cut(texts.error_text(error)))
         case BadArguments():
             return Failed(_code(error), _cut(texts.error_text(error)), permanent=True)
         case JobError():
-            return _failed(definition, error, permanent=_is_permanent(definition, error))
+            return failed(definition, error, permanent=is_permanent(definition, error))
         case _ if run.stop is Stop.SHUTDOWN:
             # Whatever the handler raises when it has to stop: a deploy is no failure.
             return Released()
@@ -74,12 +74,12 @@ def _classify(definition: Definition, run: Run, error: BaseException) -> Outcome
         case _ if run.stop is Stop.TIMEOUT:
             return timed_out(definition, f"; while stopping, it raised {texts.error_text(error)}")
         case _:
-            return _failed(definition, error, permanent=_is_permanent(definition, error))
+            return failed(definition, error, permanent=is_permanent(definition, error))
 
 
 def timed_out(definition: Definition, what_followed: str = "") -> Failed:
     error = JobTimeout(f"took longer than {definition.timeout_seconds:g} s{what_followed}")
-    return _failed(definition, error, permanent=_is_listed_permanent(definition, error))
+    return failed(definition, error, permanent=_is_listed_permanent(definition, error))
 
 
 def _only_one(error: BaseException) -> BaseException:
@@ -91,7 +91,7 @@ def _only_one(error: BaseException) -> BaseException:
     return error
 
 
-def _is_permanent(definition: Definition, error: BaseException) -> bool:
+def is_permanent(definition: Definition, error: BaseException) -> bool:
     """The handler's own error class wins, then the job's lists. Anything else is retried."""
     if isinstance(error, Permanent | Transient):
         return isinstance(error, Permanent)
@@ -107,7 +107,7 @@ def _is_listed_permanent(definition: Definition, error: BaseException) -> bool:
     return False
 
 
-def _failed(
+def failed(
     definition: Definition,
     error: BaseException,
     *,

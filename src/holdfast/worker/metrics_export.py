@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -20,6 +20,7 @@ from contextlib import (
 )
 from itertools import islice
 from logging import INFO, WARNING
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +30,7 @@ from holdfast.observability import exposition, logs
 from holdfast.observability.metrics import Metrics, Snapshot
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
+from holdfast.worker.probes import Probe
 from holdfast.worker.processes.launch import Birth
 
 REPORT_SECONDS: Final = 1.0
@@ -50,6 +52,7 @@ def exposed(
     settings: Settings,
     birth: Birth | None,
     seam: Seam,
+    probes: Mapping[str, Probe],
 ) -> AbstractAsyncContextManager[str | None]:
     """Serve or report metrics, if configured. A process that was started by another one reports,
     because the other has the port."""
@@ -58,7 +61,8 @@ def exposed(
         return nullcontext() if path is None else reporting(metrics, path, seam)
     if not settings.metrics_port:
         return nullcontext()
-    return serving(metrics, expose, close, settings.metrics_host, settings.metrics_port, seam)
+    host, port = settings.metrics_host, settings.metrics_port
+    return serving(metrics, expose, close, host, port, seam, probes)
 
 
 @asynccontextmanager
@@ -69,9 +73,10 @@ async def serving(
     host: str,
     port: int,
     seam: Seam,
+    probes: Mapping[str, Probe] = MappingProxyType({}),
 ) -> AsyncIterator[str]:
     """Serve what `expose` returns, and count what other processes report to the socket whose path
-    the block gets. Both callables run on the server's loop."""
+    the block gets. All callables run on the server's loop."""
     exposition.load_client()
     metrics.counting = True
     try:
@@ -79,7 +84,7 @@ async def serving(
     except OSError as error:
         raise _no_place(error) from error
     path = os.path.join(folder, "metrics")
-    server = _Server(metrics, expose, close)
+    server = _Server(metrics, expose, close, probes)
     try:
         async with _beside(seam, server.open(host, port, path), server.close):
             yield path
@@ -128,10 +133,12 @@ class _Server:
         metrics: Metrics,
         expose: Callable[[], Awaitable[str]],
         close: Callable[[], Awaitable[None]],
+        probes: Mapping[str, Probe],
     ) -> None:
         self._metrics = metrics
         self._expose = expose
         self._close_store = close
+        self._probes = probes
         self._answering: _Tasks = {}
         self._receiving: _Tasks = {}
 
@@ -201,6 +208,11 @@ class _Server:
     async def _response(self, method: str, path: str) -> bytes:
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", "use GET\n")
+        if path in self._probes:
+            trouble = await self._probes[path]()
+            if trouble is None:
+                return _response("200 OK", "ok\n")
+            return _response("503 Service Unavailable", f"{trouble}\n")
         if path != "/metrics":
             return _response("404 Not Found", "the metrics are at /metrics\n")
         text = await self._expose()

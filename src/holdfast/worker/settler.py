@@ -12,7 +12,6 @@ from holdfast.domain.breakers import Strike
 from holdfast.domain.errors import StoreError, StoreRefused, StoreUnavailable
 from holdfast.domain.job import Lost, Settlement
 from holdfast.domain.limits import (
-    BREAKERS_REMEMBERED_MAX,
     SETTLE_BACKLOG_BYTES_MAX,
     SETTLE_BATCH_MAX,
     SETTLE_BYTES_MAX,
@@ -23,6 +22,7 @@ from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Breakers, Store, capability
 from holdfast.worker.run import Run
+from holdfast.worker.successes import Successes
 
 BACKLOG_MAX = 2 * SETTLE_BATCH_MAX
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.1, 5.0
@@ -66,7 +66,7 @@ class Settler:
         self._ready = asyncio.Event()
         self._failures: list[Ending] = []  # to be counted
         self._failed = asyncio.Event()
-        self._worked: dict[str, float] = {}  # when a job of each breaker last succeeded
+        self._successes = Successes(seam)
         self._idle = asyncio.Event()
         self._idle.set()
         self._room = asyncio.Event()
@@ -86,10 +86,7 @@ class Settler:
 
     def worked(self, key: str, monotonic: float) -> None:
         """Note the success of a job with this breaker."""
-        self._worked.pop(key, None)
-        self._worked[key] = monotonic
-        if len(self._worked) > BREAKERS_REMEMBERED_MAX:
-            del self._worked[next(iter(self._worked))]
+        self._successes.note(key, monotonic)
 
     def under_way(self) -> list[Settlement]:
         """Settlements that are not acknowledged yet. Call it from any thread."""
@@ -163,7 +160,7 @@ class Settler:
         """Count failures. One that finds its breaker open costs no attempt."""
         counted = [run.counted for run, _ in batch if run.counted is not None]
         strikes = [
-            self._dated(each.strike, run.ended_monotonic)
+            self._successes.dated(each.strike, run.ended_monotonic)
             for each, (run, _) in zip(counted, batch, strict=True)
         ]
         answers = await self._strike(strikes)
@@ -173,16 +170,9 @@ class Settler:
 
     async def count_now(self, strike: Strike) -> bool:
         """Count a failure that just happened; return whether the breaker was open."""
-        (found_open,) = await self._strike([self._dated(strike, self._seam.monotonic())])
+        dated = self._successes.dated(strike, self._seam.monotonic())
+        (found_open,) = await self._strike([dated])
         return found_open
-
-    def _dated(self, strike: Strike, failed_monotonic: float) -> Strike:
-        now = self._seam.monotonic()
-        worked = self._worked.get(strike.key)
-        return strike._replace(
-            failed_seconds_ago=now - failed_monotonic,
-            worked_seconds_ago=None if worked is None else now - worked,
-        )
 
     async def _strike(self, strikes: Sequence[Strike]) -> Sequence[bool]:
         """Return for each strike whether its breaker was open."""

@@ -80,6 +80,13 @@ class Slots:
         self._unused = asyncio.Event()
         self.release_waiters()
 
+    @classmethod
+    def none(cls) -> Slots:
+        """For a process that runs no jobs itself."""
+        slots = cls(1, None)
+        slots.concurrency = 0
+        return slots
+
     @property
     def served(self) -> dict[str, int | None] | None:
         """The queues as other workers see them: None for all, `*` for all others."""

@@ -7,7 +7,7 @@ is bounded and idempotent, so there is no leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from logging import WARNING
 
 from holdfast.domain.errors import StoreUnavailable
@@ -24,15 +24,19 @@ TIDY_SECONDS = 300.0
 
 
 class Sweeper:
-    """`suspects` is called with the number of suspects that wait."""
+    """Warns of due jobs whose name is not `known`, unless that is None. `suspects` is called with
+    the number of suspects that wait."""
 
-    def __init__(self, setup: Setup, suspects: Callable[[int], None]) -> None:
+    def __init__(
+        self, setup: Setup, known: Sequence[str] | None, suspects: Callable[[int], None]
+    ) -> None:
         self._suspects_store = capability(setup.store, Suspects)
         self._history = capability(setup.store, History)
         self._diagnosis = capability(setup.store, Diagnosis)
         self._seam = setup.seam
         self._sweep_seconds = setup.settings.reclaim_seconds
         self._names = setup.names
+        self._known = known
         self._queues = setup.slots.queues
         self._suspects = suspects
         self._unknown: set[str] = set()
@@ -85,12 +89,12 @@ class Sweeper:
 
     async def _look_for_unknown(self) -> None:
         """Its share of the time is bounded: it may step over every row that vacuum left behind."""
-        if self._diagnosis is None:
+        if self._diagnosis is None or self._known is None:
             return
         began = self._seam.monotonic()
         try:
             with logging_refusals():
-                for name in await self._diagnosis.unknown_names(self._names, self._queues):
+                for name in await self._diagnosis.unknown_names(self._known, self._queues):
                     if name not in self._unknown:
                         self._unknown.add(name)
                         text = "jobs of this name are waiting, but this worker has no handler"
