@@ -124,15 +124,10 @@ def migrated_template(
     postgres_databases: Callable[[str], Databases],
 ) -> Callable[[str], str]:
     """Answer the name of a migrated database on this server, to be copied."""
-    from holdfast.runtime.seam import Seam
-    from holdfast.stores.postgres import PostgresStore
-
     templates: dict[str, str] = {}
 
     async def migrate(url: str) -> None:
-        store = PostgresStore(url, Seam())
-        await store.migrate()
-        await store.close()
+        await Holdfast(url).migrate()
 
     def of_server(name: str) -> str:
         if name not in templates and TEMPLATE in os.environ:

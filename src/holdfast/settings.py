@@ -20,8 +20,16 @@ DEFAULT_URL = "sqlite:///holdfast.db"
 MAY_BE_ZERO = ("renew_seconds", "grace_seconds", "metrics_port", "log_errors")
 CHOICES = {"unstorable_results": ("fail", "replace"), "sqlite_synchronous": ("FULL", "NORMAL")}
 PORT_MAX = 65535
-# Variables that are not settings: the command line reads them.
-OF_COMMANDS = ("app", "database_url", "log_format", "log_level", "processes", "queues")
+# Variables that are not settings: the command line and the HTTP API read them.
+OF_COMMANDS = (
+    "app",
+    "database_url",
+    "key_pepper",
+    "log_format",
+    "log_level",
+    "processes",
+    "queues",
+)
 TRUE_OR_FALSE = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("", "0", "false", "no", "off"), False),

@@ -207,7 +207,7 @@ def test_a_reader_that_has_gone_is_told_nothing(sqlite_url: str, folder: Path) -
     assert listing.stdout is not None
     listing.stdout.readline()
     listing.stdout.close()
-    assert listing.wait(50) == 1
+    assert listing.wait(PROGRAM_SECONDS_MAX) == 1
     assert listing.stderr is not None
     assert listing.stderr.read() == b""
     listing.stderr.close()
@@ -311,7 +311,7 @@ class Process:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        code = self.process.wait(30)
+        code = self.process.wait(PROGRAM_SECONDS_MAX)
         assert self.process.stderr is not None
         self.process.stderr.close()
         return code
@@ -348,7 +348,7 @@ def test_dev_starts_again_when_a_file_changes_and_ends_with_its_worker(
     (folder / "app.py").write_text("raise ValueError('half written')\n")
     dev.wait_line("app.py changed")
     dev.wait_line("half written")
-    dev.wait_line("restarts when a file changes")
+    dev.wait_line("will restart when a file changes")
     (folder / "app.py").write_text(APP)
     second = dev.wait_line(" worker_started ")
     worker_pid = int(re.findall(r"worker_id=\S+?:(\d+):", second)[0])

@@ -233,6 +233,7 @@ def test_an_interrupted_change_says_how_far_it_came_and_goes_on_from_there(
         ("dead list --since yesterday", "'yesterday' is not a time; use 2026-11-16T03:00Z"),
         ("dead requeue --all --pace fast", "'fast' is not a rate; use 50/s"),
         ("dead requeue --all --pace 0/s", "'0/s' is not a rate"),
+        ("dead requeue --all --pace 3/h", "'3/h' is too slow; the lowest rate is 0.001/s"),
         ("dead requeue --all --set a=1", "work on one job"),
         ("dead requeue 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e --dry-run", "require --all"),
         ("dead requeue --code X", "add --all"),

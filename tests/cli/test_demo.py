@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -12,13 +13,15 @@ from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
+import httpx
 import pytest
 from rich.console import Console
 
+from holdfast.cli.demo import SYSTEMS
 from holdfast_systems.demos.frame import open_stage
 from holdfast_systems.demos.processes import ProcessFailed
-from holdfast_systems.demos.show import forget_settings, show
-from tests.support.processes import PROGRAM_SECONDS_MAX, Process, wait_until
+from holdfast_systems.demos.show import forget_settings, show_all
+from tests.support.processes import PROGRAM_SECONDS_MAX, WAIT_SECONDS, Process, wait_until
 
 pytestmark = pytest.mark.heavy
 
@@ -70,7 +73,7 @@ async def test_a_system_that_fails_does_not_keep_the_next_one_from_its_turn(
     tmp_path: Path,
 ) -> None:
     console = Console(file=StringIO(), width=100)
-    assert not await show(["webhooks", "compute"], tmp_path / "out", NOBODY, console)
+    assert not await show_all(["webhooks", "compute"], tmp_path / "out", NOBODY, console)
     assert isinstance(console.file, StringIO)
     overview = console.file.getvalue().partition("Five systems on Holdfast")[2]
     assert [line.split()[1] for line in overview.splitlines() if "failed" in line] == [
@@ -160,7 +163,9 @@ async def test_nothing_stays_behind_when_it_is_killed(tmp_path: Path, scratch: P
     words = [*COMMAND, "compute", "--out", "out"]
     demo = Process("demo", words, tmp_path, {"TMPDIR": str(scratch)})
     # It starts one server after the other: the first one serves already.
-    await wait_until(lambda: "compute.server" in "".join(processes_in(scratch)), "two servers")
+    await wait_until(
+        lambda: "serve holdfast_systems" in "".join(processes_in(scratch)), "two servers"
+    )
     demo.signal(signal.SIGKILL)
     await demo.ended()
     await wait_until(lambda: not processes_in(scratch), lambda: f"gone: {processes_in(scratch)}")
@@ -177,6 +182,28 @@ async def test_an_interrupt_while_it_ends_changes_nothing(tmp_path: Path, scratc
     await wait_until(lambda: "holdfast: interrupted" in demo.text, "interrupted")
     demo.signal(signal.SIGINT)
     assert await demo.ended() == 130, demo.text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_all_systems_run_on_one_service_that_serves_on_until_ctrl_c(
+    tmp_path: Path, scratch: Path
+) -> None:
+    words = [*COMMAND, "all", "--out", "out", "--serve"]
+    demo = Process("demo", words, tmp_path, {"TMPDIR": str(scratch)})
+    await wait_until(lambda: "curl -H" in demo.printed, lambda: demo.printed, 2 * WAIT_SECONDS)
+    for system in SYSTEMS:
+        assert re.search(rf"{system} .* succeeded", demo.printed), demo.printed
+    command = next(line for line in demo.output if "curl -H" in line)
+    _, _, key, address = shlex.split(command)
+    async with httpx.AsyncClient(headers=dict([key.split(": ")])) as client:
+        answer = await client.get(address)
+    names = {job["name"] for job in answer.json()["jobs"]}
+    assert {"COMPUTE", "convert"} <= names
+    demo.signal(signal.SIGINT)
+    assert await demo.ended() == 0, demo.text
+    await wait_until(lambda: not processes_in(scratch), lambda: f"gone: {processes_in(scratch)}")
+    assert os.listdir(scratch) == []
 
 
 async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:

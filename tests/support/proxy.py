@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.processes import WAIT_SECONDS
+
 CHUNK_BYTES = 64 * 1024
-CALL_SECONDS_MAX = 60.0
 COMMIT = b"COMMIT"
 
 
@@ -135,7 +136,7 @@ class Proxy:
         self._loop.close()
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS_MAX)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_SECONDS)
 
     async def _do(self, change: Callable[[], None]) -> None:
         change()

@@ -14,9 +14,9 @@ import asyncpg
 
 from holdfast import Holdfast, WorkerReport
 from holdfast.observability.logs import Event
-from tests.support.processes import turn
+from tests.support.processes import WAIT_SECONDS, turn
 
-WAIT_SECONDS_MAX: Final = 60.0
+WAIT_SECONDS_MAX: Final = WAIT_SECONDS
 QUICK: Final[dict[str, Any]] = {
     "poll_seconds": 0.05,
     "grace_seconds": 0.0,

@@ -12,7 +12,7 @@ import subprocess
 import termios
 from pathlib import Path
 
-WAIT_SECONDS = 60.0
+from tests.support.processes import WAIT_SECONDS
 
 
 class Terminal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.operator import operator_options
+from holdfast.cli.operator import operator_options, recorded
 from holdfast.cli.selection import json_lines_option
 from holdfast.cli.session import ListingGroup, say
 from holdfast.cli.target import on_database, on_same_target
@@ -65,7 +65,8 @@ async def open_command(app: Holdfast, key: str, by: str, because: str | None) ->
     """
     async with app:
         known = await app.breakers.keys()
-        await app.breakers.open(key, by=by, because=because)
+        async with recorded(app, "breaker.open", key, by=by, because=because):
+            await app.breakers.open(key, by=by, because=because)
     if key not in known:
         say(f"breaker {key} did not exist before{did_you_mean(key, known)}")
     closing = on_same_target(f"holdfast breakers close {pasted(key)}")
@@ -82,7 +83,7 @@ async def close(app: Holdfast, key: str) -> None:
     Example:
       holdfast breakers close gateway
     """
-    async with app:
+    async with app, recorded(app, "breaker.close", key):
         await app.breakers.close(key)
     click.echo(f"breaker {key} is closed; workers are releasing the jobs it had parked")
 
@@ -97,7 +98,7 @@ async def reset(app: Holdfast, key: str) -> None:
     Example:
       holdfast breakers reset gateway
     """
-    async with app:
+    async with app, recorded(app, "breaker.reset", key):
         await app.breakers.reset(key)
     click.echo(
         f"breaker {key} is closed and its history cleared;"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -16,15 +17,30 @@ from rich.console import Console
 
 from holdfast.app import Holdfast
 from holdfast.cli import display
+from holdfast.cli.operator import recorded
 from holdfast.cli.selection import FILTERS, make_filter
 from holdfast.cli.session import FAILED_CODE, interactive, say
 from holdfast.domain.errors import AlreadyRequeued, JobNotFound, WrongState
 from holdfast.domain.job import Filter, Job
 from holdfast.domain.states import State
-from holdfast.operations.bulk import Choice, Progress
+from holdfast.operations.steps import Choice, Progress
 from holdfast.runtime.seam import Seam
 
 PROGRESS_AFTER_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What the audit log says about a change; without a target, the job's ID."""
+
+    action: str
+    target: str | None = None
+    by: str | None = None
+    because: str | None = None
+
+    def recorded(self, app: Holdfast, target: str, jobs: int) -> AbstractAsyncContextManager[None]:
+        named = self.target or target
+        return recorded(app, self.action, named, jobs=jobs, by=self.by, because=self.because)
 
 
 @dataclass(frozen=True)
@@ -36,6 +52,7 @@ class Change:
     one: Callable[[UUID], Awaitable[Job]]
     many: Callable[..., AsyncIterator[Progress]]
     describe: Callable[[UUID, Job], str]
+    audit: Audited
     unless_requeued: bool = False
     where: str = ""  # such as " in queue mail"
 
@@ -71,7 +88,8 @@ async def _change_ids(
     async with app:
         for job_id in job_ids:
             try:
-                job = await change.one(job_id)
+                async with change.audit.recorded(app, str(job_id), 1):
+                    job = await change.one(job_id)
             except (JobNotFound, WrongState) as error:
                 again = isinstance(error, AlreadyRequeued)
                 say(f"{error} (use --again to requeue it anyway)" if again else str(error))
@@ -98,7 +116,8 @@ async def change_all(app: Holdfast, change: Change, filter: Filter, choice: dict
             return 0
         if not choice["sure"]:
             _confirm(f"{what}{skipped}?")
-        progress = await _follow(change, chosen, choice["pace"], as_json=choice["as_json"])
+        async with change.audit.recorded(app, "all that match", len(chosen.ids)):
+            progress = await _follow(change, chosen, choice["pace"], as_json=choice["as_json"])
     changed = f"{change.done} {count_jobs(progress.changed)}{change.where}"
     moved_on = f"; {progress.moved_on:,} had changed in the meantime" if progress.moved_on else ""
     say(changed + moved_on + _skipped(chosen.requeued_already + progress.requeued_already))

@@ -151,7 +151,7 @@ async def requeue(
       holdfast dead requeue 01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e --set width=640 --app app:hf
       holdfast dead requeue --all --queue mail --code TIMEOUT --pace 50/s --yes
     """
-    from holdfast.cli.change import Change, change, describe_requeue
+    from holdfast.cli.change import Audited, Change, change, describe_requeue
     from holdfast.cli.edit import edited
 
     edits = texts or values or in_editor
@@ -171,5 +171,6 @@ async def requeue(
         partial(app.dead.requeue_many, again=again),
         describe_requeue,
         unless_requeued=not again,
+        audit=Audited("job.requeue"),
     )
     return await change(app, how, choice, DEAD_STATES)

@@ -32,8 +32,9 @@ SYSTEMS = ("webhooks", "passport", "convert", "compute", "documents")
     metavar="URL",
     help="Run on this database instead of a temporary SQLite file.",
 )
-def demo(system: str, out: Path, database: str | None) -> int:
-    """Run one of the five systems end to end.
+@click.option("--serve", is_flag=True, help="With all: keep the service running until Ctrl-C.")
+def demo(system: str, out: Path, database: str | None, serve: bool) -> int:
+    """Run one of the five systems end to end, or all of them on one service.
 
     A failure occurs along the way, and the system recovers from it. The demo starts what it needs
     on free ports and stops it afterward. It exits with 0 only if every check passes.
@@ -42,12 +43,18 @@ def demo(system: str, out: Path, database: str | None) -> int:
     Examples:
       holdfast demo passport --out passport     qr.png, passport.json, receipt.json
       holdfast demo all --out demo              all five, with a summary
+      holdfast demo all --serve                 the same, and then look at it with curl
     """
+    if serve and system != "all":
+        raise click.UsageError("--serve needs the argument all")
     show = _load()
     show.forget_settings(os.environ)  # the processes that it starts inherit the environment
-    systems = list(SYSTEMS) if system == "all" else [system]
     console = show.make_console()
-    done = sessions.run(_interruptible(show.show(systems, out, database, console)))
+    if system == "all":
+        showing = show.show_all(SYSTEMS, out, database, console, keeps_serving=serve)
+    else:
+        showing = show.show(system, out, database, console)
+    done = sessions.run(_interruptible(showing))
     return 0 if done else sessions.FAILED_CODE
 
 

@@ -21,6 +21,7 @@ from rich.text import Text
 from holdfast.domain.breakers import BreakerStatus
 from holdfast.domain.groups import ErrorGroup
 from holdfast.domain.job import Job
+from holdfast.domain.keys import Key
 from holdfast.domain.limits import PARKED_COUNTED_MAX
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.states import State
@@ -143,7 +144,7 @@ def worker_row(worker: WorkerStatus) -> Row:
         "APP": worker.app_version,
         "HOLDFAST": worker.version,
         "QUEUES": _served(worker),
-        "LOAD": f"{worker.running}/{worker.concurrency}",
+        "LOAD": "HTTP" if worker.is_server else f"{worker.running}/{worker.concurrency}",
         "UP": distance((now - worker.started_at).total_seconds()),
         "SEEN": _red(f"lost, {seen}") if worker.lost else seen,
     }
@@ -210,6 +211,31 @@ def _breaker_state(breaker: BreakerStatus) -> Text:
     if breaker.is_open:
         return Text("open", "bold red")
     return Text("unparking", "yellow") if breaker.unparking else Text("closed", "green")
+
+
+def print_keys(keys: Sequence[Key]) -> None:
+    out = console()
+    now = Seam().now()
+    rows: list[Row] = [
+        {
+            "ID": key.id,
+            "NAME": key.name,
+            "TENANT": Text("all", "dim") if key.tenant is None else key.tenant,
+            "SCOPES": ", ".join(key.scopes),
+            "STATE": _key_state(key.state(now)),
+            "EXPIRES": "" if key.expires_at is None else relative(key.expires_at, now),
+            "CREATED": relative(key.created_at, now),
+            "BY": key.created_by or "",
+            "RATE": "" if key.requests_per_second is None else f"{key.requests_per_second:g}/s",
+        }
+        for key in keys
+    ]
+    hidden = [] if out.width >= WIDE_COLUMNS else ["CREATED", "BY", "RATE"]
+    print_table(out, rows, ("NAME", "TENANT", "SCOPES", "BY"), hidden)
+
+
+def _key_state(state: str) -> Text:
+    return Text(state, {"active": "green", "rotated": "yellow"}.get(state, "red"))
 
 
 def _when(job: Job) -> datetime:

@@ -109,7 +109,7 @@ async def cancel(app: Holdfast, by: str, because: str | None, **choice: Any) -> 
       holdfast jobs cancel --all --queue mail --tag newsletter
       holdfast jobs cancel --all --name resize --pace 50/s --yes
     """
-    from holdfast.cli.change import Change, change, describe_cancel
+    from holdfast.cli.change import Audited, Change, change, describe_cancel
 
     how = Change(
         "cancel",
@@ -117,6 +117,7 @@ async def cancel(app: Holdfast, by: str, because: str | None, **choice: Any) -> 
         partial(app.jobs.cancel, by=by, because=because),
         partial(app.jobs.cancel_many, by=by, because=because),
         describe_cancel,
+        audit=Audited("job.cancel", by=by, because=because),
     )
     return await change(app, how, choice, (State.QUEUED, State.RUNNING))
 
@@ -137,7 +138,7 @@ async def retry(app: Holdfast, again: bool, **choice: Any) -> int:
       holdfast jobs retry --all --state queued --queue mail
       holdfast jobs retry --all --state canceled --since 2h --dry-run
     """
-    from holdfast.cli.change import Change, change, describe_requeue
+    from holdfast.cli.change import Audited, Change, change, describe_requeue
 
     if choice["every"] and not choice["states"]:
         raise click.UsageError(
@@ -150,5 +151,6 @@ async def retry(app: Holdfast, again: bool, **choice: Any) -> int:
         partial(app.jobs.retry_many, again=again),
         describe_requeue,
         unless_requeued=not again,
+        audit=Audited("job.retry"),
     )
     return await change(app, how, choice)

@@ -13,13 +13,16 @@ import click
 
 from holdfast.cli import session as sessions
 from holdfast.cli.breakers import breakers
+from holdfast.cli.bulk import bulk
 from holdfast.cli.dead import dead
 from holdfast.cli.demo import demo
 from holdfast.cli.dev import dev
 from holdfast.cli.doctor import doctor
 from holdfast.cli.jobs import jobs
+from holdfast.cli.keys import keys
 from holdfast.cli.migrate import migrate
 from holdfast.cli.queues import queues
+from holdfast.cli.serve import serve
 from holdfast.cli.session import Group, Session, say
 from holdfast.cli.top.command import top
 from holdfast.cli.worker import worker
@@ -43,7 +46,10 @@ def holdfast() -> None:
     """
 
 
-for command in (worker, workers, top, doctor, dev, migrate, jobs, dead, queues, breakers, demo):
+for command in (
+    *(serve, worker, workers, top, doctor, dev, migrate),
+    *(jobs, dead, bulk, queues, breakers, keys, demo),
+):
     holdfast.add_command(command)
 
 

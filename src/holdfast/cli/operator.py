@@ -5,10 +5,15 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import click
+
+from holdfast.app import Holdfast
+from holdfast.domain.audit import Outcome
+from holdfast.domain.errors import NotInThisStore, SchemaMismatch, StoreError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,8 +27,40 @@ def operator() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+operator_option = click.option(
+    "--by", default=operator, metavar="WHO", help="Your name. Default: you@host."
+)
+
+
 def operator_options(command: F) -> F:
     """Give the command --by and --because."""
     because = click.option("--because", metavar="TEXT", help="Reason, shown to other operators.")
-    by = click.option("--by", default=operator, metavar="WHO", help="Your name. Default: you@host.")
-    return by(because(command))
+    return operator_option(because(command))
+
+
+@asynccontextmanager
+async def recorded(
+    app: Holdfast,
+    action: str,
+    target: str,
+    *,
+    jobs: int = 0,
+    by: str | None = None,
+    because: str | None = None,
+) -> AsyncIterator[None]:
+    """Add an entry to the audit log before the change in the block, and another one if it fails.
+    A database that has no such log is changed without."""
+
+    async def record(outcome: Outcome, jobs: int) -> None:
+        with suppress(NotInThisStore, SchemaMismatch):
+            await app.audit.record(
+                by or operator(), action, target, jobs=jobs, because=because, outcome=outcome
+            )
+
+    await record("allowed", jobs)
+    try:
+        yield
+    except Exception:
+        with suppress(StoreError):
+            await record("failed", 0)
+        raise

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.operator import operator_options
+from holdfast.cli.operator import operator_options, recorded
 from holdfast.cli.selection import bulk_options, json_lines_option
 from holdfast.cli.session import ListingGroup, say
 from holdfast.cli.target import on_database, on_same_target
@@ -69,7 +69,8 @@ async def pause(app: Holdfast, name: str, by: str, because: str | None) -> None:
       holdfast queues pause images --because "the disk is full"
     """
     async with app:
-        await app.queues.pause(name, by=by, because=because)
+        async with recorded(app, "queue.pause", name, by=by, because=because):
+            await app.queues.pause(name, by=by, because=because)
         await _warn_if_unknown(app, name)
         queue = await _find(app, name)
     click.echo(
@@ -89,7 +90,8 @@ async def resume(app: Holdfast, name: str) -> None:
       holdfast queues resume images
     """
     async with app:
-        await app.queues.resume(name)
+        async with recorded(app, "queue.resume", name):
+            await app.queues.resume(name)
         queue = await _find(app, name)
     click.echo(f"queue {name} resumed: {queue.waiting:,} waiting, {queue.running:,} running")
 
@@ -108,7 +110,7 @@ async def drain(app: Holdfast, name: str, by: str, because: str | None) -> None:
     from holdfast.cli.change import Bar, count_jobs
 
     queue, most = QueueStatus(name=name), 0
-    async with app:
+    async with app, recorded(app, "queue.drain", name, by=by, because=because):
         try:
             with Bar("drain", most) as bar:
                 async for queue in app.queues.drain(name, by=by, because=because):
@@ -153,7 +155,8 @@ async def cap(app: Holdfast, name: str, running_max: int | None) -> None:
       holdfast queues cap images none
     """
     async with app:
-        await app.queues.cap(name, running_max)
+        async with recorded(app, "queue.cap", name):
+            await app.queues.cap(name, running_max)
         await _warn_if_unknown(app, name)
         queue = await _find(app, name)
     capped = "has no cap" if running_max is None else f"is capped at {running_max:,}"
@@ -177,7 +180,7 @@ async def purge(
       holdfast queues purge images --dry-run
       holdfast queues purge images --because "wrong size" --pace 500/s --yes
     """
-    from holdfast.cli.change import Change, change_all, describe_cancel
+    from holdfast.cli.change import Audited, Change, change_all, describe_cancel
 
     if choice["as_json"] and not choice["dry_run"]:
         raise click.UsageError("--json requires --dry-run")
@@ -189,6 +192,7 @@ async def purge(
         partial(app.queues.purge, name, running=running, by=by, because=because),
         describe_cancel,
         where=f" in queue {name}",
+        audit=Audited("queue.purge", name, by, because),
     )
     return await change_all(app, how, Filter(states=states, queue=name), choice)
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import click
 
 from holdfast.domain.job import Filter
+from holdfast.domain.limits import BULK_RATE_MIN
 from holdfast.domain.states import State
 from holdfast.domain.times import EARLIEST
 from holdfast.runtime.seam import Seam
@@ -81,7 +82,10 @@ def pace(value: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/(s|min|h))?", value)
     if match is None or float(match[1]) == 0:
         raise click.BadParameter(f"{value!r} is not a rate; use 50/s, 600/min or 1000/h")
-    return float(match[1]) / SECONDS[match[2] or "s"]
+    rate = float(match[1]) / SECONDS[match[2] or "s"]
+    if rate < BULK_RATE_MIN:
+        raise click.BadParameter(f"{value!r} is too slow; the lowest rate is {BULK_RATE_MIN}/s")
+    return rate
 
 
 id_argument = click.argument("job_id", metavar="ID", type=job_id)

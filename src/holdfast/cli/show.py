@@ -13,7 +13,7 @@ from holdfast.app import Holdfast
 from holdfast.domain.breakers import BreakerStatus
 from holdfast.domain.errors import NotInThisStore
 from holdfast.domain.job import Attempt, Filter, Job
-from holdfast.domain.limits import PAGE_LOOK_MAX, PAGE_STEPS_MAX
+from holdfast.domain.limits import PAGE_LOOK_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX
 from holdfast.domain.states import State
 from holdfast.operations.jobs import pages
 from holdfast.runtime.seam import Seam
@@ -34,7 +34,7 @@ async def list_jobs(
     examined = 0
     status = Console(stderr=True).status("")  # visible in a terminal only
     async with app:
-        async for page in pages(app.jobs, filter, limit, after):
+        async for page in pages(app.jobs, filter, limit, after, rows_max=PAGE_ROWS_MAX):
             more = page.after
             requeued |= await app.jobs.requeued(page.jobs)
             if as_json:

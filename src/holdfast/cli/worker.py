@@ -22,6 +22,7 @@ from click.exceptions import Exit
 
 from holdfast.app import Holdfast
 from holdfast.cli.init import leave_first_process
+from holdfast.cli.log_options import configure_logs, log_options
 from holdfast.cli.session import Command, run, say
 from holdfast.cli.target import APP_ENVIRONMENT_NAME, load_app
 from holdfast.domain.errors import WorkerHung
@@ -30,10 +31,8 @@ from holdfast.observability import logs
 from holdfast.runtime.seam import Seam
 from holdfast.starter import run_processes, run_worker
 from holdfast.worker.deadline import BLOCKED_CODE
-from holdfast.worker.log_filter import LogFilter
 from holdfast.worker.processes.launch import Birth, Launch
 
-LEVELS = ("debug", "info", "warning", "error")
 LOOK_AT_PARENT_SECONDS = 1.0
 
 concurrency_option = click.option(
@@ -77,35 +76,17 @@ queues_option = click.option(
     metavar="HOST",
     help="Address for metrics. Default: the setting metrics_host (127.0.0.1).",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["auto", "json", "text"]),
-    envvar="HOLDFAST_LOG_FORMAT",
-    help="auto: readable in a terminal, JSON lines elsewhere.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    envvar="HOLDFAST_LOG_LEVEL",
-    help="Log this level and above.",
-)
-@click.option(
-    "--log-errors",
-    is_flag=True,
-    help="Log the text and traceback of errors. They may contain personal data.",
-)
+@log_options
 @click.option("--birth", hidden=True)
 def worker(
     app: str,
     processes: int | None,
-    log_format: logs.Format | None,
-    log_level: str,
-    log_errors: bool,
     birth: str | None,
     metrics_port: int | None,
     metrics_host: str | None,
+    log_format: logs.Format | None,
+    log_level: str,
+    log_errors: bool,
     **choices: Any,
 ) -> None:
     """Run the jobs of a Holdfast object until SIGTERM or Ctrl-C.
@@ -125,19 +106,12 @@ def worker(
     leave_first_process()
     born = msgspec.json.decode(birth, type=Birth) if birth else None
     found = _load(app, born)
-    _override(
-        found,
-        metrics_port=metrics_port,
-        metrics_host=metrics_host,
-        log_errors=log_errors or None,
-    )
-    # Keep the logging that the user's module set up, unless a format was requested.
-    if log_format or not logs.configured():
-        logs.configure(log_format or "auto", log_level, LogFilter())
+    _override(found, metrics_port=metrics_port, metrics_host=metrics_host)
+    options = configure_logs(found, log_format, log_level, log_errors)
     # What is loaded by now stays loaded, so the garbage collector need not examine it.
     gc.collect()
     gc.freeze()
-    launch = _launch(app, born, log_format, log_level, found.settings.log_errors)
+    launch = Launch(app, options, *((born.modules, born.path) if born else ()))
     if born is not None:
         _ignore_environment(choices)
     if processes is None or born is not None:
@@ -185,16 +159,6 @@ def _show_title(title: str) -> None:
     """Set the name that `top` and `ps` show, where the system supports it."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(title, encoding="utf-8")
-
-
-def _launch(
-    app: str, born: Birth | None, log_format: str | None, log_level: str, log_errors: bool
-) -> Launch:
-    """Describe how this process starts others like it."""
-    options = ["--log-level", log_level]
-    options += ["--log-format", log_format] if log_format else []
-    options += ["--log-errors"] if log_errors else []
-    return Launch(app, options, *((born.modules, born.path) if born else ()))
 
 
 async def _work(app: Holdfast, launch: Launch, born: Birth | None, choices: dict[str, Any]) -> None:

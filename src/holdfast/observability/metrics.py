@@ -93,16 +93,38 @@ SETTLE_LAG: Final = Metric(
     "From a handler's end until the database has acknowledged it.",
     (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
+HTTP_REQUESTS: Final = _counter(
+    "holdfast_http_requests_total",
+    "Requests that the HTTP API answered, by route and status.",
+    *("method", "route", "status"),
+)
+HTTP_DURATION: Final = Metric(
+    "holdfast_http_request_duration_seconds",
+    "histogram",
+    ("method", "route"),
+    "Time from a request's headers to the start of its response.",
+    (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
+)
 COUNTED: Final = (
     *(JOBS, DURATION, RETRIES, FAILED, LOST, CRASHES, RECLAIMED, HUNG, ENQUEUED),
-    *(CHILDREN_STARTED, CHILDREN_DIED, SETTLE_LAG),
+    *(CHILDREN_STARTED, CHILDREN_DIED, SETTLE_LAG, HTTP_REQUESTS, HTTP_DURATION),
 )
 
 SLOTS: Final = _gauge("holdfast_worker_slots", "Jobs that the workers here can run at once.")
 SLOTS_IN_USE: Final = _gauge("holdfast_worker_slots_in_use", "Jobs that the workers here run now.")
 POOL: Final = _gauge("holdfast_pool_connections_max", "Most connections to PostgreSQL.")
 POOL_IN_USE: Final = _gauge("holdfast_pool_connections_in_use", "Connections to PostgreSQL in use.")
-MEASURED: Final = (SLOTS, SLOTS_IN_USE, POOL, POOL_IN_USE)
+CLAIMING: Final = _gauge(
+    "holdfast_workers_claiming", "Workers here that are claiming jobs, not starting or stopping."
+)
+HTTP_IN_FLIGHT: Final = _gauge(
+    "holdfast_http_requests_in_flight", "Requests in progress, including waiting ones."
+)
+HTTP_STREAMS: Final = _gauge("holdfast_http_event_streams", "Clients receiving server-sent events.")
+MEASURED: Final = (
+    *(SLOTS, SLOTS_IN_USE, POOL, POOL_IN_USE, CLAIMING),
+    *(HTTP_IN_FLIGHT, HTTP_STREAMS),
+)
 
 QUEUE_DEPTH: Final = _gauge("holdfast_queue_depth", "Live jobs of a queue.", "queue", "state")
 OLDEST_READY: Final = _gauge(
@@ -273,6 +295,12 @@ class Metrics:
     def child_died(self, kind: Child) -> None:
         with self._lock:
             self._add(CHILDREN_DIED, (kind,))
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        with self._lock:
+            self._add(HTTP_REQUESTS, (method, route, str(status)))
+            durations = self._histogram(HTTP_DURATION, (method, route))
+            _observe(HTTP_DURATION.buckets, durations, seconds)
 
     @contextmanager
     def measuring(self, read: Callable[[], Mapping[str, float]]) -> Iterator[None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -24,14 +25,15 @@ EARLIER_MAX: Final = 10_000  # attempts that a worker remembers for links
 _SYSTEM: Final = "holdfast"
 _AGAIN: Final = frozenset({"retried", "snoozed", "released", "handed_back"})
 _known: tuple[object, Tracer] | None = None
+_callers: ContextVar[str | None] = ContextVar("callers", default=None)
 
 
 class Enqueuing:
-    """The span of an enqueue. Its jobs carry `trace`."""
+    """The span of an enqueue. Its jobs carry `trace`: without a span, that of the caller."""
 
     def __init__(self, span: Span | None) -> None:
         self._span = span
-        self.trace = None if span is None else traceparent(span)
+        self.trace = _callers.get() if span is None else traceparent(span)
 
     def describe(self, jobs: Sequence[NewJob]) -> None:
         """Describe the jobs; one span stands for all jobs of a call."""
@@ -52,12 +54,9 @@ class Enqueuing:
             self._span.set_attribute("messaging.message.conversation_id", job.correlation_id)
 
 
-_UNTRACED: Final = nullcontext(Enqueuing(None))
-
-
 def enqueuing() -> AbstractContextManager[Enqueuing]:
     tracer = _tracer()
-    return _UNTRACED if tracer is None else _traced(tracer)
+    return nullcontext(Enqueuing(None)) if tracer is None else _traced(tracer)
 
 
 @contextmanager
@@ -80,6 +79,52 @@ def _traced(tracer: Tracer) -> Iterator[Enqueuing]:
         except BaseException as error:
             _set_error(span, type(error).__name__)
             raise
+
+
+class Serving:
+    """A request to the HTTP API. What it enqueues belongs to the trace of its caller.
+
+    If an instrumentation of the web framework has begun a span for it, that one is used.
+    """
+
+    def __init__(self, method: str, trace: str | None, state: str | None) -> None:
+        self._method = method
+        self._span: Span | None = None
+        self.trace = trace
+        tracer = _tracer()
+        if tracer is None:
+            _callers.set(trace)
+            return
+        from opentelemetry import context
+        from opentelemetry import trace as api
+
+        begun = api.get_current_span()
+        if begun.get_span_context().is_valid:
+            self.trace = traceparent(begun)
+            return
+        parent = _context(trace, state)
+        self._span = tracer.start_span(
+            method,
+            parent,
+            kind=api.SpanKind.SERVER,
+            attributes={"http.request.method": method},
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+        self.trace = traceparent(self._span)
+        context.attach(api.set_span_in_context(self._span, parent))
+
+    def end(self, route: str | None, status: int) -> None:
+        """`route` is the path's template: paths contain ids, and there are too many of them."""
+        if self._span is None:
+            return
+        if route is not None:
+            self._span.update_name(f"{self._method} {route}")
+            self._span.set_attribute("http.route", route)
+        self._span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            _set_error(self._span, str(status))
+        self._span.end()
 
 
 def is_wanted() -> bool:
@@ -169,12 +214,12 @@ def continue_trace(trace: str | None) -> None:
         context.attach(_context(trace))
 
 
-def _context(trace: str | None) -> Any:
+def _context(trace: str | None, state: str | None = None) -> Any:
     """The trace as a context; without one, an empty context that starts a new trace."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    carrier = {} if trace is None else {"traceparent": trace}
+    carrier = {} if trace is None else {"traceparent": trace, "tracestate": state or ""}
     return TraceContextTextMapPropagator().extract(carrier, Context())
 
 

@@ -1,0 +1,238 @@
+"""The gate: identifies the caller by the request's key.
+
+While the database has no keys, the caller is an administrator, but only on this machine, and not
+if a browser calls on behalf of another site. Once a key exists, every request needs one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from logging import ERROR
+from typing import Final
+
+from starlette.requests import Request
+
+from holdfast.api.callers import Caller
+from holdfast.api.kept import Kept
+from holdfast.api.limits import (
+    ADDRESSES_WATCHED_MAX,
+    FAILED_KEYS_PER_SECOND,
+    KEY_KEPT_SECONDS,
+    KEYS_KEPT_MAX,
+    REQUESTS_PER_SECOND,
+)
+from holdfast.api.problems import At, Problem, unavailable
+from holdfast.api.rate_limits import RateLimits, too_many
+from holdfast.app import Holdfast
+from holdfast.domain.addresses import is_loopback
+from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.keys import SCOPES, Key, derived, id_of
+from holdfast.observability import logs
+from holdfast.operations.keys import Found
+from holdfast.operations.pepper import HOW_TO_MAKE, VARIABLE, from_environment
+from holdfast.stores.protocol import Transactions, capability
+
+LOCAL: Final = "local"
+_SCHEME: Final = "bearer"
+_FORWARDED: Final = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+    }
+)
+
+
+class Gate:
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self._secret: bytes | None = None
+        self._tables: bool | None = None  # whether the store has any; unknown before the first use
+        self._any_keys = False  # keys are never deleted, so this stays true
+        self._exist: Kept[bool] = Kept(self._monotonic, KEY_KEPT_SECONDS, 1)
+        self._found: Kept[Found | None] = Kept(self._monotonic, KEY_KEPT_SECONDS, KEYS_KEPT_MAX)
+        self._rates = RateLimits(self._monotonic, KEYS_KEPT_MAX)
+        self._failures = RateLimits(self._monotonic, ADDRESSES_WATCHED_MAX)
+
+    @property
+    def secret(self) -> bytes:
+        """The secret that signs lease IDs. It is known once a request has been admitted, and is the
+        same in all processes of a service."""
+        assert self._secret is not None, "no request has been admitted yet"
+        return self._secret
+
+    async def check_open_to(self, host: str) -> None:
+        """Raise ConfigurationError if a server must not listen on this host. Without a key, or
+        without a pepper in the environment, only this machine may reach it."""
+        if not is_loopback(host) and from_environment() is None:
+            raise ConfigurationError(
+                f"to listen on {host}, the API needs {VARIABLE}, the secret that keys are hashed"
+                f" with; {HOW_TO_MAKE}"
+            )
+        has_keys = await self._has_keys()
+        if has_keys:
+            await self._hf.keys.check_pepper()
+        if is_loopback(host):
+            return
+        if not await self._has_tables():
+            raise ConfigurationError(
+                f"this database can't store keys, so the API can't listen on {host}; listen on"
+                " 127.0.0.1"
+            )
+        if not has_keys:
+            raise ConfigurationError(
+                f"the API can't listen on {host} without keys: anyone could change your jobs;"
+                " create a key first: holdfast keys create NAME --scope all"
+            )
+
+    async def admit(self, request: Request) -> Caller:
+        """Return the caller, or raise a Problem: 400, 401, 403, 429 or 503."""
+        try:
+            return await self._admit(request)
+        except ConfigurationError as error:  # the server is misconfigured; the request is fine
+            logs.event(ERROR, "keys_not_checked", str(error))
+            raise unavailable("the server can't check keys; see its log") from error
+
+    async def _admit(self, request: Request) -> Caller:
+        if self._secret is None:
+            self._secret = await self._find_secret()
+        given = request.headers.getlist("authorization")
+        if len(given) > 1:
+            text = "send one Authorization header, not several"
+            raise Problem("bad-request", text, [At(text, parameter="Authorization")])
+        if not given:
+            if await self._has_keys():
+                raise _key_missing(is_given=False)
+            _check_on_this_machine(request)
+            return self._caller(request, LOCAL, None, SCOPES)
+        key = await self._find(request, given[0])
+        self._check_rate(key)
+        return self._caller(request, key.name, key.tenant, key.scopes, key)
+
+    async def check_again(self, request: Request) -> None:
+        """Raise a Problem if the key was revoked, or expired, while its request waited."""
+        given = request.headers.get("authorization")
+        if given is not None:
+            await self._find(request, given)
+
+    def may_record_denial(self, caller: Caller) -> bool:
+        """Whether to add another denial of this key to the audit log: at most one per second."""
+        return self._rates.take((caller.key_id, "denials"), 1.0)
+
+    async def _find(self, request: Request, given: str) -> Key:
+        scheme, _, text = given.partition(" ")
+        address = _address(request)
+        digest = hashlib.sha256(text.encode()).digest()
+        # A key that was valid is always looked up: it may share its address with attackers.
+        if not self._found.last(digest):
+            wait = self._failures.wait_seconds(address, FAILED_KEYS_PER_SECOND)
+            if wait:
+                detail = "too many requests with invalid keys came from this address"
+                raise too_many(detail, FAILED_KEYS_PER_SECOND, wait)
+        if scheme.lower() == _SCHEME and id_of(text) is not None and await self._has_tables():
+            found, age = await self._found.get(digest, lambda: self._hf.keys.find(text))
+            if found is not None and found.key.is_usable(found.now + timedelta(seconds=age)):
+                return found.key
+        self._failures.take(address, FAILED_KEYS_PER_SECOND)
+        raise _key_missing(is_given=True)
+
+    def _check_rate(self, key: Key) -> None:
+        rate = rate_of(key)
+        if not self._rates.take(key.id, rate):
+            detail = f"this key is limited to {rate:g} requests per second"
+            raise too_many(detail, rate, self._rates.wait_seconds(key.id, rate))
+
+    def _caller(
+        self,
+        request: Request,
+        name: str,
+        tenant: str | None,
+        scopes: tuple[str, ...],
+        key: Key | None = None,
+    ) -> Caller:
+        return Caller(
+            self._hf,
+            name,
+            tenant,
+            frozenset(scopes),
+            key=key,
+            address=_address(request),
+            correlation_id=request.state.correlation_id,
+        )
+
+    async def _has_tables(self) -> bool:
+        if self._tables is None:
+            self._tables = capability(await self._hf._store(), Transactions) is not None
+        return self._tables
+
+    async def _has_keys(self) -> bool:
+        """Raises if the database can't be reached: no answer does not mean no keys."""
+        if not self._any_keys and await self._has_tables():
+            self._any_keys, _ = await self._exist.get(None, self._hf.keys.exist)
+        return self._any_keys
+
+    async def _find_secret(self) -> bytes:
+        if await self._has_tables():
+            try:
+                return derived(await self._hf._pepper.get(), "gate")
+            except ConfigurationError:
+                if await self._has_keys():
+                    raise
+        # Anyone who reaches this server is its administrator, so there is nothing to protect.
+        return derived(self._hf._database.encode(), "gate")
+
+    def _monotonic(self) -> float:
+        return self._hf._desk.seam().monotonic()
+
+
+def rate_of(key: Key) -> float:
+    return key.requests_per_second or REQUESTS_PER_SECOND
+
+
+def _address(request: Request) -> str | None:
+    return request.client.host if request.client else None
+
+
+def _check_on_this_machine(request: Request) -> None:
+    """Two attacks come from a browser on this machine: a foreign host name that resolves to it (DNS
+    rebinding) and a form on a foreign page. The Host, Origin and Sec-Fetch-Site headers give
+    them away. A proxy forwards the requests of others."""
+    host = request.headers.get("host", "")
+    server: tuple[str, int | None] = request.scope.get("server") or ("", None)
+    if not (is_loopback(_address(request) or "") and is_loopback(server[0])):
+        raise _not_without_key("requests from other machines need a key")
+    if any(name in _FORWARDED for name, _ in request.scope["headers"]):
+        raise _not_without_key("requests through a proxy need a key")
+    if not is_loopback(_without_port(host)):
+        raise _not_without_key(f"requests for the host {host[:100]!r} need a key")
+    origin = request.headers.get("origin")
+    is_own = origin is None or origin == f"{request.scope['scheme']}://{host}"
+    if not is_own or request.headers.get("sec-fetch-site") == "cross-site":
+        raise _not_without_key("requests from other sites need a key")
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() and not name.endswith(":") else host
+
+
+def _not_without_key(detail: str) -> Problem:
+    return Problem("not-allowed", f"{detail}; create one with: holdfast keys create")
+
+
+def _key_missing(*, is_given: bool) -> Problem:
+    if not is_given:
+        return Problem(
+            "key-missing",
+            "send a key in the Authorization header: Bearer hfk_...",
+            headers={"www-authenticate": 'Bearer realm="holdfast"'},
+        )
+    return Problem(
+        "key-missing",
+        "the key is unknown, expired or revoked",
+        headers={"www-authenticate": 'Bearer realm="holdfast", error="invalid_token"'},
+    )

@@ -1,0 +1,1 @@
+"""Leases over HTTP, for workers in any language."""

@@ -1,0 +1,1 @@
+"""The routes, one module per noun, as on the command line."""
