@@ -1,11 +1,11 @@
-# make run    set up, then send work through each of the five systems
+# make run    set up, serve the HTTP API on SQLite, send work through each of the five systems (ONCE=1: then end)
 # make test   set up, then run all checks and tests (FAST=1: about two minutes; ARGS="-k name": a selection)
 # make chaos  inject random faults on both stores for ten minutes, then account for every job (SECONDS=, SEED=)
 # make soak   the long run: simulated crashes, lowest versions, 5 million finished jobs, chaos (JOBS=, SECONDS=)
 # make bench  measure Holdfast, the raw loops and other queues (QUICK=1: about seven minutes)
 # make check  style, types, import contracts, tidiness
 # make pictures  regenerate the pictures in the docs
-# make reference  regenerate the reference of the Python API
+# make reference  regenerate the references of the Python API and the HTTP API
 # make lock   regenerate requirements/*.txt
 
 export PYTHON ?= python3
@@ -22,7 +22,7 @@ help:
 	@sed -n 's/^# //p' Makefile
 
 run: $(RUNTIME)
-	@.venv/bin/holdfast demo all
+	@.venv/bin/holdfast demo all $(if $(ONCE),,--serve)
 
 test: $(DEV)
 	@scripts/test $(ARGS)

@@ -14,7 +14,7 @@ import msgspec
 import rfc8785
 from msgspec import Meta
 
-from holdfast_systems.compute.contract import ContractBroken, Document
+from holdfast_systems.compute.contract import ContractBroken, Document, Flaw
 from holdfast_systems.compute.limits import ARTIFACTS_MAX, KIND_CHARS_MAX, URL_CHARS_MAX
 
 # What the API can safely serve to browsers.
@@ -60,7 +60,7 @@ def read_answer(outputs: Any, contract: Document) -> Answer:
     try:
         answer = msgspec.convert(outputs, _Answer)
     except msgspec.ValidationError as error:
-        raise ContractBroken([str(error)]) from None
+        raise ContractBroken(Flaw(str(error))) from None
     artifacts = [_stored(artifact) for artifact in answer.artifacts]
     stored = dict(outputs)
     if artifacts:
@@ -76,18 +76,17 @@ def _stored(sent: _Artifact) -> Artifact:
     artifact_id = uuid4()
     if sent.data is not None:
         if sent.media_type not in MEDIA_TYPES:
-            raise ContractBroken(
-                [f"the media type of an artifact must be one of {', '.join(MEDIA_TYPES)}"]
-            )
+            text = f"the media type of an artifact must be one of {', '.join(MEDIA_TYPES)}"
+            raise ContractBroken(Flaw(text))
         url, content = f"/jobs/artifact/{artifact_id}", sent.data.encode()
     else:
         url, content = sent.url or "", None
         if not _is_url(url):
-            raise ContractBroken(["an artifact needs data, or an http or https URL"])
+            raise ContractBroken(Flaw("an artifact needs data, or an http or https URL"))
     try:
         expires_at = sent.expires_at and sent.expires_at.astimezone(UTC)
     except OverflowError:
-        raise ContractBroken(["expires_at of an artifact is out of range"]) from None
+        raise ContractBroken(Flaw("expires_at of an artifact is out of range")) from None
     return Artifact(artifact_id, sent.kind, url, sent.media_type, content, expires_at)
 
 

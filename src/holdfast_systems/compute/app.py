@@ -1,4 +1,4 @@
-"""What a worker runs: `holdfast worker holdfast_systems.compute.app:hf`."""
+"""What `holdfast serve holdfast_systems.compute.app:hf --worker` serves and runs."""
 
 import os
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonschema_rs
 import msgspec
@@ -38,12 +38,22 @@ class ContractUnknown(Exception):
     """No contract for this version of this definition."""
 
 
-class ContractBroken(Exception):
-    """A document violates its contract; `errors` says where and why."""
+class Flaw(NamedTuple):
+    """What is wrong in a document, and where: `pointer` is a JSON Pointer."""
 
-    def __init__(self, errors: list[str]) -> None:
-        super().__init__("; ".join(errors))
-        self.errors = errors
+    text: str
+    pointer: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.pointer}: {self.text}" if self.pointer else self.text
+
+
+class ContractBroken(Exception):
+    """A document violates its contract; `flaws` says where and why."""
+
+    def __init__(self, *flaws: Flaw) -> None:
+        super().__init__("; ".join(map(str, flaws)))
+        self.flaws = flaws
 
 
 def check_names(definition: str, version: str) -> None:
@@ -75,19 +85,19 @@ class Document:
     def check(self, value: Any) -> None:
         """Raise ContractBroken if the document violates the contract or can't be stored."""
         if problem := _unstorable(value):
-            raise ContractBroken([problem])
+            raise ContractBroken(Flaw(problem))
         broken = self._validator.iter_errors(value)
-        if errors := [_shown(error) for error in islice(broken, CONTRACT_ERRORS_MAX)]:
-            raise ContractBroken(errors)
+        if flaws := [_flaw(error) for error in islice(broken, CONTRACT_ERRORS_MAX)]:
+            raise ContractBroken(*flaws)
 
     def filled(self, value: Any) -> Any:
         """Return the document with its defaults, checked against the contract."""
         if problem := _unstorable(value):
-            raise ContractBroken([problem])
+            raise ContractBroken(Flaw(problem))
         try:
             whole = fill(self.schema, value)
         except BadSchema as error:
-            raise ContractBroken([str(error)]) from None
+            raise ContractBroken(Flaw(str(error))) from None
         self.check(whole)
         return whole
 
@@ -157,6 +167,7 @@ def _depth(value: Any, most: int) -> int:
     return 1 + max((_depth(each, most - 1) for each in inner), default=0)
 
 
-def _shown(error: jsonschema_rs.ValidationError) -> str:
-    place = "/".join(str(step) for step in error.instance_path)
-    return f"/{place}: {error.message}"[:ERROR_CHARS_MAX]
+def _flaw(error: jsonschema_rs.ValidationError) -> Flaw:
+    steps = [str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path]
+    pointer = "".join(f"/{step}" for step in steps)
+    return Flaw(error.message[:ERROR_CHARS_MAX], pointer[:ERROR_CHARS_MAX])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import aiohttp
@@ -25,6 +25,9 @@ from holdfast_systems.compute.limits import (
 from holdfast_systems.compute.records import Records, RequestRow
 from holdfast_systems.compute.settings import ComputeSettings
 from holdfast_systems.compute.solver import solve
+
+if TYPE_CHECKING:
+    from holdfast.api import Router
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ class Compute:
         self.settings = settings
         self.contracts = load_contracts()
         self.records = Records(hf)
+        hf.add_routes(self._make_routes)
         hf.resource(compute_http)
         self._job = hf.job(
             name="COMPUTE",
@@ -57,6 +61,12 @@ class Compute:
             retry=settings.retry,
             timeout_seconds=settings.timeout_seconds + TIMEOUT_MARGIN_SECONDS,
         )(self._compute)
+
+    def _make_routes(self, _service: object) -> Router:
+        # Imported here, because workers and applications need no web framework.
+        from holdfast_systems.compute.routes import routes
+
+        return routes(self)
 
     async def run(self, wanted: RunRequest, tenant: Tenant, correlation_id: str) -> UUID:
         """Return the job for these inputs; enqueue a new one only if there is none."""

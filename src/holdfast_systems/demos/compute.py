@@ -11,13 +11,8 @@ import aiohttp
 import msgspec
 
 from holdfast import Holdfast, HoldfastError
-from holdfast_systems.compute.service import Compute
-from holdfast_systems.compute.settings import ComputeSettings
-from holdfast_systems.demos.frame import Stage, until
+from holdfast_systems.demos.frame import Settings, Stage, until
 
-# New ones each time, so that a database that has seen this demo computes again.
-TENANT = {"x-tenant-id": str(uuid4())}
-OTHER_TENANT = {"x-tenant-id": str(uuid4())}
 PLOT = [[0, 0], [19, -2.5], [25, 14], [14, 24.5], [-2, 20]]
 REQUEST = {
     "app_id": "demo",
@@ -27,31 +22,41 @@ REQUEST = {
 }
 
 
+async def prepare(stage: Stage) -> Settings:
+    solver = await stage.start(
+        "appserver", "holdfast_systems.compute.appserver", env={"FAIL_ONCE": "true"}
+    )
+    template = solver.address + "/gh/{def}:{ver}/solve"
+    return {"DATABASE_URL": stage.url, "APP_SERVER_URL": template}
+
+
 async def run(stage: Stage) -> None:
-    hf = Holdfast(stage.url)
-    Compute(hf, ComputeSettings())
     async with AsyncExitStack() as stack:
+        hf = Holdfast(stage.url)
         stack.push_async_callback(hf.close)
         with stage.step("start an AppServer that fails once, and the API with a worker") as step:
-            await hf.migrate()
-            solver = await stage.start(
-                "appserver", "holdfast_systems.compute.appserver", env={"FAIL_ONCE": "true"}
-            )
-            template = solver.address + "/gh/{def}:{ver}/solve"
-            settings = {"DATABASE_URL": stage.url, "APP_SERVER_URL": template}
-            api = await stage.start("api", "holdfast_systems.compute.server", env=settings)
-            step.says(f"the API is at {api.address}")
-            http = await stack.enter_async_context(aiohttp.ClientSession(api.address))
+            await stage.serve("holdfast_systems.compute.app:hf", prepare)
+            http, other = [await stack.enter_async_context(await _tenant(stage, hf)) for _ in "12"]
+            step.says(f"the API is at {stage.api.address}; two tenants have keys")
         job_id = await _request(stage, http)
         stack.push_async_callback(_cancel, hf, job_id)
         await _fail_once(stage, http, hf, job_id)
         await _get_result(stage, http, job_id)
-        await _request_again(stage, http, job_id, solver.address)
+        solver = stage.services["appserver"].address
+        await _request_again(stage, http, other, job_id, solver)
+
+
+async def _tenant(stage: Stage, hf: Holdfast) -> aiohttp.ClientSession:
+    """A client with the key of a new tenant: the database may have seen this demo before."""
+    tenant = f"demo-{uuid4()}"
+    made = await hf.keys.create("demo", scopes=["read", "enqueue"], tenant=tenant)
+    headers = {"authorization": f"Bearer {made.key}"}
+    return aiohttp.ClientSession(stage.api.address, headers=headers)
 
 
 async def _request(stage: Stage, http: aiohttp.ClientSession) -> str:
     with stage.step("POST /jobs/run with a plot and requirements for a house") as step:
-        status, answer = await _post(http, TENANT)
+        status, answer = await _post(http)
         step.expects(status == 202, f"202, not {status}: {answer}")
         job_id: str = answer["job_id"]
         step.says(f"202, job {job_id}")
@@ -96,21 +101,25 @@ async def _get_result(stage: Stage, http: aiohttp.ClientSession, job_id: str) ->
 
 
 async def _request_again(
-    stage: Stage, http: aiohttp.ClientSession, job_id: str, solver: str
+    stage: Stage,
+    http: aiohttp.ClientSession,
+    other: aiohttp.ClientSession,
+    job_id: str,
+    solver: str,
 ) -> None:
     async def solved() -> int:
         async with http.get(f"{solver}/health") as response:
             return int((await response.json())["solved"])
 
     with stage.step("the same request again, with its keys in another order") as step:
-        status, answer = await _post(http, TENANT, dict(reversed(REQUEST.items())))
+        status, answer = await _post(http, dict(reversed(REQUEST.items())))
         step.says(f"{status}, the same job; computations: {await solved()}")
         step.expects(answer["job_id"] == job_id, "the job that has the result")
         step.expects(await solved() == 1, "one computation")
     with stage.step("another tenant asks for the job, then posts the same inputs") as step:
-        status, _ = await _get(http, f"/jobs/result/{job_id}", OTHER_TENANT)
-        _, answer = await _post(http, OTHER_TENANT)
-        done = await _wait(http, answer["job_id"], _has_ended, OTHER_TENANT)
+        status, _ = await _get(other, f"/jobs/result/{job_id}")
+        _, answer = await _post(other)
+        done = await _wait(other, answer["job_id"], _has_ended)
         step.says(f"{status}, then a new job: {done['status']}")
         step.expects(status == 404, "404 for another tenant's job")
         step.expects(answer["job_id"] != job_id, "a new job")
@@ -118,16 +127,14 @@ async def _request_again(
 
 
 async def _post(
-    http: aiohttp.ClientSession, headers: dict[str, str], request: dict[str, Any] = REQUEST
+    http: aiohttp.ClientSession, request: dict[str, Any] = REQUEST
 ) -> tuple[int, dict[str, Any]]:
-    async with http.post("/jobs/run", json=request, headers=headers) as response:
-        return response.status, await response.json()
+    async with http.post("/jobs/run", json=request) as response:
+        return response.status, await response.json(content_type=None)
 
 
-async def _get(
-    http: aiohttp.ClientSession, path: str, headers: dict[str, str] = TENANT
-) -> tuple[int, bytes]:
-    async with http.get(path, headers=headers) as response:
+async def _get(http: aiohttp.ClientSession, path: str) -> tuple[int, bytes]:
+    async with http.get(path) as response:
         return response.status, await response.read()
 
 
@@ -136,13 +143,10 @@ def _has_ended(job: dict[str, Any]) -> bool:
 
 
 async def _wait(
-    http: aiohttp.ClientSession,
-    job_id: str,
-    holds: Callable[[dict[str, Any]], bool],
-    headers: dict[str, str] = TENANT,
+    http: aiohttp.ClientSession, job_id: str, holds: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     async def status() -> dict[str, Any]:
-        _, body = await _get(http, f"/jobs/status/{job_id}", headers)
+        _, body = await _get(http, f"/jobs/status/{job_id}")
         return msgspec.json.decode(body, type=dict[str, Any])
 
     return await until(status, holds)

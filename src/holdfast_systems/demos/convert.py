@@ -14,7 +14,7 @@ from holdfast import State
 from holdfast_systems.convert.failures import ConversionRefused
 from holdfast_systems.convert.service import Convert
 from holdfast_systems.convert.settings import ConvertSettings
-from holdfast_systems.demos.frame import WAIT_SECONDS_MAX, Stage, until
+from holdfast_systems.demos.frame import WAIT_SECONDS_MAX, Settings, Stage, until
 from holdfast_systems.demos.processes import Service
 
 INVOICE = """
@@ -47,24 +47,22 @@ def make_pdf(text: str) -> bytes:
     return pdf
 
 
+async def prepare(stage: Stage) -> Settings:
+    gateway = await stage.start("gateway", "holdfast_systems.convert.gateway")
+    return {
+        "DATABASE_URL": stage.url,
+        "GATEWAY_URL": gateway.address,
+        "UPLOADS_DIR": str(stage.folder / "uploads"),
+        "RESULTS_DIR": str(stage.folder / "results"),
+    }
+
+
 async def run(stage: Stage) -> None:
     with stage.step("start a gateway and a worker") as step:
-        gateway = await stage.start("gateway", "holdfast_systems.convert.gateway")
-        settings = ConvertSettings(
-            gateway_url=gateway.address,
-            uploads_dir=stage.folder / "uploads",
-            results_dir=stage.folder / "results",
-            database_url=stage.url,
-        )
+        await stage.serve("holdfast_systems.convert.app:hf", prepare)
+        gateway = stage.services["gateway"]
+        settings = ConvertSettings.from_environment(stage.settings)
         convert = Convert(settings.make_holdfast(), settings)
-        await convert.hf.migrate()
-        environment = {
-            "DATABASE_URL": stage.url,
-            "GATEWAY_URL": settings.gateway_url,
-            "UPLOADS_DIR": str(settings.uploads_dir),
-            "RESULTS_DIR": str(settings.results_dir),
-        }
-        await stage.worker("holdfast_systems.convert.app:hf", env=environment, concurrency=4)
         step.says(f"the gateway is at {gateway.address}")
     async with convert.hf:
         invoice = _keep_invoice(stage)

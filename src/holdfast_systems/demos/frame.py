@@ -14,13 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast import ConfigurationError
+from holdfast import ConfigurationError, Retry
 from holdfast_systems.demos.guard import Guard
-from holdfast_systems.demos.processes import Running, Service, spawn
+from holdfast_systems.demos.processes import Api, Running, Service, spawn
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Running)
 
+Settings = Mapping[str, str]
+Prepare = Callable[["Stage"], Awaitable[Settings]]
+
+# Short delays, for a demo that takes seconds.
+WEBHOOK_RETRY = Retry.schedule([0.3, 0.6])
 LOOK_SECONDS = 0.05
 WAIT_SECONDS_MAX = 30.0
 
@@ -60,13 +65,28 @@ class Made:
 
 
 class Stage:
-    """Where one demo runs. `out` is for the files it produces; `folder` is temporary."""
+    """Where one demo runs. `out` is for the files it produces; `folder` is temporary.
 
-    def __init__(self, system: str, out: Path, folder: Path, database: str | None) -> None:
+    `shared` is the stage of a service that several demos use.
+    """
+
+    api: Api  # once there is one
+
+    def __init__(
+        self,
+        system: str,
+        out: Path,
+        folder: Path,
+        database: str | None,
+        shared: Stage | None = None,
+    ) -> None:
         self.system = system
         self.out = out
         self.folder = folder
-        self.url = database or f"sqlite:///{folder / 'jobs.db'}"
+        self.url: str = shared.url if shared else database or f"sqlite:///{folder / 'jobs.db'}"
+        self.shared = shared
+        self.settings: Settings = {}  # of the service
+        self.services: dict[str, Service] = {}
         self.steps: list[Step] = []
         self.files: list[Made] = []
         self.on_step: Callable[[Step], None] = lambda _step: None
@@ -111,7 +131,28 @@ class Stage:
         """Start a server on a free port. It is stopped when the demo ends."""
         service = await self._spawn(Service, name, [module, *arguments], env or {}, PIPE)
         await service.read_address()
+        self.services[name] = service
         return service
+
+    async def serve(self, target: str, prepare: Prepare) -> None:
+        """Start the HTTP API with a worker, and before that what `prepare` starts. With a shared
+        stage, all of that runs already."""
+        if self.shared is None:
+            await self.start_api(target, await prepare(self))
+        else:
+            self.api, self.settings = self.shared.api, self.shared.settings
+            self.services |= self.shared.services
+
+    async def start_api(self, target: str, settings: Settings, port: int = 0) -> None:
+        self.settings = {"HOLDFAST_DATABASE_URL": self.url, **settings}
+        if not self.url.startswith("sqlite:"):  # which the first use migrates
+            command = ["holdfast.cli.main", "migrate", target]
+            migrating = await self._spawn(Running, "migrate", command, self.settings, DEVNULL)
+            await migrating.ended()
+        options = ["--worker", f"--port={port}", "--log-format=json"]
+        command = ["holdfast.cli.main", "serve", target, *options]
+        self.api = await self._spawn(Api, "api", command, self.settings, DEVNULL)
+        await self.api.read_address()
 
     async def worker(
         self,
@@ -153,9 +194,11 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(system: str, out: Path, database: str | None = None) -> AsyncIterator[Stage]:
+async def open_stage(
+    system: str, out: Path, database: str | None = None, shared: Stage | None = None
+) -> AsyncIterator[Stage]:
     """Set up a stage; at the end, stop everything that it started."""
-    stage = _make_stage(system, out, database)
+    stage = _make_stage(system, out, database, shared)
     # A second Ctrl-C ends the event loop before `close` is done.
     atexit.register(stage.drop)
     try:
@@ -165,14 +208,14 @@ async def open_stage(system: str, out: Path, database: str | None = None) -> Asy
         atexit.unregister(stage.drop)
 
 
-def _make_stage(system: str, out: Path, database: str | None) -> Stage:
+def _make_stage(system: str, out: Path, database: str | None, shared: Stage | None) -> Stage:
     try:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
         raise ConfigurationError(f"can't write files to {out}: {error.strerror}") from error
     folder = Path(tempfile.mkdtemp(prefix=f"holdfast-{system}-"))
-    return Stage(system, out.resolve(), folder, database)
+    return Stage(system, out.resolve(), folder, database, shared)
 
 
 def _shown(error: Exception) -> str:

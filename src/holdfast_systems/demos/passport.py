@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import Holdfast, Job, JobFailed
 from holdfast.webhooks import Webhooks
-from holdfast_systems.demos.frame import WAIT_SECONDS_MAX, Stage, Step, until
+from holdfast_systems.demos.frame import WAIT_SECONDS_MAX, Settings, Stage, Step, until
 from holdfast_systems.demos.processes import Service
 from holdfast_systems.demos.receiver import read_requests, set_answers
 from holdfast_systems.passport import (
@@ -68,7 +68,6 @@ class Play:
         self.stage = stage
         # A new tenant each time: the database may have seen this demo before.
         self.tenant = f"demo-{uuid4()}"
-        self.keys_file = stage.folder / "keys.json"
         self.hf = Holdfast(stage.url)
         self.webhooks = Webhooks(
             self.hf, presets=[BPC], https_only=False, allow_private_addresses=True
@@ -79,11 +78,21 @@ class Play:
         self.event_id: UUID
 
     def keys(self) -> SigningKeys:
-        return keys_from_environment({"BPC_SIGNING_KEYS_FILE": str(self.keys_file)})
+        return keys_from_environment(self.stage.settings)
 
     @property
     def version_id(self) -> UUID:
         return self.order.version_id(self.tenant)
+
+
+async def prepare(stage: Stage) -> Settings:
+    keys_file = stage.folder / "keys.json"
+    keys_file.write_text(json.dumps(KEYS))
+    return {
+        "BPC_JOBS_POLL_INTERVAL_MS": "200",
+        "BPC_SIGNING_KEYS_FILE": str(keys_file),
+        "BPC_WEBHOOKS_LOCAL": "1",
+    }
 
 
 async def run(stage: Stage) -> None:
@@ -110,15 +119,9 @@ async def run(stage: Stage) -> None:
 
 async def _start(play: Play) -> None:
     stage = play.stage
-    play.keys_file.write_text(json.dumps(KEYS))
     play.receiver = await stage.start("receiver", "holdfast_systems.demos.receiver")
     await play.hf.migrate()
-    environment = {
-        "BPC_JOBS_POLL_INTERVAL_MS": "200",
-        "BPC_SIGNING_KEYS_FILE": str(play.keys_file),
-        "BPC_WEBHOOKS_LOCAL": "1",
-    }
-    await stage.worker("holdfast_systems.passport.app:hf", env=environment)
+    await stage.serve("holdfast_systems.passport.app:hf", prepare)
 
 
 async def _read(play: Play, step: Step) -> None:

@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+LOOK_SECONDS = 0.05
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
 
@@ -32,6 +34,15 @@ class Running:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def last_line(self) -> str:
+        """What it has logged last."""
+        lines = self.log.read_text("utf-8", "replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+
+    async def ended(self) -> None:
+        await self._process.wait()
+
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
 
@@ -50,21 +61,50 @@ class Running:
                 os.killpg(self.pid, which)
 
 
-class Service(Running):
-    """A server that prints its address when it starts."""
+class Server(Running):
+    """A server that says its address when it starts."""
 
     address: str = ""
 
     async def read_address(self) -> None:
-        assert self._process.stdout is not None
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), START_SECONDS_MAX)
-            self.address = json.loads(line)["address"]
-        except (TimeoutError, ValueError, KeyError) as error:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                self.address = await self._read_address()
+        except (TimeoutError, EOFError, ValueError, KeyError) as error:
             await self.stop()
-            lines = self.log.read_text("utf-8", "replace").split("\n")
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
-            raise ProcessFailed(f"{self.name} did not start: {last}") from error
+            raise ProcessFailed(f"{self.name} did not start: {self.last_line}") from error
+
+    async def _read_address(self) -> str:
+        raise NotImplementedError
+
+
+class Service(Server):
+    """A server of the systems: its address is the first line that it prints."""
+
+    async def _read_address(self) -> str:
+        assert self._process.stdout is not None
+        address: str = json.loads(await self._process.stdout.readline())["address"]
+        return address
+
+
+class Api(Server):
+    """`holdfast serve`: its address is in its log."""
+
+    async def _read_address(self) -> str:
+        while self._process.returncode is None:
+            for line in self.log.read_text("utf-8").splitlines():
+                if '"event": "serving"' in line and line.endswith("}"):
+                    return str(json.loads(line)["message"])
+            await asyncio.sleep(LOOK_SECONDS)
+        raise EOFError
+
+
+def free_port(first: int) -> int:
+    """This port or, if it is taken, any other."""
+    for port in (first, 0):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)) as listening:
+            return int(listening.getsockname()[1])
+    return 0
 
 
 async def spawn(command: Sequence[str], env: Mapping[str, str], log: Path, output: int) -> Process:

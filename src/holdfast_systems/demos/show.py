@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -16,8 +18,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from holdfast_systems.demos.frame import Stage, open_stage
+from holdfast_systems.demos.processes import ProcessFailed, free_port
+from holdfast_systems.demos.shared import make_key, start
 
 PIPE_COLUMNS = 120
+PORT = 8000
 _PREFIXES = ("BPC_", "FAULT_", "GATEWAY_", "HOLDFAST_", "SALESFORCE_", "WORKER_")
 _NAMES = {
     "APP_SERVER_URL",
@@ -45,23 +50,56 @@ def make_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
 
 
-async def show(systems: Sequence[str], out: Path, database: str | None, console: Console) -> bool:
-    """Run the demos one after the other; return whether all of them succeeded."""
-    stages = []
-    for system in systems:
-        folder = out if len(systems) == 1 else out / system
-        stages.append(await _run(system, folder, database, console))
-    if len(stages) > 1:
-        console.print("Five systems on Holdfast", style="bold")
+async def show(system: str, out: Path, database: str | None, console: Console) -> bool:
+    """Run one demo; return whether it succeeded."""
+    return (await _run(system, out, database, console)).succeeded
+
+
+async def show_all(
+    systems: Sequence[str],
+    out: Path,
+    database: str | None,
+    console: Console,
+    *,
+    keeps_serving: bool = False,
+) -> bool:
+    """Run the demos one after the other on one service; return whether all of them succeeded.
+
+    With `keeps_serving`, the service then stays up until it is interrupted.
+    """
+    async with open_stage("service", out, database) as shared:
+        with console.status("starting the service"):
+            try:
+                await start(shared, free_port(PORT) if keeps_serving else 0)
+            except ProcessFailed as error:
+                console.print(escape(str(error)), style="red")
+                return False
+        stages = [await _run(system, out / system, database, console, shared) for system in systems]
+        console.print(f"Five systems on Holdfast, served at {shared.api.address}", style="bold")
         console.print(_overview(stages))
-    return all(stage.succeeded for stage in stages)
+        if keeps_serving:
+            await _serve_on(shared, console)
+        return all(stage.succeeded for stage in stages)
 
 
-async def _run(system: str, out: Path, database: str | None, console: Console) -> Stage:
+async def _serve_on(shared: Stage, console: Console) -> None:
+    command = (
+        f"curl -H 'Authorization: Bearer {await make_key(shared)}' {shared.api.address}/v1/jobs"
+    )
+    console.print("\nThe service runs until you press Ctrl-C. To look at its jobs, run:")
+    console.print(f"  {command}", soft_wrap=True, markup=False)
+    with suppress(asyncio.CancelledError):  # Ctrl-C is how this ends well
+        await shared.api.ended()
+        console.print(f"the service has ended; its log says: {shared.api.last_line}", style="red")
+
+
+async def _run(
+    system: str, out: Path, database: str | None, console: Console, shared: Stage | None = None
+) -> Stage:
     run: Callable[[Stage], Awaitable[None]]
     run = import_module(f"holdfast_systems.demos.{system}").run
     with console.status(system) as status:
-        async with open_stage(system, out, database) as stage:
+        async with open_stage(system, out, database, shared) as stage:
             stage.on_step = lambda step: status.update(f"{system}: {escape(step.what)}")
             with _logged(stage.folder / "demo.log"):
                 try:
@@ -97,7 +135,8 @@ def _logged(path: Path) -> Iterator[None]:
 def _keep_logs(stage: Stage) -> None:
     logs = stage.out / "logs"
     logs.mkdir(exist_ok=True)
-    for path in stage.folder.glob("*.log"):
+    folders = [stage.folder] if stage.shared is None else [stage.shared.folder, stage.folder]
+    for path in chain.from_iterable(folder.glob("*.log") for folder in folders):
         stage.made(Path(shutil.copy(path, logs)), "log; look here for the cause")
 
 

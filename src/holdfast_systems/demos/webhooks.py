@@ -9,12 +9,16 @@ import msgspec
 
 from holdfast.webhooks import DeadLetter, Event, Saga, Webhooks
 from holdfast_systems.demos import webhooks_app
-from holdfast_systems.demos.frame import Stage, until
+from holdfast_systems.demos.frame import Settings, Stage, until
 from holdfast_systems.demos.receiver import read_requests, set_answers
 
 RECOVERS = [503, 503, 200]
 BROKEN = [500]
 ORDER = {"order": 1001, "cents": 1990}
+
+
+async def prepare(_stage: Stage) -> Settings:
+    return {}
 
 
 async def run(stage: Stage) -> None:
@@ -23,7 +27,7 @@ async def run(stage: Stage) -> None:
     async with hf:
         with stage.step("start a receiver and a worker") as step:
             receiver = await stage.start("receiver", "holdfast_systems.demos.receiver")
-            await stage.worker("holdfast_systems.demos.webhooks_app:hf")
+            await stage.serve("holdfast_systems.demos.webhooks_app:hf", prepare)
             step.says(f"the receiver is at {receiver.address}")
         shop = _Shop(webhooks, receiver.address, f"demo-{hf.new_id()}")
         event = await _publish(stage, shop)

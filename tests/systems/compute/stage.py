@@ -1,4 +1,4 @@
-"""The system in a test: AppServer and API on loopback, and a worker, in one event loop."""
+"""The system in a test: AppServer and service on loopback, and a worker, in one event loop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from uuid import UUID
 
 import aiohttp
-import uvicorn
 
 from holdfast import Holdfast, JobFailed, Retry
-from holdfast_systems.compute.api import make_api
+from holdfast.api import make_api
+from holdfast.api.server import Server, address_of, listen, make_server
 from holdfast_systems.compute.appserver.faults import Faults
 from holdfast_systems.compute.appserver.server import make_app
 from holdfast_systems.compute.service import Compute
@@ -33,8 +33,7 @@ def request(**changes: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving(app: Any, listening: socket.socket) -> AsyncIterator[None]:
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+async def serving(server: Server, listening: socket.socket) -> AsyncIterator[None]:
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await wait_until(lambda: server.started or serving.done(), "serving")
@@ -49,8 +48,19 @@ class Stage:
         self.hf = hf
         self.compute = compute
         self.faults = faults
+        self.keys: dict[UUID | None, str] = {}
         self._solver = solver
         self.http: aiohttp.ClientSession
+
+    def headers(self, tenant: UUID | None = TENANT) -> dict[str, str]:
+        """Without a tenant, with a key that sees all tenants."""
+        return {"authorization": f"Bearer {self.keys[tenant]}"}
+
+    async def make_keys(self) -> None:
+        for tenant in (TENANT, OTHER_TENANT, None):
+            name = None if tenant is None else str(tenant)
+            made = await self.hf.keys.create("test", scopes=["read", "enqueue"], tenant=name)
+            self.keys[tenant] = made.key
 
     @property
     def solved(self) -> int:
@@ -63,7 +73,11 @@ class Stage:
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
         data = {"data": body} if isinstance(body, bytes) else {"json": body}
-        all_headers = _of(tenant) | dict(headers or {})
+        all_headers = {
+            "content-type": "application/json",
+            **self.headers(tenant),
+            **(headers or {}),
+        }
         async with self.http.post("/jobs/run", headers=all_headers, **data) as response:
             return response.status, await response.json()
 
@@ -73,8 +87,8 @@ class Stage:
         return UUID(answer["job_id"])
 
     async def get(self, path: str, tenant: UUID | None = TENANT) -> tuple[int, Any]:
-        async with self.http.get(path, headers=_of(tenant)) as response:
-            is_json = response.content_type == "application/json"
+        async with self.http.get(path, headers=self.headers(tenant)) as response:
+            is_json = response.content_type.endswith("json")
             return response.status, await (response.json() if is_json else response.read())
 
     async def status(self, job_id: UUID, tenant: UUID | None = TENANT) -> dict[str, Any]:
@@ -101,22 +115,16 @@ class Stage:
         return await self.status(job_id, tenant)
 
 
-def _of(tenant: UUID | None) -> dict[str, str]:
-    return {} if tenant is None else {"x-tenant-id": str(tenant)}
-
-
 @asynccontextmanager
 async def staged(
     url: str, *, retry: Retry = AT_ONCE, timeout_seconds: float = 60.0, work: bool = True
 ) -> AsyncIterator[Stage]:
-    """API and AppServer on one port and, unless it is left out, a worker."""
+    """Service and AppServer on one port and, unless it is left out, a worker."""
     faults = Faults()
     solver = make_app(faults)
     hf = Holdfast(url, **QUICK)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        # Otherwise every answer waits 40 ms for an acknowledgement.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    with listen("127.0.0.1", 0) as listening:
+        address = address_of(listening)
         settings = ComputeSettings(
             app_server_url=address + "/appserver/gh/{def}:{ver}/solve",
             retry=retry,
@@ -124,10 +132,11 @@ async def staged(
         )
         compute = Compute(hf, settings)
         await hf.migrate()
-        api = make_api(compute)
+        api = make_api(hf)
         api.mount("/appserver", solver)
         stage = Stage(hf, compute, faults, solver)
         worker = working(hf) if work else nullcontext()
         http = aiohttp.ClientSession(address)
-        async with hf, serving(api, listening), http as stage.http, worker:
+        async with hf, serving(make_server(api), listening), http as stage.http, worker:
+            await stage.make_keys()
             yield stage

@@ -40,8 +40,8 @@ async def test_happy_path_with_validated_outputs(store_url: str) -> None:
         load_contracts().find("house-fit", "1.0.0").outputs.check(outputs)
         assert outputs["results"][0]["score"] > 50
 
-        url, headers = outputs["artifacts"][0]["url"], {"x-tenant-id": str(TENANT)}
-        async with stage.http.get(url, headers=headers) as response:
+        url = outputs["artifacts"][0]["url"]
+        async with stage.http.get(url, headers=stage.headers()) as response:
             assert response.status == 200
             assert "sandbox" in response.headers["content-security-policy"]
             picture = await response.read()
@@ -72,7 +72,7 @@ async def test_dead_letter_path(local_url: str) -> None:
         assert (told["status"], told["attempts"]) == ("failed", 3)
         assert told["last_error"]["code"] == "APP_5XX"
         status, answer = await stage.get(f"/jobs/result/{job_id}")
-        assert (status, answer["detail"]["code"]) == (409, "NO_RESULT")
+        assert (status, answer["reason"]) == (409, "NO_RESULT")
 
 
 async def test_outputs_that_break_the_contract_end_the_job(local_url: str) -> None:
@@ -215,7 +215,7 @@ async def test_a_tenant_sees_and_reuses_only_its_own(store_url: str) -> None:
 
 
 @both_stores
-async def test_who_names_no_tenant_is_the_tenant_default(store_url: str) -> None:
+async def test_a_key_without_a_tenant_computes_for_the_tenant_default(store_url: str) -> None:
     async with staged(store_url) as stage:
         job_id = await stage.run(tenant=None)
         await stage.ended(job_id, None)

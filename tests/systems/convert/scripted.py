@@ -15,7 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
-WAIT_SECONDS = 20.0
+from tests.support.processes import WAIT_SECONDS
+
 XML = "<document>{number}</document>"
 
 

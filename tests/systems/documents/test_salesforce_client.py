@@ -21,6 +21,7 @@ from simple_salesforce.exceptions import (
     SalesforceResourceNotFound,
 )
 
+from tests.support.processes import WAIT_SECONDS
 from tests.systems.documents.organization import (
     DOCUMENT,
     document,
@@ -271,7 +272,7 @@ def test_the_usage_is_told_and_limited(address: str, salesforce: Salesforce) -> 
 
 def test_what_is_no_text_is_refused(address: str) -> None:
     for method, path in (("POST", "services/oauth2/token"), ("PUT", "_local/usage")):
-        answer = requests.request(method, f"{address}/{path}", data=b"\xff", timeout=10)
+        answer = requests.request(method, f"{address}/{path}", data=b"\xff", timeout=WAIT_SECONDS)
         assert answer.status_code == 400
 
 
@@ -282,7 +283,7 @@ def test_records_never_age_past_what_a_time_can_be(
     created = records_of(salesforce).create({"Template__c": "invoice"})
     before = records_of(salesforce).get(created["id"])
     url = f"{address}/_local/records/age"
-    answer = requests.post(url, json=seconds, timeout=10)
+    answer = requests.post(url, json=seconds, timeout=WAIT_SECONDS)
     assert (answer.status_code, answer.json()) == (400, {"detail": "no time is this far away"})
     assert records_of(salesforce).get(created["id"]) == before
 

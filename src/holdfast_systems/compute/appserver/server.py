@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, HTTPException, Request
 
+from holdfast_systems.compute.appserver.bodies import TooLarge, read_body
 from holdfast_systems.compute.appserver.drawing import draw
 from holdfast_systems.compute.appserver.faults import Faults, read_faults
 from holdfast_systems.compute.appserver.fit import NoFit, Placement, Site, clearances, fit
-from holdfast_systems.compute.bodies import TooLarge, read_body
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown, load_contracts
 from holdfast_systems.compute.limits import INPUTS_BYTES_MAX
 from holdfast_systems.compute.solver import CORRELATION_HEADER

@@ -1,0 +1,8 @@
+// The jobs that this worker runs, by name. The return value is the result. If a handler throws, the
+// attempt fails with the error's code. `signal` is aborted when the job is canceled or lost.
+export const handlers = {
+  async resize({ image, width }, { job, signal }) {
+    console.log(`resizing image ${image}, attempt ${job.attempt} of ${job.max_attempts}`);
+    return { image, width, height: Math.round((width * 3) / 4) };
+  },
+};

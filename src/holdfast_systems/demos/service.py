@@ -1,0 +1,26 @@
+"""The systems that share a database, in one service: what `make run` serves.
+
+Documents keep their queue in Salesforce, so they have their own worker.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast import Holdfast
+from holdfast.webhooks import Webhooks
+from holdfast_systems.compute.service import Compute
+from holdfast_systems.compute.settings import read_settings
+from holdfast_systems.convert.service import Convert
+from holdfast_systems.convert.settings import ConvertSettings
+from holdfast_systems.demos.frame import WEBHOOK_RETRY
+from holdfast_systems.passport.preset import BPC
+from holdfast_systems.passport.system import Passport
+
+hf = Holdfast(poll_seconds=0.2)
+webhooks = Webhooks(
+    hf, presets=[BPC], https_only=False, allow_private_addresses=True, retry=WEBHOOK_RETRY
+)
+passport = Passport(hf, webhooks)
+convert = Convert(hf, ConvertSettings.from_environment())
+compute = Compute(hf, read_settings(os.environ))
