@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import figures, growth
+from bench import figures, growth, http
 from bench.cases import ALL, QUICK, Measuring, Scale, drain
 from bench.driver import Driver, Subject, SubjectFailed
 from bench.figures import Figure, Recorder, Recording
@@ -34,8 +34,11 @@ ROOT = Path(__file__).parent.parent
 OUT = ROOT / ".cache/bench/results"
 PAGE = ROOT / "docs/benchmarks.md"
 PICTURES = ROOT / "docs/pictures"
-GROWTH = {POSTGRES: growth.POSTGRES, SQLITE: growth.SQLITE}
-QUICK_GROWTH = {POSTGRES: growth.QUICK}
+GROWTH = {
+    POSTGRES: (*growth.POSTGRES, *http.POSTGRES),
+    SQLITE: (*growth.SQLITE, *http.SQLITE),
+}
+QUICK_GROWTH = {POSTGRES: (*growth.QUICK, *http.POSTGRES), SQLITE: http.SQLITE}
 Cases = Mapping[str, Sequence[growth.Case]]
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 

@@ -46,6 +46,7 @@ class Scale:
     payloads: Sequence[int] = (100, 1_000, 64_000)
     idle_workers: int = 200
     burst_jobs: int = 10_000
+    http_requests: int = 10_000
     held_open_seconds: float = 600.0
     sustained_seconds: float = 900.0
     sustained_jobs_per_second: int = 1000
@@ -65,6 +66,7 @@ QUICK = Scale(
     queued=(0, 100_000),
     idle_workers=20,
     burst_jobs=2000,
+    http_requests=3000,
     held_open_seconds=15.0,
 )
 

@@ -90,15 +90,20 @@ class Driver(AbstractContextManager["Driver"]):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ask(self, *verb: object) -> dict[str, Any]:
-        process = self._start(*verb)
+        return self.ask_other(*self.subject.command, *verb)
+
+    def ask_other(self, *command: object, given: str = "") -> dict[str, Any]:
+        """Run a program that is told where things are; return the last line it writes."""
+        process = self._start(command, asked=True, log_errors=False)
         try:
-            told, errors = process.communicate(timeout=VERB_SECONDS_MAX)
+            told, errors = process.communicate(given, timeout=VERB_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             process.kill()
             told, errors = process.communicate()
         lines = told.splitlines()
         if process.returncode or not lines:
-            raise SubjectFailed(f"{self.subject.name}: {verb[0]} failed:\n{errors[-2000:]}")
+            verb = " ".join(map(str, command[len(self.subject.command) :]))
+            raise SubjectFailed(f"{self.subject.name}: {verb} failed:\n{errors[-2000:]}")
         answer: dict[str, Any] = json.loads(lines[-1])
         return answer
 
@@ -148,7 +153,8 @@ class Driver(AbstractContextManager["Driver"]):
 
     @contextmanager
     def working(self, processes: int = 1) -> Iterator[list[subprocess.Popen[str]]]:
-        workers = [self._start("work", quiet=True) for _ in range(processes)]
+        work = (*self.subject.command, "work")
+        workers = [self._start(work, quiet=True) for _ in range(processes)]
         try:
             yield workers
             self._look_at(workers)
@@ -157,6 +163,19 @@ class Driver(AbstractContextManager["Driver"]):
                 worker.send_signal(signal.SIGTERM)
             for worker in workers:
                 _end(worker)
+
+    @contextmanager
+    def beside(
+        self, *command: object, asked: bool = False, pass_fds: Sequence[int] = ()
+    ) -> Iterator[subprocess.Popen[str]]:
+        """Run another program until the end of the block."""
+        process = self._start(command, quiet=not asked, asked=asked, pass_fds=pass_fds)
+        try:
+            yield process
+            self._look_at([process])
+        finally:
+            process.terminate()
+            _end(process)
 
     def until_handled(self, jobs: int) -> HandledStatus:
         """Wait until this many jobs were handled, as long as there is progress."""
@@ -185,7 +204,7 @@ class Driver(AbstractContextManager["Driver"]):
     @contextmanager
     def _counting(self) -> Iterator[Any]:
         """A process that is up already when the count is wanted: starting one takes too long."""
-        process = self._start("unfinished", asked=True)
+        process = self._start((*self.subject.command, "unfinished"), asked=True)
         assert process.stdin is not None
         assert process.stdout is not None
         stdin, stdout = process.stdin, process.stdout
@@ -216,20 +235,27 @@ class Driver(AbstractContextManager["Driver"]):
         return path.read_text(encoding="utf-8", errors="replace")[-2000:] if path.exists() else ""
 
     def _start(
-        self, *verb: object, quiet: bool = False, asked: bool = False
+        self,
+        command: Sequence[object],
+        *,
+        quiet: bool = False,
+        asked: bool = False,
+        log_errors: bool = True,
+        pass_fds: Sequence[int] = (),
     ) -> subprocess.Popen[str]:
         said = {f"BENCH_{name.upper()}": str(value) for name, value in self._said.items()}
         inherited = {name: value for name, value in os.environ.items() if "HOLDFAST_" not in name}
         with (self._folder / "worker.log").open("a", encoding="utf-8") as log:
             return subprocess.Popen(
-                [*self.subject.command, *map(str, verb)],
+                list(map(str, command)),
                 cwd=ROOT,
                 env={**inherited, **said, "PYTHONPATH": PATH},
                 stdin=subprocess.PIPE if asked else subprocess.DEVNULL,
                 stdout=log if quiet else subprocess.PIPE,
-                stderr=log if quiet or asked else subprocess.PIPE,
+                stderr=log if log_errors else subprocess.PIPE,
                 text=True,
                 preexec_fn=end_with_parent,
+                pass_fds=pass_fds,
             )
 
 

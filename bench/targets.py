@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from bench.figures import Recording
 
 MEMORY_CASE = "memory at concurrency 100"
+BARE_CASE = "bare route over HTTP"
+ENQUEUE_CASE = "enqueue over HTTP"
+BULK_CASE = "bulk beside HTTP"
+BATCHES_CASE = "batches over HTTP"
+WATCHED_CASE = "drain with watchers"
 
 POSTGRES = "holdfast-postgresql"
 SQLITE = "holdfast-sqlite"
@@ -164,6 +169,30 @@ TARGETS = (
         "jobs/s",
         Measured(POSTGRES, "drain under an open transaction", MOST),
         _own(0.8, 0.95, "drain under an open transaction"),
+    ),
+    *(
+        _target(
+            f"{name} enqueue over HTTP, {{x:,.0f}} connections",
+            "requests/s",
+            Measured(subject, ENQUEUE_CASE, MOST),
+            _times(0.5, 0.7, Measured(subject, BARE_CASE, MOST), "bare FastAPI route"),
+        )
+        for name, subject in (("PostgreSQL", POSTGRES), ("SQLite", SQLITE))
+    ),
+    *(
+        _target(
+            f"{name} batches of 1,000 over HTTP",
+            "jobs/s",
+            Measured(subject, BATCHES_CASE),
+            _times(0.25, 0.4, Measured(subject, BULK_CASE), "direct"),
+        )
+        for name, subject in (("PostgreSQL", POSTGRES), ("SQLite", SQLITE))
+    ),
+    _target(
+        "drain with {x:,.0f} streams of events on running jobs",
+        "jobs/s",
+        Measured(POSTGRES, WATCHED_CASE, MOST),
+        _own(0.9, 0.95, WATCHED_CASE),
     ),
     _target(
         "worker memory at concurrency 100",

@@ -1,4 +1,4 @@
-"""Regenerate docs/reference/python.md from the docstrings: `make reference`."""
+"""Regenerate docs/reference/python.md from the docstrings, and http.md: `make reference`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any
 import holdfast
 import holdfast.testing
 import holdfast.webhooks
-from holdfast.operations import breakers, dead, jobs, queues, workers
+from holdfast.operations import audit, breakers, bulk, dead, jobs, keys, queues, workers
 from holdfast.runtime.seam import Seam
+from scripts import http_reference
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
 LINE_MAX = 100
@@ -67,6 +68,8 @@ SECTIONS = (
             "Job", "State", "Attempt", "Lease", "Filter", "Page", "Count", "ErrorGroups",
             "ErrorGroup", "QueueStatus", "BreakerStatus", "WorkerStatus", "Why", "Reason", "Choice",
             "Progress", "WorkerReport", "Examination", "Check", "Finding", "Severity", "Overview",
+            "CappedCounts", "BulkChange", "BulkAction", "BulkState", "BulkCount", "BulkPage", "Key",
+            "NewKey", "AuditEntry", "AuditFilter", "AuditPage",
         ),
         "The records that methods return and take. They can't be changed.",
     ),
@@ -77,6 +80,9 @@ OPERATIONS = {
     "hf.queues": queues.Queues,
     "hf.breakers": breakers.Breakers,
     "hf.workers": workers.Workers,
+    "hf.bulk": bulk.Bulk,
+    "hf.keys": keys.Keys,
+    "hf.audit": audit.Audit,
 }
 
 
@@ -233,6 +239,7 @@ def code(text: str) -> str:
 
 def main() -> None:
     PAGE.write_text(page(), encoding="utf-8")
+    http_reference.PAGE.write_text(http_reference.page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

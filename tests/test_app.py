@@ -353,7 +353,7 @@ def test_one_object_serves_event_loops_at_once(store_url: str) -> None:
     together = threading.Barrier(4)
 
     async def use(number: int) -> int:
-        together.wait(10)
+        together.wait(WAIT_SECONDS_MAX)
         async with hf:
             job = await double.enqueue(number)
             await hf.run_worker(until_empty=True)

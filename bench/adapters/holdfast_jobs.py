@@ -7,11 +7,13 @@ import time
 from typing import Any
 
 from bench.adapters.contract import Surroundings, handled
-from holdfast import Holdfast
+from holdfast import Context, Holdfast
 from holdfast.runtime.seam import Seam
 
 WAIT_SECONDS = 0.01
 BURN_SECONDS = 0.005
+REPORT_SECONDS = 1.0
+GRACE_SECONDS = 1.0  # only jobs that report progress are still running when a worker is stopped
 
 
 class DeafSeam(Seam):
@@ -28,7 +30,11 @@ class DeafSeam(Seam):
 
 
 around = Surroundings.read()
-hf = Holdfast(around.database_url or None, seam=DeafSeam() if around.wakeups == "poll" else None)
+hf = Holdfast(
+    around.database_url or None,
+    seam=DeafSeam() if around.wakeups == "poll" else None,
+    grace_seconds=GRACE_SECONDS,
+)
 
 
 @hf.job
@@ -52,6 +58,13 @@ def burn_in_a_thread(sent_at: float, padding: str) -> None:
 def burn_in_a_process(sent_at: float, padding: str) -> None:
     burn()
     handled(sent_at)
+
+
+@hf.job
+async def report(ctx: Context) -> None:
+    while True:
+        await ctx.progress({"at": time.time()})
+        await asyncio.sleep(REPORT_SECONDS)
 
 
 def burn() -> None:

@@ -9,7 +9,12 @@ import pytest
 from tests.support.forks import ROOT
 from tests.support.pages import assert_documented, assert_listed
 
-PAGES = ["CONTRIBUTING.md", "SECURITY.md", "docs/internals/architecture.md"]
+PAGES = [
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/internals/architecture.md",
+    "docs/internals/service.md",
+]
 TASKS = ["store", "wake-up", "system", "command", "setting", "doctor finding"]
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:md|toml|py))`")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

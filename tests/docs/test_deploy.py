@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from holdfast import Holdfast
 from holdfast.observability.metrics import ENQUEUED, METRICS
 from tests.promises.stage import Stage
+from tests.support.api import served
 from tests.support.crashing import make_suspects
 from tests.support.forks import ROOT
 from tests.support.postgres import free_port
@@ -34,6 +36,7 @@ DASHBOARD: dict[str, Any] = json.loads(
 )
 README = (DEPLOY / "README.md").read_text(encoding="utf-8")
 ADDED_BY_PROMETHEUS = {"instance", "job"}
+OF_THE_API = "holdfast_http_"
 OPEN_BREAKER = """INSERT INTO breakers (key, window_seconds, probe_seconds, opened_at, changed_at)
     VALUES ('api', 60, 60, now(), now())"""
 SELECTOR = re.compile(r"(holdfast_\w+)(?:\{([^}]*)\})?")
@@ -108,7 +111,7 @@ async def stage(store_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 async def shown_by_a_worker(stage: Stage) -> Scraped:
-    """Scrape a worker that has seen a bit of everything; and who has enqueued it."""
+    """Scrape a worker that has seen a bit of everything; who has enqueued it; and an API."""
     port = free_port()
     await stage.hf.metrics()
     suspect = await stage.jobs.quick.enqueue()
@@ -126,10 +129,15 @@ async def shown_by_a_worker(stage: Stage) -> Scraped:
         except OSError:
             return False
         last.append(Scraped(told))
-        return {metric.name for metric in METRICS} - {ENQUEUED.name} <= names(last[-1])
+        of_workers = {each.name for each in METRICS if not each.name.startswith(OF_THE_API)}
+        return of_workers - {ENQUEUED.name} <= names(last[-1])
 
     await wait_until(complete, lambda: f"all metrics:\n{last[-1].text if last else stage.logs()}")
     last[-1].samples += Scraped(await stage.hf.metrics()).families["holdfast_enqueued"].samples
+    async with served(Holdfast(stage.url)) as client:
+        await client.get("/v1/jobs")
+        told = Scraped((await client.get("/metrics")).text)
+    last[-1].samples += [each for each in told.samples if each.name.startswith(OF_THE_API)]
     return last[-1]
 
 

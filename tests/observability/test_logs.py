@@ -144,6 +144,7 @@ def format_record(format: str, message: object, error: BaseException | None = No
     kinds = {"json": logs._JsonFormatter(), "text": logs._TextFormatter(colored=False)}
     exc_info = (type(error), error, None) if error else None
     record = logging.LogRecord("x", logging.INFO, "f.py", 1, message, None, exc_info)
+    record.created = 0.0  # so that two of them can be compared
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(kinds[format])

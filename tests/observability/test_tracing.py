@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,9 +21,11 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode, TraceFlags
 
 from holdfast import BadArguments, Context, Holdfast, Permanent, Retry, Snooze, State
 from holdfast.domain.job import Claimed, Settlement
-from holdfast.observability.tracing import EARLIER_MAX, Attempts
+from holdfast.observability.tracing import EARLIER_MAX, Attempts, Serving
 from holdfast.runtime.seam import Seam
+from tests.support.api import served
 from tests.support.jobs import claimed
+from tests.support.processes import PROGRAM_SECONDS_MAX
 from tests.support.running import QUICK, execute, seen_events, signal, working
 from tests.worker import child_jobs
 
@@ -372,6 +374,41 @@ def test_without_a_provider_nothing_is_imported_and_nothing_written(local_url: s
         print([name for name in sys.modules if name.startswith(("opentelemetry", "prometheus"))])
         """
     ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS_MAX,
     )
     assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr
+
+
+async def test_a_request_to_the_api_continues_the_trace_of_its_caller(
+    hf: Holdfast, spans: Spans
+) -> None:
+    @hf.job
+    async def nothing() -> None: ...
+
+    caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    headers = {"traceparent": caller, "tracestate": "vendor=1"}
+    async with served(hf) as client:
+        made = await client.post("/v1/jobs", json={"name": "nothing"}, headers=headers)
+    (request,), (enqueue,) = spans.kind(SpanKind.SERVER), spans.enqueues
+    assert f"{trace_id(request):032x}" in caller
+    assert f"{parent_id(request):016x}" in caller
+    assert parent_id(enqueue) == span_id(request)
+    assert f"{span_id(enqueue):016x}" in made.json()["trace"]
+    assert f"{span_id(request):016x}" in made.headers["traceparent"]
+    assert identity(enqueue).trace_state.get("vendor") == "1"
+    assert request.name == "POST /v1/jobs"
+
+
+async def test_a_request_has_a_span_of_its_own_without_an_instrumentation(spans: Spans) -> None:
+    caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for status, code in ((404, StatusCode.UNSET), (500, StatusCode.ERROR)):
+        serving = Serving("GET", caller, None)
+        serving.end("/v1/jobs/{job_id}", status)
+        span = spans.kind(SpanKind.SERVER)[-1]
+        assert span.name == "GET /v1/jobs/{job_id}"
+        assert f"{parent_id(span):016x}" in caller
+        assert span.status.status_code is code
+        context.attach(context.Context())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.api import limits as api_limits
 from holdfast.domain import limits
 from tests.project import rules
 from tests.support.forks import ROOT
@@ -61,6 +62,7 @@ SLEEPS = {
     # Virtual time: no second passes.
     "tests/worker/test_reclaimer.py::SlowLooks.unknown_names": "virtual time",
     "tests/worker/test_reclaimer.py::SlowAnswers.reclaim": "virtual time",
+    "tests/worker/test_reclaimer.py::SlowToOpen.open": "virtual time",
     "tests/worker/test_reclaimer.py::LateBatches.reclaim": "virtual time",
 }
 
@@ -146,6 +148,30 @@ def test_tests_wait_on_signals_and_never_sleep() -> None:
     helpers = frozenset(name for _, tree in tests for name in rules.hiding_sleeps(tree))
     found = [place for path, tree in tests for place in places(path, rules.sleeps(tree, helpers))]
     assert_excused(found, SLEEPS, "SLEEPS", "wait for a condition: tests/support/processes.py")
+
+
+def test_tests_wait_with_the_patience_that_a_busy_machine_needs() -> None:
+    tests = trees("tests")
+    found = [place for path, tree in tests for place in places(path, rules.short_waits(tree))]
+    assert found == [], "use WAIT_SECONDS of tests/support/processes.py"
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "assert done.wait(10)",
+        "future.result(timeout=5)",
+        "thread.join(1.5)",
+        "await asyncio.wait_for(done.wait(), 10)",
+        "async with asyncio.timeout(20):\n    await done.wait()",
+        "subprocess.run(command, timeout=30)",
+    ],
+)
+def test_a_short_wait_is_found(waits: str) -> None:
+    assert list(rules.short_waits(ast.parse(waits)))
+    for patience in ("WAIT_SECONDS", "60", "0.05"):
+        patient = re.sub(r"(?<=[ (=])[\d.]+(?=\))", patience, waits)
+        assert list(rules.short_waits(ast.parse(patient))) == []
 
 
 def test_tests_use_real_parts_and_no_mocks() -> None:
@@ -316,8 +342,13 @@ def test_only_the_command_line_prints() -> None:
 def test_every_limit_is_documented_with_its_value() -> None:
     page = "docs/reference/limits.md"
     text = (ROOT / page).read_text(encoding="utf-8")
-    documented = dict(re.findall(r"^\| `(\w+)` \| ([-\d,]+) \|", text, re.MULTILINE))
-    named = {name: f"{value:,}" for name, value in vars(limits).items() if name.isupper()}
+    documented = dict(re.findall(r"^\| `(\w+)` \| ([-\d,.]+) \|", text, re.MULTILINE))
+    known = {**vars(limits), **vars(api_limits)}
+    named = {
+        name: f"{int(value) if value == int(value) else value:,}"
+        for name, value in known.items()
+        if name.isupper()
+    }
     assert_documented(page, documented, named)
 
 

@@ -31,9 +31,7 @@ from holdfast import (
 from holdfast.runtime.blocking import entered_sync
 from holdfast.tenant import Tenant
 from holdfast.testing import sandbox_sync
-from tests.support.running import QUICK, execute
-
-WAIT_SECONDS_MAX = 60.0
+from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute
 
 
 class Closing:

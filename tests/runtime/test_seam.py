@@ -16,8 +16,7 @@ import pytest
 
 from holdfast.runtime.seam import Seam, ServiceThread
 from holdfast.worker.signals import handling_signals
-from tests.support.processes import PROGRAM_SECONDS_MAX
-from tests.support.running import WAIT_SECONDS_MAX
+from tests.support.processes import PROGRAM_SECONDS_MAX, WAIT_SECONDS
 
 
 def test_a_thread_works_off_everything_in_order_on_one_thread_before_it_closes() -> None:
@@ -43,11 +42,11 @@ def test_a_thread_takes_all_that_waits_at_a_time() -> None:
     def work(items: list[int]) -> None:
         batches.append(items)
         first.set()
-        go.wait(10)
+        go.wait(WAIT_SECONDS)
 
     thread = Seam().thread("a-thread", work)
     thread.put(0)
-    first.wait(10)
+    first.wait(WAIT_SECONDS)
     for number in range(1, 5):
         thread.put(number)
     go.set()
@@ -63,9 +62,9 @@ def test_a_side_loop_runs_coroutines_on_a_thread_of_its_own() -> None:
         raise LookupError("told to the caller")
 
     loop = Seam().side_loop("aside")
-    assert loop.submit(where()).result(10) == "aside"
+    assert loop.submit(where()).result(WAIT_SECONDS) == "aside"
     with pytest.raises(LookupError, match="told"):
-        loop.submit(fail()).result(10)
+        loop.submit(fail()).result(WAIT_SECONDS)
     loop.close()
     assert "aside" not in [thread.name for thread in threading.enumerate()]
 
@@ -82,16 +81,16 @@ def test_a_pool_runs_so_many_calls_at_a_time_and_no_more() -> None:
             most = max(most, running)
             if running == 3:
                 full.set()
-        go.wait(10)
+        go.wait(WAIT_SECONDS)
         with lock:
             running -= 1
 
     pool = Seam().threads("pooled", 3)
     calls = [pool.submit(call) for _ in range(9)]
-    assert full.wait(10)
+    assert full.wait(WAIT_SECONDS)
     go.set()
     for future in calls:
-        future.result(10)
+        future.result(WAIT_SECONDS)
     assert most == 3
     pool.close()
 
@@ -101,7 +100,7 @@ def test_a_pool_makes_no_more_threads_than_are_needed() -> None:
     pool = Seam().threads("pooled", 8)
     for _ in range(5):
         done: Future[None] = pool.submit(lambda: names.add(threading.current_thread().name))
-        done.result(10)
+        done.result(WAIT_SECONDS)
     assert len(names) <= 2
     pool.close()
 
@@ -114,8 +113,8 @@ def test_whatever_a_call_raises_reaches_its_caller_and_leaves_the_thread_alive(
         raise error
 
     pool = Seam().threads("pooled", 1)
-    assert pool.submit(fail).exception(10) is error
-    assert pool.submit(lambda: "alive").result(10) == "alive"
+    assert pool.submit(fail).exception(WAIT_SECONDS) is error
+    assert pool.submit(lambda: "alive").result(WAIT_SECONDS) == "alive"
     pool.close()
 
 
@@ -133,7 +132,7 @@ def test_a_thread_that_could_not_be_started_is_started_the_next_time() -> None:
     pool = Seam().threads("pooled", 1)
     with no_memory_for_threads(), pytest.raises(RuntimeError, match="can't start"):
         pool.submit(lambda: None)
-    assert pool.submit(lambda: "alive").result(10) == "alive"
+    assert pool.submit(lambda: "alive").result(WAIT_SECONDS) == "alive"
     pool.close()
 
 
@@ -156,7 +155,7 @@ from holdfast.runtime.seam import Seam, ServiceThread
 started = threading.Event()
 pool = Seam().threads("pooled", 1)
 pool.submit(lambda: (started.set(), threading.Event().wait()))
-started.wait(10)
+started.wait()
 pool.close()
 """
     subprocess.run([sys.executable, "-c", script], timeout=PROGRAM_SECONDS_MAX, check=True)
@@ -180,7 +179,7 @@ async def test_a_signal_is_heard_although_the_loop_was_told_to_handle_another() 
         try:
             for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "other")):
                 os.kill(os.getpid(), number)
-                async with asyncio.timeout(WAIT_SECONDS_MAX):
+                async with asyncio.timeout(WAIT_SECONDS):
                     assert await heard.get() == name
         finally:
             loop.remove_signal_handler(signal.SIGUSR1)

@@ -34,7 +34,7 @@ from holdfast import (
 from tests.support import django_settings
 from tests.support.pooling import needs_a_session
 from tests.support.postgres import Databases
-from tests.support.processes import wait_until
+from tests.support.processes import WAIT_SECONDS, wait_until
 from tests.support.running import QUICK
 
 POSTGRES = pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
@@ -530,7 +530,7 @@ async def test_workers_are_woken_by_the_commit_and_not_before(store_url: str) ->
             await resize.options(connection=connection).enqueue("a.png")
             await listener.execute("SELECT 1")
             assert heard.empty()
-        assert await asyncio.wait_for(heard.get(), 10) == "q:default"
+        assert await asyncio.wait_for(heard.get(), WAIT_SECONDS) == "q:default"
     await listener.close()
 
 

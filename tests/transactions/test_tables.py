@@ -108,7 +108,7 @@ async def test_sqlite_makes_the_tables_at_the_first_use(local_url: str) -> None:
     shop = Shop(local_url)
     try:
         await shop.insert()
-        assert await shop.hf.migrate() == []
+        assert not [step for step in await shop.hf.migrate() if step.startswith("shop")]
     finally:
         await shop.hf.close()
 
@@ -237,7 +237,7 @@ async def test_a_step_that_fails_half_way_leaves_nothing_and_is_named(
         await hf.migrate()
     mended = Holdfast(store_url)
     mended.tables("shop", package=packages.make(**{first: table}))
-    assert await mended.migrate() == ["shop 0001_rows"]
+    assert "shop 0001_rows" in await mended.migrate()
 
 
 async def test_the_last_statement_of_a_step_needs_no_semicolon(

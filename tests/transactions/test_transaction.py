@@ -15,7 +15,7 @@ from holdfast import Filter, Holdfast, StoreRefused, StoreUnavailable
 from holdfast.runtime.seam import Seam
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.server_limits import Limits
-from tests.support.running import QUICK
+from tests.support.running import QUICK, WAIT_SECONDS_MAX
 
 pytestmark = pytest.mark.both_postgres
 
@@ -92,7 +92,7 @@ async def test_a_read_only_transaction_can_not_write(app: Holdfast) -> None:
 async def test_a_read_only_transaction_waits_for_no_writer(app: Holdfast) -> None:
     async with app.transaction() as connection:
         await connection.execute(INSERT, "not yet seen")
-        assert await asyncio.wait_for(notes(app), 5) == []
+        assert await asyncio.wait_for(notes(app), WAIT_SECONDS_MAX) == []
     assert await notes(app) == ["not yet seen"]
 
 
@@ -191,7 +191,7 @@ async def test_a_connection_is_refused_after_its_transaction(app: Holdfast) -> N
     async with app.transaction() as connection:
         pass
     with pytest.raises(Exception, match=r"has ended|released"):
-        await asyncio.wait_for(connection.fetchval("SELECT 1"), 5)
+        await asyncio.wait_for(connection.fetchval("SELECT 1"), WAIT_SECONDS_MAX)
 
 
 async def test_an_insert_that_returns_something_is_counted(local_hf: Holdfast) -> None:

@@ -20,11 +20,9 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.wakeups.postgres import Connect, PostgresListener, parse, start_listening
 from holdfast.wakeups.protocol import Wakeup
 from tests.support.postgres import Databases, Server
-from tests.support.processes import turn
+from tests.support.processes import WAIT_SECONDS, turn
 
 pytestmark = pytest.mark.both_postgres
-
-PATIENCE_SECONDS = 60.0
 
 
 class Ear:
@@ -39,7 +37,7 @@ class Ear:
         self._more.set()
 
     async def until(self, wakeup: Wakeup) -> list[Wakeup]:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(WAIT_SECONDS):
             while wakeup not in self.heard:
                 self._more.clear()
                 await self._more.wait()
@@ -234,7 +232,7 @@ async def test_a_listener_that_loses_its_connection_just_then_can_be_closed(
         for _ in range(turns):
             await turn()
         closing = asyncio.create_task(listener.close())
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(WAIT_SECONDS):
             await closing
 
 
