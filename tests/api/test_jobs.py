@@ -24,7 +24,8 @@ BAD: list[tuple[Any, int, str]] = [
     ({"name": "add", "arguments": {"a": 1}, "priority": 32768}, 400, "/priority"),
     ({"name": "add", "arguments": {"a": 1}, "run_at": "1900-01-01T00:00:00Z"}, 400, "/run_at"),
     ({"name": "add", "arguments": {"a": 1}, "run_at": "2027-01-01T00:00:00"}, 400, "/run_at"),
-    ({"name": "add", "arguments": {"a": 1}, "delay": 1}, 400, ""),
+    ({"name": "add", "arguments": {"a": 1}, "delay": 1}, 400, "/delay"),
+    ({"name": "add", "arguments": {"a": 1}, "a.b/`c`": 1}, 400, "/a.b~1`c`"),
     ({"name": "add", "arguments": {"a": 1}, "tenant": "a\tb"}, 400, "/tenant"),
     ([], 400, ""),
 ]

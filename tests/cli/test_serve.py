@@ -158,7 +158,10 @@ async def test_a_busy_port_is_told(start: Start) -> None:
         port = busy.getsockname()[1]
         server = start("serve", f"--port={port}")
         assert await server.ended() == 1
-    assert server.text == f"holdfast: can't listen on 127.0.0.1:{port}: Address already in use\n"
+    assert server.text == (
+        f"holdfast: can't listen on 127.0.0.1:{port}: Address already in use;"
+        " choose another with --port\n"
+    )
 
 
 async def test_other_machines_are_refused_without_keys(start: Start) -> None:

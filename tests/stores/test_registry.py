@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigurationError, Holdfast, NotInThisStore, State
+from tests.support.api import served
 
 PACKAGE = """
 from holdfast.store_api import Receipt, Seam, Settings
@@ -66,6 +67,32 @@ async def test_a_store_of_another_package_is_found_by_its_entry_point() -> None:
         assert (await hf.jobs.get(job.id)).state is State.QUEUED
         with pytest.raises(NotInThisStore, match=r"this store \(TinyStore\) can't pause"):
             await hf.queues.pause("default")
+
+
+@pytest.mark.usefixtures("tiny_package")
+async def test_over_http_a_store_says_what_it_can_not_do() -> None:
+    hf = Holdfast("tiny://here")
+
+    @hf.job
+    async def resize() -> None: ...
+
+    async with served(hf, upkeep=False) as client:
+        made = await client.post("/v1/jobs", json={"name": "resize"})
+        assert made.status_code == 201
+        assert (await client.get(made.headers["location"])).status_code == 200
+        requests: list[tuple[str, str, object]] = [
+            ("POST", "/v1/queues/default/pause", {}),
+            ("POST", "/v1/leases", {"names": ["resize"]}),
+            ("POST", "/v1/leases/renew", {"leases": [{"lease_id": "unknown"}]}),
+            ("POST", "/v1/bulk", {"action": "cancel", "filter": {"states": ["queued"]}}),
+            ("GET", "/v1/keys", None),
+            ("GET", "/v1/audit", None),
+        ]
+        for method, path, body in requests:
+            headers = {"Idempotency-Key": "once"} if path == "/v1/bulk" else {}
+            refused = await client.request(method, path, json=body, headers=headers)
+            assert (refused.status_code, path) == (501, path)
+            assert "this store (TinyStore) can't" in refused.json()["detail"]
 
 
 @pytest.mark.usefixtures("tiny_package")

@@ -15,6 +15,9 @@ from holdfast.api.problems import At, Problem
 
 T = TypeVar("T")
 
+_UNKNOWN_FIELD: Final = re.compile(
+    r"Object contains unknown field `(?P<name>.*?)`(?: - at |$)", re.S
+)
 _STEP: Final = re.compile(r"\.(?P<name>[^.\[`]+)|\[(?P<index>\d+)\]")
 
 
@@ -81,6 +84,8 @@ def convert(value: Any, kind: type[T], prefix: str = "") -> T:
     except msgspec.ValidationError as error:
         reason, path = explained(error)
         pointer = prefix + pointer_of(path)
+        if unknown := _UNKNOWN_FIELD.match(str(error)):
+            pointer += pointer_to(unknown["name"])
         raise Problem("bad-request", reason, [At(reason, pointer=pointer)]) from None
 
 

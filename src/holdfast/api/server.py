@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -171,7 +172,10 @@ def listen(host: str, port: int) -> socket.socket:
         number = getattr(error, "errno", None) or 0
         # Python adds the address to the text of the system's errors.
         reason = os.strerror(number) if number > 0 else getattr(error, "strerror", error)
-        raise ConfigurationError(f"can't listen on {_joined(host, port)}: {reason}") from error
+        hint = "; choose another with --port" if number == errno.EADDRINUSE else ""
+        raise ConfigurationError(
+            f"can't listen on {_joined(host, port)}: {reason}{hint}"
+        ) from error
 
 
 def address_of(listening: socket.socket) -> str:

@@ -23,7 +23,8 @@ from holdfast.domain.why import Why
 class JobAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt: its fence, worker, times, and error if there was one.
 
-    An attempt in progress has the outcome `running`. A release or a snooze leaves no attempt.
+    An attempt in progress has the outcome `running`. If a Python worker releases or snoozes a job,
+    that leaves no attempt; over HTTP, it leaves one with the outcome `released`.
     """
 
     attempt: int
