@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from re import _constants as constants  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
 from types import FrameType
 from typing import Any
 
+constants: Any = import_module("re._constants")
+parser: Any = import_module("re._parser")
 SOURCE = Path(__file__).parents[2] / "src"
 CHARS = 5_000
 GROWTH = 4
