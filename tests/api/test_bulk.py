@@ -124,7 +124,7 @@ async def test_a_bad_change_is_refused_with_a_pointer(local_hf: Holdfast) -> Non
         ({"action": "cancel"}, ""),
         ({"action": "cancel", "filter": {}, "ids": [str(NOBODY)]}, ""),
         ({"action": "cancel", "ids": []}, "/ids"),
-        ({"action": "cancel", "filter": {"nmae": "wait"}}, "/filter"),
+        ({"action": "cancel", "filter": {"nmae": "wait"}}, "/filter/nmae"),
         ({"action": "cancel", "filter": {"states": ["lost"]}}, "/filter/states/0"),
         ({"action": "cancel", "filter": {}, "jobs_per_second": 0}, "/jobs_per_second"),
         ({"action": "cancel", "filter": {}, "jobs_per_second": 1e-300}, "/jobs_per_second"),

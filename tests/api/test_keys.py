@@ -64,7 +64,7 @@ BAD: tuple[tuple[Any, str | None], ...] = (
     ({**NEW, "tenant": ""}, "/tenant"),
     ({**NEW, "expires_in_seconds": 0}, "/expires_in_seconds"),
     ({**NEW, "requests_per_second": -1}, "/requests_per_second"),
-    ({**NEW, "hash": "x"}, ""),
+    ({**NEW, "hash": "x"}, "/hash"),
 )
 
 
