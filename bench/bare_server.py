@@ -3,7 +3,7 @@ answer with the JSON of a job. It records nothing.
 
     python -m bench.bare_server FD
 
-It runs on the same server, event loop and parser as `holdfast serve`.
+It runs on the same server, event loop and parser as `holdfast serve`, with the same options.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ async def enqueue(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    config = uvicorn.Config(api, http="httptools", log_config=None, access_log=False)
+    config = uvicorn.Config(
+        api,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+    )
     listening = socket.socket(fileno=int(sys.argv[1]))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(uvicorn.Server(config).serve([listening]))

@@ -14,7 +14,18 @@ from typing import Any
 import holdfast
 import holdfast.testing
 import holdfast.webhooks
-from holdfast.operations import audit, breakers, bulk, dead, jobs, keys, queues, workers
+from holdfast.operations import (
+    audit,
+    breakers,
+    bulk,
+    dead,
+    jobs,
+    keys,
+    queues,
+    roles,
+    secrets,
+    workers,
+)
 from holdfast.runtime.seam import Seam
 from scripts import http_reference
 
@@ -58,7 +69,7 @@ SECTIONS = (
     Section(
         "In handlers",
         holdfast,
-        ("Context", "Judgment", "Retry", "Breaker", "CallNext", "LogFilter"),
+        ("Context", "Judgment", "Retry", "Breaker", "CallNext", "LogFilter", "SweepContext"),
         "What a handler sees of its job, and the policies in `@hf.job(...)`.",
     ),
     Section(
@@ -69,7 +80,8 @@ SECTIONS = (
             "ErrorGroup", "QueueStatus", "BreakerStatus", "WorkerStatus", "Why", "Reason", "Choice",
             "Progress", "WorkerReport", "Examination", "Check", "Finding", "Severity", "Overview",
             "CappedCounts", "BulkChange", "BulkAction", "BulkState", "BulkCount", "BulkPage", "Key",
-            "NewKey", "AuditEntry", "AuditFilter", "AuditPage",
+            "NewKey", "AuditEntry", "AuditFilter", "AuditPage", "EncryptedValue", "Encrypted",
+            "SecretCount", "Reencrypted", "Installation", "InstalledRoles", "RoleDifference",
         ),
         "The records that methods return and take. They can't be changed.",
     ),
@@ -82,6 +94,8 @@ OPERATIONS = {
     "hf.workers": workers.Workers,
     "hf.bulk": bulk.Bulk,
     "hf.keys": keys.Keys,
+    "hf.roles": roles.Roles,
+    "hf.secrets": secrets.Secrets,
     "hf.audit": audit.Audit,
 }
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.domain.encryption import make_keys
 from tests.mutants.guard import SOURCE
 from tests.support import areas
 from tests.support.bouncer import Bouncer, bouncer_program
@@ -48,6 +49,7 @@ _started: list[Server | Bouncer] = []
 def pytest_configure(config: pytest.Config) -> None:
     # No server here speaks TLS; to make ready for it and ask takes as long as to connect.
     os.environ.setdefault("PGSSLMODE", "disable")
+    os.environ.setdefault("HOLDFAST_SECRET_KEYS", make_keys("tests"))
     config.pluginmanager.register(areas.Times(), "area-times")
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[ADDRESSES] = _start_servers()

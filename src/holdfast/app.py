@@ -14,9 +14,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
-from holdfast.context import Context
+from holdfast.context import Context, in_encrypted_job
 from holdfast.domain import texts
 from holdfast.domain.diagnosis.findings import Examination
+from holdfast.domain.encrypted_jobs import JobCipher
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.job import Job
 from holdfast.domain.overview import Overview
@@ -33,21 +34,22 @@ from holdfast.operations.bulk import Bulk
 from holdfast.operations.bulk_run import BulkRuns
 from holdfast.operations.dead import Dead
 from holdfast.operations.desk import Desk
-from holdfast.operations.diagnosis import examine, make_patience, overview
+from holdfast.operations.diagnosis import database_status, examine, make_patience, overview
 from holdfast.operations.jobs import Jobs
 from holdfast.operations.keys import Keys
 from holdfast.operations.own_tables import OwnTables
 from holdfast.operations.pepper import Pepper
 from holdfast.operations.queues import Queues
 from holdfast.operations.results import wait_for_result
+from holdfast.operations.roles import Roles
+from holdfast.operations.secrets import Secrets
 from holdfast.operations.workers import Workers
 from holdfast.runtime.blocking import blocking, entered_sync, refuse_on_loop
 from holdfast.runtime.loops import Loops
 from holdfast.runtime.seam import Seam
 from holdfast.settings import DEFAULT_URL, read_settings
 from holdfast.starter import run_worker
-from holdfast.stores import protocol
-from holdfast.stores.protocol import Store, Transactions, WorkerPresence, capability, require
+from holdfast.stores.protocol import Store, Transactions, require
 from holdfast.stores.registry import absolute_url, make_store, plain_url
 from holdfast.tenant import Tenant
 from holdfast.transactions.completion import SyncConnection
@@ -59,6 +61,7 @@ from holdfast.worker.middleware import AsyncFunction, Function, Middleware
 from holdfast.worker.processes.origin import check_not_loading
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.slots import QueueChoice
+from holdfast.worker.sweeps import Sweep, SweepFunction, make_sweep
 
 if TYPE_CHECKING:
     from holdfast.api import Router, Service
@@ -95,6 +98,7 @@ class Holdfast:
         self._functions: dict[str, JobFunction[..., Any]] = {}
         self._resources: dict[str, resources.ResourceFunction] = {}
         self._middleware = Middleware()
+        self._sweeps: list[Sweep] = []
         self._tables: list[Tables] = []
         self._routes: list[Callable[[Service], Router]] = []
         self._loops = Loops(self._seam, self._open)
@@ -103,6 +107,8 @@ class Holdfast:
         self._own_tables = OwnTables(self._store, lambda: self._may_migrate)
         self._folder = os.path.abspath("")  # relative files stay put when a handler changes it
         self._make_store()  # reject a bad URL now
+        self.secrets = Secrets(lambda: self._database, self.transaction, self._run_sync)
+        self.secrets.add("jobs", self._own_tables.tables, counts="encrypted_jobs_by_key")
         desk = Desk(
             self._store,
             self._make_store,
@@ -111,6 +117,7 @@ class Holdfast:
             self._definitions,
             self.settings,
             self._run_sync,
+            JobCipher(self.secrets),
         )
         self._desk = desk
         self.jobs = Jobs(desk)
@@ -121,6 +128,7 @@ class Holdfast:
         self.bulk = Bulk(desk, self._own_tables)
         self._bulk_runs = BulkRuns(desk, self._own_tables)
         self.workers = Workers(desk)
+        self.roles = Roles(desk, lambda: self._database, self._all_tables)
         self.audit = Audit(desk, self._own_tables)
         self._pepper = Pepper(lambda: self._database, self._own_tables)
         self.keys = Keys(desk, self._own_tables, self._pepper, self.audit)
@@ -177,7 +185,7 @@ class Holdfast:
 
         If the first parameter is named `ctx` or annotated with `Context`, it receives the context.
         The options: name, aliases, queue, priority, retry, timeout_seconds, executor,
-        memory_bytes_max, permanent, transient, expires_in_seconds, tags and breaker.
+        memory_bytes_max, permanent, transient, expires_in_seconds, tags, breaker and encrypted.
         """
         if function is None:
             return lambda decorated: self._define(decorated, options)
@@ -230,6 +238,19 @@ class Holdfast:
         whether or not it is retried. What it raises is logged."""
         return self._middleware.add("on_failure", function)
 
+    def sweep(
+        self, *, queue: str, every_seconds: float | None = None
+    ) -> Callable[[SweepFunction], SweepFunction]:
+        """Have every worker that serves the queue call an async function that finds work in the
+        application's tables: `async def collect(ctx: SweepContext) -> float | None`.
+
+        It returns the number of seconds until there is more to do, 0 if there is more right now, or
+        None if it doesn't know. It is called at that time, when the worker starts, when
+        `hf.queues.wake` wakes its queue, and at least every `every_seconds`, which defaults to
+        `poll_seconds`.
+        """
+        return lambda function: make_sweep(self._sweeps, function, queue, every_seconds)
+
     async def enqueue_many(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
         """Enqueue all calls or none: `await hf.enqueue_many([resize.call(1), resize.call(2)])`.
 
@@ -259,6 +280,9 @@ class Holdfast:
         tables = Tables(name, package)
         self._tables.append(tables)
         return tables
+
+    def _all_tables(self) -> list[Tables]:
+        return [self._own_tables.tables, *self._tables]
 
     def add_routes(self, make_routes: Callable[[Service], Router]) -> None:
         """Add routes to the HTTP API. `make_routes` gets the service and returns a
@@ -304,7 +328,8 @@ class Holdfast:
         one raises is logged and changes nothing. If the process dies after the commit, they are
         lost: enqueue a job instead if something has to happen.
         """
-        after_commit(connection, function, log_errors=self.settings.log_errors)
+        log_errors = self.settings.log_errors and not in_encrypted_job()
+        after_commit(connection, function, log_errors=log_errors)
 
     def for_tenant(self, name: str) -> Tenant:
         """Return the jobs of one tenant, as if no other tenant existed.
@@ -354,14 +379,7 @@ class Holdfast:
         return expose(self._metrics.snapshot(), status)
 
     async def _read_status(self) -> DatabaseStatus:
-        store = await self._store()
-        breakers = capability(store, protocol.Breakers)
-        presence = capability(store, WorkerPresence)
-        return DatabaseStatus(
-            queues=await store.queues(),
-            breakers=[] if breakers is None else await breakers.breakers(),
-            workers=None if presence is None else await presence.workers(),
-        )
+        return await database_status(await self._store())
 
     async def overview(self) -> Overview:
         """Return queues, workers, open breakers, ended jobs with their latency, and failures."""
@@ -375,14 +393,14 @@ class Holdfast:
         """
         patience = make_patience(transaction_seconds, self.settings.reclaim_seconds)
         timeouts = {each.name: each.timeout_seconds for each in self._definitions.values()}
-        return await examine(self._make_store(), self.url_shown, patience, timeouts)
+        return await examine(self._make_store(), self.url_shown, patience, timeouts, self.secrets)
 
     async def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date, and return the steps taken."""
         store = self._make_store()
         try:
-            own = [self._own_tables.tables] if isinstance(store, Transactions) else []
-            return [*await store.migrate(), *await migrate_tables(store, [*own, *self._tables])]
+            tables = self._all_tables() if isinstance(store, Transactions) else []
+            return [*await store.migrate(), *await migrate_tables(store, tables)]
         finally:
             await store.close()
 

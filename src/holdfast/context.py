@@ -28,6 +28,12 @@ R = TypeVar("R")
 current_context: ContextVar[Context | None] = ContextVar("holdfast_context", default=None)
 
 
+def in_encrypted_job() -> bool:
+    """Whether this runs in the handler of an encrypted job: its errors may quote the arguments."""
+    context = current_context.get()
+    return context is not None and context._encrypted
+
+
 class CallLimits(NamedTuple):
     """The options of `run_in_process`."""
 
@@ -69,7 +75,8 @@ class Context:
     """One attempt of a job, as its handler sees it."""
 
     __slots__ = (
-        "_around", "_calls", "_completing", "_job", "_noticed_stop", "_result", "_results", "_stop",
+        "_around", "_calls", "_completing", "_encrypted", "_job", "_noticed_stop", "_result",
+        "_results", "_stop",
     )  # fmt: skip
 
     def __init__(self, job: Claimed, around: Surroundings) -> None:
@@ -81,6 +88,7 @@ class Context:
         self._noticed_stop = False
         self._result: Any = None
         self._results = around.results
+        self._encrypted = False
 
     job_id: UUID = _of_job("id")
     name: str = _of_job("name")
@@ -124,6 +132,8 @@ class Context:
 
     async def _record_progress(self, data: bytes) -> bool:
         notes = require(self._around.store, ProgressNotes, "record progress")
+        if (encrypt := self._results.encrypt) is not None:
+            data = encrypt("progress", data)
         return await notes.progress(self._job.lease, data)
 
     def progress_sync(self, value: Any) -> None:

@@ -8,10 +8,12 @@ from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from holdfast.domain.encrypted_jobs import ENCRYPTED
 from holdfast.domain.errors import ConfigurationError, JobNotFound
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Job, NewJob, Receipt
 from holdfast.domain.limits import ENQUEUE_BATCH_MAX
+from holdfast.domain.scope import scoped_tenant
 from holdfast.job_function import Call
 from holdfast.observability import tracing
 from holdfast.observability.metrics import Metrics
@@ -35,7 +37,7 @@ class Enqueuer:
         self._ids = IdMaker(random)
 
     def new_id(self, now: datetime) -> UUID:
-        return self._ids.make(_milliseconds(now))
+        return self._ids.make(_milliseconds(now), scoped_tenant())
 
     def new_jobs(
         self, calls: Sequence[Call], span: tracing.Enqueuing, now: datetime
@@ -45,13 +47,21 @@ class Enqueuer:
                 f"{len(calls)} jobs are more than {ENQUEUE_BATCH_MAX}; use several calls"
             )
         kept_seconds = self._desk.settings.keys_kept_seconds
-        ids = self._ids.make_many(_milliseconds(now), len(calls))
+        ids = self._ids.make_many(_milliseconds(now), len(calls), scoped_tenant())
         jobs = [
-            call.new_job(job_id, kept_seconds, span.trace)
+            self._encrypted(call.new_job(job_id, kept_seconds, span.trace))
+            if call.definition.encrypted
+            else call.new_job(job_id, kept_seconds, span.trace)
             for call, job_id in zip(calls, ids, strict=True)
         ]
         span.describe(jobs)
         return jobs
+
+    def _encrypted(self, job: NewJob) -> NewJob:
+        try:
+            return self._desk.cipher.encrypted(job)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{job.name} is encrypted: {error}") from None
 
     async def enqueue(
         self, jobs: Sequence[NewJob], now: datetime, record: Record | None = None
@@ -63,7 +73,7 @@ class Enqueuer:
         receipts = await (record or store.enqueue)(jobs)
         if self._metrics.counting:
             self._metrics.enqueued(jobs, receipts)
-        return await _enqueued(jobs, receipts, store.get, now)
+        return await self._enqueued(jobs, receipts, store.get, now)
 
     async def enqueue_through(
         self, connection: Any, jobs: Sequence[NewJob], now: datetime
@@ -72,24 +82,27 @@ class Enqueuer:
 
         async def enqueue(enrolled: Enrolled) -> list[Enqueued]:
             receipts = await enrolled.enqueue(jobs)
-            return await _enqueued(jobs, receipts, enrolled.get, now)
+            return await self._enqueued(jobs, receipts, enrolled.get, now)
 
         return await self._desk.through(connection, "enqueue", enqueue) if jobs else []
 
-
-async def _enqueued(
-    jobs: Sequence[NewJob],
-    receipts: Sequence[Receipt],
-    get: Callable[[UUID], Awaitable[Job | None]],
-    now: datetime,
-) -> list[Enqueued]:
-    found = []
-    for job, receipt in zip(jobs, receipts, strict=True):
-        known = None if receipt.created else await get(receipt.id)
-        if known is None and not receipt.created:
-            raise JobNotFound(receipt.id)
-        found.append(Enqueued(known or job.enqueued(receipt.id, now), receipt.created))
-    return found
+    async def _enqueued(
+        self,
+        jobs: Sequence[NewJob],
+        receipts: Sequence[Receipt],
+        get: Callable[[UUID], Awaitable[Job | None]],
+        now: datetime,
+    ) -> list[Enqueued]:
+        found = []
+        for job, receipt in zip(jobs, receipts, strict=True):
+            known = None if receipt.created else await get(receipt.id)
+            if known is None and not receipt.created:
+                raise JobNotFound(receipt.id)
+            made = known or job.enqueued(receipt.id, now)
+            if known is not None or job.arguments.startswith(ENCRYPTED):
+                made = self._desk.cipher.shown(made)
+            found.append(Enqueued(made, receipt.created))
+        return found
 
 
 def _milliseconds(now: datetime) -> int:

@@ -69,6 +69,7 @@ class JobOptions(TypedDict, total=False):
     expires_in_seconds: float
     tags: Sequence[str]
     breaker: Breaker | str | Callable[..., str | None]  # what the job depends on
+    encrypted: bool  # arguments, result and progress, in the database
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Definition:
     transient: tuple[type[BaseException] | str, ...] = ()
     breaker: Breaker | None = None
     queue: str = "default"
+    encrypted: bool = False
 
     @property
     def is_remote(self) -> bool:
@@ -383,6 +385,7 @@ def define(
         transient=_listed("transient", given, str, type),
         breaker=_make_breaker(given.pop("breaker", None), signature),
         queue=given.get("queue", "default"),
+        encrypted=_flag("encrypted", given),
     )
     return definition, Options(**given)
 
@@ -405,6 +408,13 @@ def _executor(given: dict[str, Any], signature: Signature) -> tuple[str | None, 
             raise ConfigurationError('memory_bytes_max needs executor="process"')
         check_range("memory_bytes_max", memory_bytes_max, 1, INTEGER_MAX, int)
     return executor, memory_bytes_max
+
+
+def _flag(name: str, given: dict[str, Any]) -> bool:
+    value = given.pop(name, False)
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {value!r}")
+    return value
 
 
 def _make_breaker(given: object, signature: Signature) -> Breaker | None:

@@ -6,10 +6,13 @@ from holdfast.domain.audit import AuditEntry, AuditFilter, AuditPage
 from holdfast.domain.breakers import Breaker, BreakerStatus
 from holdfast.domain.bulk import BulkAction, BulkChange, BulkCount, BulkPage, BulkState
 from holdfast.domain.diagnosis.findings import Check, Examination, Finding, Severity
+from holdfast.domain.encrypted_jobs import EncryptedValue
+from holdfast.domain.encryption import Encrypted, Reencrypted, SecretCount
 from holdfast.domain.errors import (
     AlreadyRequeued,
     BadArguments,
     BulkChangeNotFound,
+    CannotDecrypt,
     ConfigurationError,
     DuplicateJob,
     HoldfastError,
@@ -33,6 +36,7 @@ from holdfast.domain.errors import (
     StoreRefused,
     StoreUnavailable,
     Transient,
+    UnknownSecretKey,
     UnreadableResult,
     UnstorableValue,
     WorkerHung,
@@ -45,6 +49,7 @@ from holdfast.domain.outcomes import Judgment
 from holdfast.domain.overview import Overview
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.retry import Retry
+from holdfast.domain.roles import Installation, InstalledRoles, RoleDifference
 from holdfast.domain.schemas import JobSchemas
 from holdfast.domain.states import State
 from holdfast.domain.why import Reason, Why
@@ -56,19 +61,21 @@ from holdfast.transactions.tables import Statements, Tables
 from holdfast.worker.log_filter import LogFilter
 from holdfast.worker.middleware import CallNext
 from holdfast.worker.report import WorkerReport
+from holdfast.worker.sweeps import SweepContext
 
 __all__ = [
-    "AlreadyRequeued", "Attempt", "AuditEntry", "AuditFilter", "AuditPage",
-    "BadArguments", "Breaker", "BreakerStatus", "BulkAction", "BulkChange",
-    "BulkChangeNotFound", "BulkCount", "BulkPage", "BulkState", "CallNext", "CappedCounts",
-    "Check", "Choice", "ConfigurationError", "Context", "Count", "DuplicateJob", "ErrorGroup",
-    "ErrorGroups", "Examination", "Filter", "Finding", "Holdfast", "HoldfastError",
-    "IdempotencyConflict", "Job", "JobError", "JobFailed", "JobFunction", "JobNotFound",
-    "JobSchemas", "JobTimeout", "Judgment", "Key", "KeyNotFound", "Lease", "LeaseLost",
-    "LogFilter", "NewKey", "NotInThisStore", "Overview", "Page", "PayloadTooLarge", "Permanent",
-    "ProcessCrashed", "ProcessTimeout", "Progress", "QueueStatus", "Reason", "ResultTimeout",
-    "Retry", "RetryAfter", "SchemaMismatch", "Severity", "Snooze", "State", "Statements",
-    "StoreError", "StoreRefused", "StoreUnavailable", "Tables", "Tenant", "Transient",
-    "UnreadableResult", "UnstorableValue", "Why", "WorkerHung", "WorkerReport", "WorkerStatus",
-    "WrongState",
+    "AlreadyRequeued", "Attempt", "AuditEntry", "AuditFilter", "AuditPage", "BadArguments",
+    "Breaker", "BreakerStatus", "BulkAction", "BulkChange", "BulkChangeNotFound", "BulkCount",
+    "BulkPage", "BulkState", "CallNext", "CannotDecrypt", "CappedCounts", "Check", "Choice",
+    "ConfigurationError", "Context", "Count", "DuplicateJob", "Encrypted", "EncryptedValue",
+    "ErrorGroup", "ErrorGroups", "Examination", "Filter", "Finding", "Holdfast", "HoldfastError",
+    "IdempotencyConflict", "Installation", "InstalledRoles", "Job", "JobError", "JobFailed",
+    "JobFunction", "JobNotFound", "JobSchemas", "JobTimeout", "Judgment", "Key", "KeyNotFound",
+    "Lease", "LeaseLost", "LogFilter", "NewKey", "NotInThisStore", "Overview", "Page",
+    "PayloadTooLarge", "Permanent", "ProcessCrashed", "ProcessTimeout", "Progress", "QueueStatus",
+    "Reason", "Reencrypted", "ResultTimeout", "Retry", "RetryAfter", "RoleDifference",
+    "SchemaMismatch", "SecretCount", "Severity", "Snooze", "State", "Statements", "StoreError",
+    "StoreRefused", "StoreUnavailable", "SweepContext", "Tables", "Tenant", "Transient",
+    "UnknownSecretKey", "UnreadableResult", "UnstorableValue", "Why", "WorkerHung", "WorkerReport",
+    "WorkerStatus", "WrongState",
 ]  # fmt: skip

@@ -29,6 +29,7 @@ OF_COMMANDS = (
     "log_level",
     "processes",
     "queues",
+    "secret_keys",
 )
 TRUE_OR_FALSE = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),

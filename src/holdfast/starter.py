@@ -23,6 +23,7 @@ from holdfast.worker.slots import QueueChoice, Slots, queue_caps
 from holdfast.worker.spelling import warn_of_unknown_queues
 from holdfast.worker.stop import StopRequest
 from holdfast.worker.upkeep import Upkeep
+from holdfast.worker.work import Work
 from holdfast.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def run_worker(
     own = {name: each for name, each in app._definitions.items() if not each.is_remote}
     functions = [each.function for each in own.values()]
     functions += app._middleware.functions
-    declared = {each.queue for each in own.values()}
+    declared = {each.queue for each in own.values()} | {each.queue for each in app._sweeps}
     origin = None
     if app._seam.starts_processes:
         settings = app.settings
@@ -68,6 +69,7 @@ async def run_worker(
             await warn_of_unknown_queues(store, slots.queues, declared)
         if stop.requested.is_set():
             return WorkerReport()
+        around = app._middleware.compose(log_errors=app.settings.log_errors)
         worker = Worker(
             birth=birth,
             owns_process=launch is not None,
@@ -77,15 +79,13 @@ async def run_worker(
             database=app.url_shown,
             store=store,
             make_keepers_store=app._make_store,
-            definitions=own,
+            work=Work(own, made, children, around, app._desk.cipher),
             remote_names=app._definitions.keys() - own.keys(),
-            resources=made,
+            sweeps=app._sweeps,
             settings=app.settings,
             seam=app._seam,
             metrics=app._metrics,
             slots=slots,
-            children=children,
-            around=app._middleware.compose(log_errors=app.settings.log_errors),
             horizon_seconds=horizon_seconds,
         )
         return await worker.run()
@@ -129,7 +129,7 @@ async def run_processes(
 
 
 def _slots(app: Holdfast, concurrency: int | None, queues: QueueChoice | None) -> Slots:
-    if not app._definitions:
+    if not app._definitions and not app._sweeps:
         raise ConfigurationError("no jobs are defined: decorate a function with @hf.job")
     limit = app.settings.concurrency if concurrency is None else concurrency
     return Slots(limit, queue_caps(queues))

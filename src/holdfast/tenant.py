@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from holdfast.domain.job import Job
+from holdfast.domain.scope import scope
 from holdfast.job_function import Call, JobFunction
 from holdfast.operations.bulk import Bulk
 from holdfast.operations.dead import Dead
 from holdfast.operations.jobs import Jobs
 from holdfast.operations.results import wait_for_result
 from holdfast.runtime.blocking import blocking
+from holdfast.transactions.completion import SyncConnection
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -47,22 +50,47 @@ class Tenant:
         In a handler, this tenant overrides that of the handler's job. To set other options, pass
         `resize.options(...)`; if they name another tenant, this raises BadArguments.
         """
-        return await job_function._for_tenant(self.name).enqueue(*args, **kwargs)
+        with scope(self.name):
+            return await job_function._for_tenant(self.name).enqueue(*args, **kwargs)
 
     def enqueue_sync(
         self, job_function: JobFunction[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> Job[R]:
         """`enqueue` for code without an event loop."""
-        return job_function._for_tenant(self.name).enqueue_sync(*args, **kwargs)
+        with scope(self.name):
+            return job_function._for_tenant(self.name).enqueue_sync(*args, **kwargs)
 
     async def enqueue_many(self, calls: Sequence[Call], *, connection: Any = None) -> list[Job]:
         """Like `hf.enqueue_many`, for this tenant. Rejects calls that name another tenant."""
-        return await self._app.enqueue_many(self._own(calls), connection=connection)
+        with scope(self.name):
+            return await self._app.enqueue_many(self._own(calls), connection=connection)
 
     def _own(self, calls: Sequence[Call]) -> list[Call]:
         given = {call.options for call in calls}  # usually the same for all
         own = {options: options.for_tenant(self.name) for options in given}
         return [call.with_options(own[call.options]) for call in calls]
+
+    @asynccontextmanager
+    async def transaction(self, *, read_only: bool = False) -> AsyncIterator[Any]:
+        """Like `hf.transaction()`, for this tenant.
+
+        With the role `api`, row-level security lets the block read and write only this tenant's
+        rows.
+        """
+        async with AsyncExitStack() as stack:
+            with scope(self.name):  # the database learns it when the transaction begins
+                block = self._app.transaction(read_only=read_only)
+                connection = await stack.enter_async_context(block)
+            yield connection
+
+    @contextmanager
+    def transaction_sync(self, *, read_only: bool = False) -> Iterator[SyncConnection]:
+        """`transaction` for code without an event loop."""
+        with ExitStack() as stack:
+            with scope(self.name):
+                block = self._app.transaction_sync(read_only=read_only)
+                connection = stack.enter_context(block)
+            yield connection
 
     async def get(self, job_id: UUID) -> Job:
         """Return the job, or raise JobNotFound."""

@@ -26,6 +26,7 @@ from tests.support.access import (
     send,
 )
 from tests.support.api import served
+from tests.support.roles import installed_roles
 
 NOBODYS = {"UUID": str(UUID(int=7)), "lease": "A" * 43}
 
@@ -73,6 +74,20 @@ async def test_every_key_may_call_what_its_scope_names_and_nothing_else(local_ur
                     wanted = RECIPES[route].statuses
                     assert answer.status_code in wanted, (route, key, answer.text)
         assert len(denied) > 300
+
+
+async def test_every_route_works_on_the_role_of_the_api(postgres_url: str) -> None:
+    async with installed_roles(postgres_url) as roles, made_world(roles.url("api")) as world:
+        routes = routes_of(make_api(world.hf).state.service)
+        keys = [await world.key(*SCOPES, tenant=None), await world.key(*SCOPES[:-1], tenant=OWN)]
+        for route in routes:
+            for key in keys:
+                if allows(key, routes[route]):
+                    answer = await send(
+                        world, route, key, await make_target(world, route, key.tenant)
+                    )
+                    wanted = RECIPES[route].statuses
+                    assert answer.status_code in wanted, (route, key.tenant, answer.text)
 
 
 async def make_target(world: World, route: str, tenant: str | None = OWN) -> object:

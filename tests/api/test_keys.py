@@ -10,9 +10,11 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.domain.keys import NewKey
+from holdfast.operations.pepper import VARIABLE
 from tests.support.access import bearing
 from tests.support.api import served
 
+LONG_AGO = "1066-10-14T09:00:00Z"
 NEW = {"name": "shop", "scopes": ["enqueue", "read"], "tenant": "acme"}
 
 
@@ -116,7 +118,22 @@ async def test_the_audit_log_is_paged_and_tells_who_from_where(
     assert (newest["actor"], newest["key_id"], newest["address"], newest["correlation_id"]) == (
         "root", root.id, "127.0.0.1", "deploy-7",
     )  # fmt: skip
-    assert (await client.get("/v1/audit", params={"who": "root"})).status_code == 400
+    since, until = found[2]["at"], found[0]["at"]
+    between = await client.get("/v1/audit", params={"since": since, "until": until})
+    assert [each["id"] for each in between.json()["entries"]] == [each["id"] for each in found[1:3]]
+    assert (await client.get("/v1/audit?outcome=failed")).json()["entries"] == []
+    for wrong in ({"who": "root"}, {"outcome": "good"}, {"since": "2h"}, {"until": LONG_AGO}):
+        assert (await client.get("/v1/audit", params=wrong)).status_code == 400
     other = await client.get("/v1/audit?limit=1")
     cursor = other.json()["next"].partition("cursor=")[2]
     assert (await client.get(f"/v1/audit?actor=root&cursor={cursor}")).status_code == 400
+
+
+async def test_a_server_without_a_usable_pepper_does_not_blame_the_caller(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "short")
+    async with served(hf) as client:
+        refused = await client.post("/v1/keys", json=NEW)
+    assert (refused.status_code, refused.json()["code"]) == (503, "not-ready")
+    assert "short" not in refused.text

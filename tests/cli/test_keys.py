@@ -1,4 +1,4 @@
-"""`holdfast keys`, run as people and scripts run it; and what commands leave in the audit log."""
+"""`holdfast keys`, run as people and scripts run it."""
 
 from __future__ import annotations
 
@@ -84,29 +84,3 @@ def test_what_makes_no_sense_is_explained(
     assert done.returncode != 0
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_changes_by_hand_are_in_the_audit_log(local_url: str, tmp_path: Path) -> None:
-    migrate(local_url)
-    because = ("--by", "ann", "--because", "the disk is full")
-    codes = [
-        run_command(*words, folder=tmp_path, url=local_url).returncode
-        for words in (
-            ("queues", "pause", "images", *because),
-            ("queues", "pause", "images", *because),
-            ("breakers", "open", "gateway", *because),
-            ("jobs", "cancel", "01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e", *because),
-        )
-    ]
-    assert codes == [0, 1, 0, 1]
-    assert [(each.action, each.target, each.outcome) for each in entries(local_url)] == [
-        ("queue.pause", "images", "allowed"),
-        ("queue.pause", "images", "allowed"),
-        ("queue.pause", "images", "failed"),
-        ("breaker.open", "gateway", "allowed"),
-        ("job.cancel", "01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e", "allowed"),
-        ("job.cancel", "01972d5c-8a30-7c4e-b1f0-3d2a5b6c7d8e", "failed"),
-    ]
-    assert {(each.actor, each.because) for each in entries(local_url)} == {
-        ("ann", "the disk is full")
-    }

@@ -398,6 +398,11 @@ async def test_top_pauses_and_resumes_the_chosen_queue(url: str, tmp_path: Path)
         terminal.write("y")
         while any(each.paused for each in await hf.queues.list()):
             terminal.read_until("every 0.2 s")
+        recorded = (await hf.audit.list()).entries
+        assert [(each.action, each.target) for each in recorded] == [
+            ("queue.resume", "mail"),
+            ("queue.pause", "mail"),
+        ]
     terminal.write("q")
     terminal.read_all()
     assert terminal.end() == 0

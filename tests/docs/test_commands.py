@@ -37,7 +37,7 @@ def test_every_help_has_an_example(path: str) -> None:
 
 def test_the_docs_have_a_heading_for_every_command_and_name_every_option() -> None:
     text = (ROOT / PAGE).read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## `([\w ]+)`$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    sections = dict(re.findall(r"^## `([\w -]+)`$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
     assert_listed(PAGE, sorted(sections), sorted(COMMANDS))
     for path, command in COMMANDS.items():
         shown = [each for each in command.params if not getattr(each, "hidden", False)]

@@ -163,6 +163,7 @@ def test_no_secret_is_written_down() -> None:
     assert re.findall(r"^(\w+)=(.*)$", example, re.MULTILINE) == [
         ("POSTGRES_PASSWORD", ""),
         ("HOLDFAST_KEY_PEPPER", ""),
+        ("HOLDFAST_SECRET_KEYS", ""),
     ]
 
 

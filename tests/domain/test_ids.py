@@ -154,3 +154,12 @@ def test_forked_processes_make_different_ids() -> None:
         check=True,
     ).stdout
     assert len(set(output.split())) == 3
+
+
+def test_the_ids_of_a_tenant_do_not_tell_how_many_others_were_made() -> None:
+    maker = IdMaker(Random(1))
+    first = maker.make(NOW, "acme")
+    maker.make_many(NOW, 1000, "globex")
+    maker.make_many(NOW, 1000)
+    second = maker.make(NOW, "acme")
+    assert 0 < second.int - first.int <= 2**32

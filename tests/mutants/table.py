@@ -11,8 +11,8 @@ POSTGRES_CLAIM = "stores/postgres/sql/claim.sql"
 POSTGRES_SETTLE = "stores/postgres/sql/settle.sql"
 POSTGRES_SCHEMA = "stores/postgres/sql/migrations/0001_jobs.sql"
 POSTGRES_HISTORY = "stores/postgres/sql/migrations/0002_history.sql"
-POSTGRES_ONE_STATEMENT = "stores/postgres/sql/migrations/0008_one_statement.sql"
 POSTGRES_PROBES = "stores/postgres/sql/migrations/0009_probes.sql"
+POSTGRES_FUNCTIONS = "stores/postgres/sql/migrations/0011_functions.sql"
 SQLITE_CLAIM = "stores/sqlite/sql/claim.sql"
 SQLITE_SETTLE = "stores/sqlite/sql/settle.sql"
 SQLITE_BREAKERS = "stores/sqlite/sql/breakers.sql"
@@ -183,17 +183,9 @@ MUTANTS = [
     ),
     Mutant(
         "03 PostgreSQL records any success of a running job",
-        POSTGRES_SETTLE,
-        """\
-        AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
-    RETURNING
-        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
-""",
-        """\
-        AND fence >= (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
-    RETURNING
-        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
-""",
+        POSTGRES_FUNCTIONS,
+        "AND fence = fences[width_bucket(id, ids)]\n        RETURNING *",
+        "AND fence >= fences[width_bucket(id, ids)]\n        RETURNING *",
         THREE,
         "test_a_ghost_that_finishes_leaves_no_trace[pg15]",
     ),
@@ -367,9 +359,9 @@ MUTANTS = [
     ),
     Mutant(
         "07 a requeue does not name the old job",
-        "stores/postgres/sql/jobs.sql",
-        "SELECT :new_id, id, coalesce",
-        "SELECT :new_id, NULL, coalesce",
+        POSTGRES_FUNCTIONS,
+        "next_id, id, coalesce",
+        "next_id, NULL, coalesce",
         SEVEN,
         "test_a_requeue_is_a_new_job_that_names_the_old_one_and_has_no_key[pg15]",
     ),
@@ -408,7 +400,7 @@ MUTANTS = [
     Mutant(
         "10 a key with another body gives the old job",
         "stores/sqlite/enqueue.py",
-        'if holder[1] != key["body_hash"]:',
+        "if not job.has_body(holder[1]):",
         "if not holder:",
         TEN,
         "test_a_key_with_another_body_is_refused_and_nothing_is_enqueued[sqlite]",
@@ -768,7 +760,7 @@ MUTANTS = [
     ),
     Mutant(
         "two claims count the same room of a capped queue",
-        POSTGRES_ONE_STATEMENT,
+        POSTGRES_FUNCTIONS,
         "        ORDER BY name\n        FOR UPDATE SKIP LOCKED\n",
         "        ORDER BY name\n",
         HOLDS,
@@ -853,8 +845,8 @@ MUTANTS = [
     Mutant(
         "05 a transaction that has ended a job may wait for its commit for ever",
         POSTGRES_SETTLE,
-        "AS ended, {in_block} AS in_block,\n    set_config('idle_in_transaction_session_timeout',"
-        " :commit_milliseconds, true)",
+        "AS ended,\n    {in_block} AS in_block,\n"
+        "    set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)",
         "AS ended, {in_block} AS in_block, :commit_milliseconds::text",
         THIRTEEN_STILL,
         "test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_time[pay-pg15]",
@@ -970,10 +962,26 @@ MUTANTS = [
     Mutant(
         "a worker that lacks a webhook's preset fails the delivery for good",
         "webhooks/delivery.py",
-        "raise OtherArguments(",
-        "raise Permanent(",
+        "raise OtherArguments(\n",
+        "raise Permanent(\n",
         PRESETS,
         "test_a_worker_that_lacks_the_preset_hands_the_delivery_back[sqlite]",
+    ),
+    Mutant(
+        "a worker that lacks the key of a webhook's secret fails the delivery for good",
+        "webhooks/delivery.py",
+        "raise OtherArguments(str(error))",
+        "raise Permanent(str(error))",
+        "../webhooks/test_secrets.py",
+        "test_a_worker_without_the_key_leaves_the_delivery_to_another[sqlite]",
+    ),
+    Mutant(
+        "the attempt log keeps a secret that the receiver repeats",
+        "webhooks/echoes.py",
+        "data = data.replace(form, HIDDEN)",
+        "pass",
+        "../webhooks/test_dump.py",
+        "test_a_copy_of_the_database_contains_no_secret[sqlite]",
     ),
     Mutant(
         "a tenant changes a job of another",

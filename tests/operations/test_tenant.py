@@ -61,6 +61,7 @@ BY_FILTER = {
 }
 OF_JOBS = {"jobs.requeued"}
 ENQUEUING = {"enqueue", "enqueue_many"}
+TRANSACTIONS = {"transaction"}
 
 
 def methods() -> Iterator[str]:
@@ -77,7 +78,7 @@ def of_kind(kind: set[str]) -> list[str]:
 
 
 def test_every_method_is_tested_below() -> None:
-    tested = {*BY_ID, *BY_FILTER, *OF_JOBS, *ENQUEUING}
+    tested = {*BY_ID, *BY_FILTER, *OF_JOBS, *ENQUEUING, *TRANSACTIONS}
     assert {name.removesuffix("_sync") for name in methods()} == tested
 
 
@@ -278,3 +279,20 @@ def test_a_tenant_has_a_name_that_can_be_stored(local_url: str, name: Any) -> No
     with pytest.raises(BadArguments, match="tenant"):
         Holdfast(local_url).for_tenant(name)
     assert repr(Holdfast(local_url).for_tenant("acme")) == "<tenant acme>"
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+async def test_a_transaction_commits_a_tenants_jobs_together(shop: Shop, is_sync: bool) -> None:
+    def enqueue_sync() -> None:
+        with shop.red.transaction_sync() as connection:
+            work = shop.work.options(connection=connection, queue="together")
+            shop.red.enqueue_sync(work, "a")
+
+    if is_sync:
+        await asyncio.to_thread(enqueue_sync)
+    else:
+        async with shop.red.transaction() as connection:
+            work = shop.work.options(connection=connection, queue="together")
+            await shop.red.enqueue(work, "a")
+    (job,) = (await shop.red.jobs.list(Filter(queue="together"))).jobs
+    assert job.tenant == "red"

@@ -156,7 +156,7 @@ async def test_handed_back(hf: Holdfast, store_url: str) -> None:
     assert why.code is Reason.HANDED_BACK
     (attempt,) = await hf.jobs.attempts(job.id)
     assert why.sentence.startswith(
-        f"it is waiting for a worker that accepts its arguments: on {attempt.worker},"
+        f"it is waiting for a worker that can run it: on {attempt.worker},"
         " send(to) has no argument 'subject'; handed back 6 of at most 100 times,"
     )
     assert "due again at" in why.sentence

@@ -83,6 +83,9 @@ SQL_BUILDERS = {
     "src/holdfast/stores/postgres/connections.py::Connections.__init__": (
         "limits in seconds: SET takes no parameters"
     ),
+    "src/holdfast/stores/postgres/row_security.py::_settings_of": (
+        "the tenant as a literal: SET takes no parameters"
+    ),
     "src/holdfast/stores/sqlite/enqueue.py::": "as many rows of question marks as there are jobs",
     "src/holdfast/stores/sqlite/queries.py::": "each source of jobs before each way to read it",
     "src/holdfast/transactions/tables.py::_load": "SQLite has no schemas: their names are dropped",

@@ -140,7 +140,9 @@ async def test_many_large_jobs_are_enqueued_in_several_statements_all_or_none(
             wire.forget()
             jobs = await hf.enqueue_many(calls)
             assert wire.bytes_max <= ENQUEUE_BYTES_MAX + SLACK
-            assert wire.statements["BEGIN;"] == wire.statements["COMMIT;"] == 1
+            for bound in ("BEGIN", "COMMIT"):
+                sent = [count for sql, count in wire.statements.items() if sql.startswith(bound)]
+                assert sum(sent) == 1
             writing = [sql for sql in wire.statements if sql.startswith(("COPY", "WITH added"))]
             assert sum(wire.statements[sql] for sql in writing) == 4
             assert len({job.id for job in jobs}) == COPY_JOBS_MIN

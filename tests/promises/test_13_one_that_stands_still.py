@@ -149,7 +149,7 @@ async def test_a_settlement_that_was_ended_half_way_is_written_again(
     stage: Stage, wire: Wire
 ) -> None:
     """A failure is written by a transaction of several statements."""
-    wire.hold_answer("started_at, width_bucket(id")
+    wire.hold_answer("holdfast.settle(")
     worker = worker_behind(stage, wire, lease_seconds=CALM_LEASE_SECONDS)
     good = await stage.jobs.gated.enqueue("gate")
     bad = await stage.jobs.odd.enqueue("timeout")

@@ -115,6 +115,8 @@ async def test_workers_of_the_version_before_find_all_that_they_use(postgres_url
     }
     # Its calls mean what they meant: what is new in it has defaults.
     assert gone.pop("probes") == {"function strike"}
+    # They act for the owner, and answer as before.
+    assert gone.pop("functions") == {"function lock_caps", "function fold_history_counts"}
     assert set().union(*gone.values()) == set()
 
 

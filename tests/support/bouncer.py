@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -53,12 +54,20 @@ def bouncer_program() -> str | None:
 class Bouncer:
     """One PgBouncer, which belongs to the run that started it, and ends with it."""
 
-    def __init__(self, program: str, server: Listening, **settings: str) -> None:
+    def __init__(
+        self,
+        program: str,
+        server: Listening,
+        *,
+        users: Sequence[str] = ("postgres",),
+        **settings: str,
+    ) -> None:
         self.name = "bouncer"
         self.port = free_port()
         self._program = program
         self._settings = SETTINGS | settings | {"listen_port": str(self.port)}
         self._server_port = server.port
+        self._users = users
         self._owner = unprivileged()
         self._directory = Path(tempfile.mkdtemp(prefix="hf-bouncer-", dir="/tmp"))
         self._log: deque[str] = deque(maxlen=200)
@@ -107,7 +116,7 @@ class Bouncer:
 
     def _write_configuration(self) -> Path:
         users = self._directory / "users.txt"
-        users.write_text('"postgres" ""\n')
+        users.write_text("".join(f'"{user}" ""\n' for user in self._users))
         path = self._directory / "pgbouncer.ini"
         settings = self._settings | {"auth_file": str(users)}
         lines = [f"{name} = {value}" for name, value in settings.items()]

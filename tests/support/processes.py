@@ -28,6 +28,7 @@ LOOK_SECONDS_MAX = 0.05  # check less often what takes long: checks cost CPU tim
 PROGRAM_SECONDS_MAX = 200.0
 # For whatever should happen. More costs nothing when it does, and a busy machine is slow.
 WAIT_SECONDS = float(os.environ.get("HOLDFAST_TEST_WAIT_SECONDS", "240"))
+SECRET_KEYS = "HOLDFAST_SECRET_KEYS"  # tests/conftest.py makes them
 PATH = [str(Path(holdfast.__file__).parent.parent), str(ROOT)]
 MODULES = [
     "asyncpg",
@@ -96,7 +97,11 @@ class Process:
         self.name = name
         self._out = (written or folder) / f"{name}.out"
         self._log = (written or folder) / f"{name}.log"
-        inherited = {key: value for key, value in os.environ.items() if "HOLDFAST_" not in key}
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if "HOLDFAST_" not in key or key == SECRET_KEYS
+        }
         basics = {"PYTHONPATH": os.pathsep.join(PATH), "PYTHONUNBUFFERED": "1"}
         variables = {**inherited, **basics, **environment}
         where = (folder, variables, self._out, self._log)

@@ -35,7 +35,7 @@ def test_a_store_without_a_verb_of_the_core_is_refused_by_name() -> None:
 
 
 def test_a_capability_that_a_store_has_in_part_names_the_verbs_that_it_lacks() -> None:
-    some = {"pause": None, "resume": None}
+    some = {"pause": None, "is_paused": None, "resume": None}
     told = left_out(type("Pausing", (), {**core(), **some}))
     assert "QueueControl without cap" in told
     assert "Breakers" in told

@@ -127,6 +127,14 @@ def gated(ctx: Context, folder: str) -> str:
     return "through"
 
 
+@hf.job(executor="process", encrypted=True, retry=Retry.none)
+def confide(ctx: Context, secret: str, fails: bool = False) -> str:
+    ctx.progress_sync(f"confiding {secret}")
+    if fails:
+        raise ValueError(f"can't keep {secret}")
+    return secret.upper()
+
+
 @hf.job(executor="process")
 def report_twice(ctx: Context, folder: str) -> None:
     ctx.progress_sync(1)

@@ -40,6 +40,7 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.worker.executor import Executor
 from holdfast.worker.processes.pool import Children
 from holdfast.worker.run import Run, Stop
+from holdfast.worker.work import Work
 from tests.support import hostile
 from tests.support.fast_forward import fast_forward, fast_forwarding
 from tests.support.jobs import claimed
@@ -592,13 +593,12 @@ async def test_a_handler_that_is_told_to_stop_before_its_first_step_never_begins
 
     seam, job = Seam(), claimed(name="work")
     threads = seam.threads("handlers", 1)
+    children = Children(None, 1, Settings(), seam, local_hf._metrics)
     executor = Executor(
-        local_hf._definitions,
+        Work(local_hf._definitions, {}, children, None, local_hf._desk.cipher),
         Settings(),
         seam,
         threads,
-        Children(None, 1, Settings(), seam, local_hf._metrics),
-        None,
         lambda *told: pytest.fail(f"{told}"),
     )
     store, loop = await local_hf._store(), asyncio.get_running_loop()

@@ -23,6 +23,7 @@ from holdfast.domain.audit import Actor, Outcome
 from holdfast.domain.errors import NotInThisStore, StoreError
 from holdfast.domain.job import DEFAULT_TENANT
 from holdfast.domain.keys import Key
+from holdfast.domain.scope import narrow
 from holdfast.observability import logs
 from holdfast.operations.bulk import Bulk
 from holdfast.operations.dead import Dead
@@ -32,6 +33,9 @@ from holdfast.tenant import Tenant
 if TYPE_CHECKING:
     from holdfast.api.gate import Gate
     from holdfast.api.service import Service
+
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +135,14 @@ class Caller:
 
 
 class Guarded(APIRoute):
-    """A route that is denied unless its description names a scope."""
+    """A route that is denied unless its description names a scope. `answer` is None if it needs
+    FastAPI, which resolves its parameters."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = self._direct_handler() or super().get_route_handler()
+    answer: Handler | None
+
+    def get_route_handler(self) -> Handler:
+        direct = self._direct_handler()
+        handle = direct or super().get_route_handler()
         described = self.openapi_extra or {}
         scope, across = described.get(SCOPE), described.get(ACROSS, False)
 
@@ -144,19 +152,23 @@ class Guarded(APIRoute):
             if scope == PUBLIC:
                 return await handle(request)
             service: Service = request.app.state.service
-            async with service.health.bounded():
-                caller = await service.gate.admit(request)
-                try:
-                    check_allowed(caller, scope, across=across)
-                except Problem:
-                    await self._record_denial(service.gate, caller, request)
-                    raise
-                request.state.caller = caller
-                return await handle(request)
+            return await service.health.bounded(admitted(request, service.gate, scope))
 
+        async def admitted(request: Request, gate: Gate, scope: str) -> Response:
+            caller = await gate.admit(request)
+            try:
+                check_allowed(caller, scope, across=across)
+            except Problem:
+                await self._record_denial(gate, caller, request)
+                raise
+            request.state.caller = caller
+            narrow(caller.tenant)  # until the envelope ends, after the response
+            return await handle(request)
+
+        self.answer = None if direct is None else guarded
         return guarded
 
-    def _direct_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]] | None:
+    def _direct_handler(self) -> Handler | None:
         """Call the endpoint without FastAPI if it takes only a request and a caller and returns a
         response: resolving parameters takes longer than most endpoints."""
         endpoint = self.endpoint

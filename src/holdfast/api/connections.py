@@ -94,10 +94,10 @@ class Careful(_Protocol):
             self._receive_head(data)
 
     def _receive_head(self, data: bytes) -> None:
-        if self._timer is None:
-            self._start_timer()
         room = self._limits.head_bytes - self._head_bytes
         self._feed(data[:room])
+        if self.awaits_head and self._timer is None and not self.transport.is_closing():
+            self._start_timer()
         if len(data) <= room or self.transport.is_closing():
             return
         if self.awaits_head:
@@ -122,7 +122,7 @@ class Careful(_Protocol):
         self._newest = self.cycle
         self._head_bytes = 0
         self._stop_timer()
-        if any(name == b"upgrade" for name, _ in self.cycle.scope["headers"]):
+        if b"upgrade" in dict(self.cycle.scope["headers"]):
             # The parser takes what follows for another protocol, but we don't switch.
             self.cycle.keep_alive = False
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from random import getrandbits
 from typing import Any, Final
-from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.domain.scope import all_tenants
 from holdfast.observability.tracing import Serving
 
 CORRELATION_HEADER: Final = "x-correlation-id"
@@ -37,7 +38,7 @@ class Envelope:
         given = dict(scope["headers"])
         correlation_id = given.get(_CORRELATION, b"").decode("latin-1")
         if not _CORRELATION_ID.fullmatch(correlation_id):
-            correlation_id = str(uuid4())
+            correlation_id = f"{getrandbits(128):032x}"
         trace = given.get(_TRACEPARENT, b"").decode("latin-1")
         trace_state = given.get(b"tracestate")
         serving = Serving(
@@ -63,6 +64,7 @@ class Envelope:
             await send(message)
 
         try:
-            return await self._app(scope, receive, send_on)
+            with all_tenants():  # until the gate knows the caller
+                return await self._app(scope, receive, send_on)
         finally:
             serving.end(getattr(scope.get("route"), "path_format", None), status)

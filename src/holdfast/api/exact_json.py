@@ -50,7 +50,8 @@ def parse(data: bytes) -> Any:
         raise BadJson(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise BadJson(_TOO_DEEP, "") from None
-    _check_depth(value)
+    if data.count(b"{") + data.count(b"[") > DEPTH_MAX:
+        _check_depth(value)
     if _PARSER.found_trap or _ESCAPED.search(data):
         for path, reason in _problems(value):
             raise BadJson(reason, pointer_to(*path))

@@ -35,6 +35,7 @@ from holdfast.stores.protocol import Transactions, capability
 
 LOCAL: Final = "local"
 _SCHEME: Final = "bearer"
+_ALL_SCOPES: Final = frozenset(SCOPES)
 _FORWARDED: Final = frozenset(
     {
         b"forwarded",
@@ -108,10 +109,10 @@ class Gate:
             if await self._has_keys():
                 raise _key_missing(is_given=False)
             _check_on_this_machine(request)
-            return self._caller(request, LOCAL, None, SCOPES)
+            return self._caller(request, LOCAL, None, _ALL_SCOPES)
         key = await self._find(request, given[0])
         self._check_rate(key)
-        return self._caller(request, key.name, key.tenant, key.scopes, key)
+        return self._caller(request, key.name, key.tenant, frozenset(key.scopes), key)
 
     async def check_again(self, request: Request) -> None:
         """Raise a Problem if the key was revoked, or expired, while its request waited."""
@@ -151,14 +152,14 @@ class Gate:
         request: Request,
         name: str,
         tenant: str | None,
-        scopes: tuple[str, ...],
+        scopes: frozenset[str],
         key: Key | None = None,
     ) -> Caller:
         return Caller(
             self._hf,
             name,
             tenant,
-            frozenset(scopes),
+            scopes,
             key=key,
             address=_address(request),
             correlation_id=request.state.correlation_id,
@@ -194,24 +195,26 @@ def rate_of(key: Key) -> float:
 
 
 def _address(request: Request) -> str | None:
-    return request.client.host if request.client else None
+    client: tuple[str, int] | None = request.scope.get("client")
+    return client and client[0]
 
 
 def _check_on_this_machine(request: Request) -> None:
     """Two attacks come from a browser on this machine: a foreign host name that resolves to it (DNS
     rebinding) and a form on a foreign page. The Host, Origin and Sec-Fetch-Site headers give
     them away. A proxy forwards the requests of others."""
-    host = request.headers.get("host", "")
+    headers = dict(request.scope["headers"])
     server: tuple[str, int | None] = request.scope.get("server") or ("", None)
     if not (is_loopback(_address(request) or "") and is_loopback(server[0])):
         raise _not_without_key("requests from other machines need a key")
-    if any(name in _FORWARDED for name, _ in request.scope["headers"]):
+    if not _FORWARDED.isdisjoint(headers):
         raise _not_without_key("requests through a proxy need a key")
+    host = headers.get(b"host", b"").decode("latin-1")
     if not is_loopback(_without_port(host)):
         raise _not_without_key(f"requests for the host {host[:100]!r} need a key")
-    origin = request.headers.get("origin")
-    is_own = origin is None or origin == f"{request.scope['scheme']}://{host}"
-    if not is_own or request.headers.get("sec-fetch-site") == "cross-site":
+    origin = headers.get(b"origin")
+    is_own = origin is None or origin.decode("latin-1") == f"{request.scope['scheme']}://{host}"
+    if not is_own or headers.get(b"sec-fetch-site") == b"cross-site":
         raise _not_without_key("requests from other sites need a key")
 
 

@@ -4,18 +4,20 @@ database is down."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from logging import INFO, WARNING
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from holdfast.api.limits import DATABASE_SECONDS_MAX, READY_SECONDS_MAX
 from holdfast.api.problems import unavailable
 from holdfast.app import Holdfast
 from holdfast.domain.errors import SchemaMismatch
+from holdfast.domain.scope import all_tenants
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store
 
+T = TypeVar("T")
 Check = Callable[[], Awaitable[object]]
 
 LOOK_SECONDS: Final = 1.0
@@ -53,7 +55,8 @@ class Health:
             self._looking.done() and loop.time() >= self._looked_at + LOOK_SECONDS
         ):
             self._looked_at = loop.time()
-            self._looking = loop.create_task(self._look())
+            with all_tenants():
+                self._looking = loop.create_task(self._look())
         return await asyncio.shield(self._looking)
 
     @asynccontextmanager
@@ -69,24 +72,25 @@ class Health:
             if self._store is not None:
                 await self._store.close()
 
-    @asynccontextmanager
-    async def bounded(self) -> AsyncIterator[None]:
-        """End the block with a problem if it takes long and the database doesn't answer.
+    async def bounded(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work; end it with a problem if it takes long and the database doesn't answer.
 
         A request may take long for good reasons. Only a silent database ends it.
         """
         if self._database_is_down:
+            work.close()
             raise unavailable(_SILENT)
+        limit = asyncio.timeout(None)
+        self._requests[limit] = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(None) as limit:
-                self._requests[limit] = asyncio.get_running_loop().time()
-                yield
+            async with limit:
+                return await work
         except TimeoutError:
             if limit.expired():
                 raise unavailable(_SILENT) from None
             raise
         finally:
-            self._requests.pop(limit, None)
+            del self._requests[limit]
 
     async def _look(self) -> list[str]:
         failed = await asyncio.gather(*[self._run(*check) for check in self._checks.items()])

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -31,6 +32,7 @@ from holdfast.api.limits import (
 )
 from holdfast.api.problems import At, Problem
 from holdfast.app import Holdfast
+from holdfast.domain.encrypted_jobs import Witness, witnessed
 from holdfast.domain.limits import TIDY_ROWS_MAX
 
 HEADER: Final = "Idempotency-Key"
@@ -47,12 +49,20 @@ Work = Callable[[Any], Awaitable[Response]]
 
 
 async def idempotent(
-    request: Request, caller: Caller, body: Any, work: Work, *, required: bool = False
+    request: Request,
+    caller: Caller,
+    body: Any,
+    work: Work,
+    *,
+    required: bool = False,
+    encrypted: bool = False,
 ) -> Response:
     """Do the work of a request once per Idempotency-Key, and return the response.
 
     `body` is the parsed body, for example a Struct, or None if there is none. Its JSON, the method
-    and the path tell whether a repeated key belongs to the same request.
+    and the path tell whether a repeated key belongs to the same request. `encrypted` says that the
+    body has arguments of encrypted jobs; only a hash under the secret keys is stored then. A
+    response for which values of encrypted jobs were decrypted is stored encrypted.
 
     `work` gets the connection of an open transaction, and makes all changes with `connection=`. On
     SQLite, any other write would wait for this transaction. Without a key it gets None, and each
@@ -65,13 +75,18 @@ async def idempotent(
 
     Use `once` instead if there is something to read before the transaction begins.
     """
-    async with once(request, caller, body, required=required) as attempt:
+    async with once(request, caller, body, required=required, encrypted=encrypted) as attempt:
         return await attempt.finish(work)
 
 
 @asynccontextmanager
 async def once(
-    request: Request, caller: Caller, body: Any, *, required: bool = False
+    request: Request,
+    caller: Caller,
+    body: Any,
+    *,
+    required: bool = False,
+    encrypted: bool = False,
 ) -> AsyncIterator[Attempt]:
     """Claim the request's key for the block, which ends with `return await attempt.finish(work)`.
 
@@ -85,16 +100,21 @@ async def once(
             raise Problem("idempotency-key-missing", text, [At(text, parameter=HEADER)])
         yield Attempt(None, None)
         return
-    claim = _Claim(caller.hf, caller.tenant or "", key, _fingerprint(request, body), str(uuid4()))
-    replayed = await claim.take()
-    try:
-        yield Attempt(claim, replayed)
-    except BaseException:
-        if replayed is None:
-            with suppress(Exception):  # the first error is the one to report
-                async with asyncio.timeout(FREE_SECONDS_MAX):
-                    await claim.free()
-        raise
+    hf, scope = caller.hf, caller.tenant or ""
+    fingerprints: tuple[bytes, ...] = (_fingerprint(request, body),)
+    if encrypted:
+        fingerprints = hf.secrets.digests(fingerprints[0], "api_requests", scope, key)
+    with witnessed() as witness:
+        claim = _Claim(hf, scope, key, fingerprints, str(uuid4()), witness)
+        replayed = await claim.take()
+        try:
+            yield Attempt(claim, replayed)
+        except BaseException:
+            if replayed is None:
+                with suppress(Exception):  # the first error is the one to report
+                    async with asyncio.timeout(FREE_SECONDS_MAX):
+                        await claim.free()
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +139,21 @@ class _Row(msgspec.Struct, frozen=True):
     headers: str | None
     body: bytes | None
 
-    def response(self) -> Response:
+    def response(self, decrypt: Callable[[bytes], bytes]) -> Response:
         assert self.status is not None
         assert self.headers is not None
         assert self.body is not None
         headers = msgspec.json.decode(self.headers, type=dict[str, str])
-        return Response(zlib.decompress(self.body), self.status, headers=headers)
+        return Response(zlib.decompress(decrypt(self.body)), self.status, headers=headers)
 
 
 class _Claim(NamedTuple):
     hf: Holdfast
     scope: str
     key: str
-    fingerprint: bytes
+    fingerprints: tuple[bytes, ...]
     token: str
+    witness: Witness
 
     async def take(self) -> Response | None:
         """Claim the key; return the response if there already is one."""
@@ -141,7 +162,7 @@ class _Claim(NamedTuple):
                 "claim_request",
                 scope=self.scope,
                 key=self.key,
-                fingerprint=self.fingerprint,
+                fingerprint=self.fingerprints[0],
                 token=self.token,
                 in_flight_seconds=IN_FLIGHT_SECONDS_MAX,
                 kept_seconds=self._kept_seconds,
@@ -149,12 +170,14 @@ class _Claim(NamedTuple):
             if claimed:
                 return None
             row = await statements.one("find_request", _Row, scope=self.scope, key=self.key)
-        if row is None or (row.status is None and row.fingerprint == self.fingerprint):
+        is_same = row is not None and row.fingerprint in self.fingerprints
+        if row is None or (row.status is None and is_same):
             raise self._in_flight()
-        if row.fingerprint != self.fingerprint:
+        if not is_same:
             text = f"the {HEADER} {self.key!r} was used for a different request; use a new key"
             raise Problem("idempotency-conflict", text, [At(text, parameter=HEADER)])
-        answer = row.response()
+        cipher = self.hf._desk.cipher
+        answer = row.response(partial(cipher.decrypt, self.scope, self.key, "answer"))
         answer.headers[REPLAYED_HEADER] = "true"
         return self._told(answer)
 
@@ -165,6 +188,8 @@ class _Claim(NamedTuple):
             if len(body) > ANSWER_BYTES_MAX:
                 text = "the response is too large to be stored for the key; ask for less at once"
                 raise Problem("too-large", text)
+            if self.witness.has_decrypted:
+                body = self.hf._desk.cipher.encrypt(self.scope, self.key, "answer", body)
             headers = {**answer.headers}
             headers.pop("content-length", None)
             answered = await statements.execute(

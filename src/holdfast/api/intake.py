@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from holdfast.api.limits import BATCH_JOBS_MAX
 from holdfast.domain.errors import BadArguments, DuplicateJob, IdempotencyConflict, StoreRefused
 from holdfast.domain.job import NewJob, Receipt
+from holdfast.domain.scope import all_tenants, scope
 from holdfast.stores.protocol import Store
 
 _REFUSED: Final = (BadArguments, DuplicateJob, IdempotencyConflict, StoreRefused)
@@ -35,12 +36,14 @@ class Intake:
         waiting = _Waiting(job, loop.create_future())
         self._waiting.append(waiting)
         if self._recording is None:
-            self._recording = loop.create_task(self._record_all())
+            with all_tenants():
+                self._recording = loop.create_task(self._record_all())
         return [await waiting.receipt]
 
     async def _record_all(self) -> None:
         try:
             while self._waiting:
+                await asyncio.sleep(0)  # for requests that arrived at the same moment
                 together = self._waiting[:BATCH_JOBS_MAX]
                 del self._waiting[:BATCH_JOBS_MAX]
                 await self._record(together)
@@ -50,7 +53,9 @@ class Intake:
     async def _record(self, together: Sequence[_Waiting]) -> None:
         try:
             store = await self._store()
-            receipts = await store.enqueue([each.job for each in together])
+            tenants = {each.job.tenant for each in together}
+            with scope(tenants.pop() if len(tenants) == 1 else None):
+                receipts = await store.enqueue([each.job for each in together])
         except Exception as error:
             if len(together) > 1 and isinstance(error, _REFUSED):
                 # None was recorded. Only the jobs that are refused should fail.

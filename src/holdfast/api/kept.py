@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from holdfast.domain.scope import all_tenants
+
 V = TypeVar("V")
 
 
@@ -33,7 +35,8 @@ class Kept(Generic[V]):
         now = self._monotonic()
         reading = self._readings.get(key)
         if reading is None or now - reading.began_at >= self._seconds:
-            reading = Reading(asyncio.create_task(read()), now)
+            with all_tenants():  # requests of other tenants may need it, too
+                reading = Reading(asyncio.create_task(read()), now)
             self._put(key, reading)
         if reading.task.done():
             return reading.task.result(), now - reading.began_at

@@ -42,7 +42,7 @@ class NewJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     tenant: Name | None = None  # for keys that see all tenants
     correlation_id: Name | None = None
     tags: Tags | None = None
-    id: UUID | None = None
+    id: UUID | None = None  # for keys that see all tenants
 
 
 class NewJobOfBatch(NewJob, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -77,6 +77,10 @@ def make_call(
 ) -> Call:
     """Check a job. `pointer` is its place in the body; `key` is its idempotency key."""
     function = find(caller.hf, new.name, pointer)
+    if new.id is not None and caller.tenant is not None:
+        # Otherwise it could find out which ids other tenants have.
+        text = "a key of one tenant can't choose the id of a job; send an idempotency key instead"
+        raise Problem("not-allowed", text, [At(text, pointer=f"{pointer}/id")])
     given = {name: value for name in _OPTIONS if (value := getattr(new, name, None)) is not None}
     given.setdefault("correlation_id", request.state.correlation_id)
     if key is not None:

@@ -104,14 +104,19 @@ def own_tenant(caller: Caller, named: str | None) -> str | None:
 def make_filter(caller: Caller, query: Any) -> Filter:
     """Return the engine's filter. A caller with a tenant sees no other tenant."""
     own_tenant(caller, query.tenant)
+    check_times(query)
+    values = {name: getattr(query, name) for name in _FILTER_FIELDS if name != "states"}
+    return Filter(states=tuple(map(State, getattr(query, "state", ()))), **values)
+
+
+def check_times(query: Any) -> None:
+    """Reject a `since` or `until` that no database can compare with."""
     for name in ("since", "until"):
         try:
             if (time := getattr(query, name)) is not None:
                 check_time(name, time)
         except BadArguments as error:
             raise bad_parameter(name, str(error).removeprefix(f"{name} ")) from None
-    values = {name: getattr(query, name) for name in _FILTER_FIELDS if name != "states"}
-    return Filter(states=tuple(map(State, getattr(query, "state", ()))), **values)
 
 
 async def answer_page(

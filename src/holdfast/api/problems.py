@@ -12,6 +12,7 @@ from holdfast.api.limits import RETRY_AFTER_SECONDS
 from holdfast.domain import errors
 from holdfast.domain.job import Job
 from holdfast.domain.secrets import masked
+from holdfast.operations.pepper import NoPepper
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -167,8 +168,13 @@ def problem_of(error: errors.HoldfastError) -> Problem:
             return unavailable(
                 "the database schema does not match this server; run: holdfast migrate"
             )
+        case NoPepper():
+            text = "this server has no usable pepper, so it can't create or check keys; see its log"
+            return unavailable(text, "not-ready")
         case errors.ConfigurationError():
             return Problem("bad-request", text)
+        case errors.CannotDecrypt():
+            return unavailable(text, "not-ready")  # another server may have the key
         case errors.StoreUnavailable():
             return unavailable("the database can't be reached; try again later")
     return Problem(

@@ -39,7 +39,9 @@ class Service:
         self.expiry = Expiry(hf._seam, [partial(delete_expired, hf), hf._bulk_runs.tidy])
         self.leases = LeaseService(hf, self.gate, self.stopping, upkeep=upkeep)
         self.intake = Intake(hf._store)
-        self.watch = Watch(hf._store, hf._seam, self.stopping, stream_keep_alive_seconds)
+        self.watch = Watch(
+            hf._store, hf._seam, hf._desk.cipher, self.stopping, stream_keep_alive_seconds
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

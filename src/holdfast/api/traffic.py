@@ -8,7 +8,6 @@ from logging import DEBUG
 from time import perf_counter
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.observability import logs
@@ -16,7 +15,7 @@ from holdfast.observability.metrics import HTTP_IN_FLIGHT, HTTP_STREAMS, OTHER, 
 
 METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 FAILED: Final = 500
-STREAM: Final = "text/event-stream"
+STREAM: Final = b"text/event-stream"
 
 
 class Traffic:
@@ -59,7 +58,7 @@ class Counted:
             if message["type"] == "http.response.start":
                 answered = True
                 self._count(scope, message["status"], perf_counter() - began)
-                if Headers(raw=message["headers"]).get("content-type", "").startswith(STREAM):
+                if dict(message["headers"]).get(b"content-type", b"").startswith(STREAM):
                     streams = 1
                     traffic.streams += 1
             await send(message)

@@ -15,8 +15,10 @@ from uuid import UUID
 import msgspec
 
 from holdfast.api.limits import SINGLE_READS_MAX, STREAM_KEEP_ALIVE_SECONDS
+from holdfast.domain.encrypted_jobs import JobCipher
 from holdfast.domain.errors import JobNotFound, NotInThisStore, StoreError
 from holdfast.domain.job import JobStatus, Watched
+from holdfast.domain.scope import all_tenants
 from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff, is_set_within
 from holdfast.runtime.seam import Seam
@@ -25,6 +27,7 @@ from holdfast.stores.protocol import Store, Watching, capability
 QUICK_SECONDS: Final = 0.1  # between two ticks, after a change
 CALM_SECONDS: Final = 1.0  # after several ticks without one
 SLOWDOWN: Final = 1.5
+REST: Final = 20  # times as long as the tick took: a busy database gets fewer
 SINGLE_READS_SECONDS: Final = 2.0  # between two ticks of a store that reads one job at a time
 READ_SECONDS_MAX: Final = 10.0
 RETRY_SECONDS_MIN: Final = 0.25
@@ -67,11 +70,13 @@ class Watch:
         self,
         store: Callable[[], Awaitable[Store]],
         seam: Seam,
+        cipher: JobCipher,
         stopping: asyncio.Event,
         keep_alive_seconds: float = STREAM_KEEP_ALIVE_SECONDS,
     ) -> None:
         self.keep_alive_seconds = keep_alive_seconds
         self._store = store
+        self._cipher = cipher
         self._backoff = Backoff(seam, RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         self._stopping = stopping
         self._watchers: dict[UUID, set[Watcher]] = {}
@@ -118,7 +123,7 @@ class Watch:
             raise NotInThisStore(
                 f"this store ({name}) can't watch more than {SINGLE_READS_MAX} jobs in one stream"
             )
-        found = await _changed(store, dict.fromkeys(job_ids, ""))
+        found = await self._changed(store, dict.fromkeys(job_ids, ""))
         statuses = {}
         for job_id in job_ids:
             job = found[job_id]
@@ -138,7 +143,8 @@ class Watch:
             self._new[job_id] = None
         self._wake.set()
         if self._ticking is None:
-            self._ticking = asyncio.create_task(self._tick_while_watched())
+            with all_tenants():
+                self._ticking = asyncio.create_task(self._tick_while_watched())
         try:
             yield watcher
         finally:
@@ -161,15 +167,18 @@ class Watch:
     async def _tick_while_watched(self) -> None:
         clock = asyncio.get_running_loop().time
         while self._watchers:
+            began_at = clock()
             try:
                 async with asyncio.timeout(READ_SECONDS_MAX):
-                    await self._tick(clock())
+                    await self._tick(began_at)
             except Exception as error:
                 # Whatever it is, keep the streams open: the next read may succeed.
                 self._log(error)
                 await asyncio.sleep(self._backoff.next_seconds())
                 continue
             self._backoff.reset()
+            ended_at = clock()
+            self._due_at = max(self._due_at, ended_at + REST * (ended_at - began_at))
             await is_set_within(self._wake, max(0.0, self._due_at - clock()))
             self._wake.clear()
         self._ticking = None
@@ -183,7 +192,7 @@ class Watch:
         together = capability(store, Watching) is not None
         if not together:
             wanted = dict(islice(wanted.items(), SINGLE_READS_MAX))
-        changed = await _changed(store, wanted) if wanted else {}
+        changed = await self._changed(store, wanted) if wanted else {}
         for job_id, version in wanted.items():
             self._note_read(job_id, version)
         for job_id, job in changed.items():
@@ -195,6 +204,13 @@ class Watch:
             self._pace_seconds = min(self._pace_seconds * SLOWDOWN, max(CALM_SECONDS, quick))
         if changed or due:
             self._due_at = now + self._pace_seconds
+
+    async def _changed(self, store: Store, known: Mapping[UUID, str]) -> dict[UUID, Watched | None]:
+        changed = await _changed(store, known)
+        return {
+            job_id: None if job is None else self._cipher.shown_watched(job)
+            for job_id, job in changed.items()
+        }
 
     def _note_read(self, job_id: UUID, version: str) -> None:
         if not version:
@@ -232,7 +248,7 @@ async def _read(store: Store, job_id: UUID) -> Watched | None:
     if job is None:
         return None
     status = JobStatus.of(job)
-    return Watched(f"{job.fence}/{version_of(status)}", job.tenant, status)
+    return Watched(f"{job.fence}/{version_of(status)}", job.tenant, job.name, status)
 
 
 def version_of(status: JobStatus) -> str:

@@ -75,30 +75,32 @@ async def open_command(app: Holdfast, key: str, by: str, because: str | None) ->
 
 @breakers.command()
 @click.argument("key")
+@operator_options
 @on_database
-async def close(app: Holdfast, key: str) -> None:
+async def close(app: Holdfast, key: str, by: str, because: str | None) -> None:
     """Close a breaker: unpark its jobs and reset its failure count.
 
     \b
     Example:
       holdfast breakers close gateway
     """
-    async with app, recorded(app, "breaker.close", key):
+    async with app, recorded(app, "breaker.close", key, by=by, because=because):
         await app.breakers.close(key)
     click.echo(f"breaker {key} is closed; workers are releasing the jobs it had parked")
 
 
 @breakers.command()
 @click.argument("key")
+@operator_options
 @on_database
-async def reset(app: Holdfast, key: str) -> None:
+async def reset(app: Holdfast, key: str, by: str, because: str | None) -> None:
     """Close a breaker if it is open, and clear its history.
 
     \b
     Example:
       holdfast breakers reset gateway
     """
-    async with app, recorded(app, "breaker.reset", key):
+    async with app, recorded(app, "breaker.reset", key, by=by, because=because):
         await app.breakers.reset(key)
     click.echo(
         f"breaker {key} is closed and its history cleared;"

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import click
+import msgspec
 from rich import progress as rich_progress
 from rich.console import Console
 
@@ -31,7 +32,7 @@ PROGRESS_AFTER_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Audited:
-    """What the audit log says about a change; without a target, the job's ID."""
+    """What the audit log says about a change; without a target, the job's ID or the filter."""
 
     action: str
     target: str | None = None
@@ -115,8 +116,8 @@ async def change_all(app: Holdfast, change: Change, filter: Filter, choice: dict
             say(f"no jobs{change.where} to {change.verb}{skipped}")
             return 0
         if not choice["sure"]:
-            _confirm(f"{what}{skipped}?")
-        async with change.audit.recorded(app, "all that match", len(chosen.ids)):
+            confirm(f"{what}{skipped}?")
+        async with change.audit.recorded(app, _all_that(filter), len(chosen.ids)):
             progress = await _follow(change, chosen, choice["pace"], as_json=choice["as_json"])
     changed = f"{change.done} {count_jobs(progress.changed)}{change.where}"
     moved_on = f"; {progress.moved_on:,} had changed in the meantime" if progress.moved_on else ""
@@ -144,6 +145,16 @@ async def _follow(
     return progress
 
 
+def _all_that(filter: Filter) -> str:
+    """The filter for the audit log, for example "all with states=queued,running queue=mail"."""
+    words = []
+    for name, value in msgspec.structs.asdict(filter).items():
+        if value:
+            written = ",".join(value) if name == "states" else value
+            words.append(f"{name}={written}")
+    return " ".join(["all with", *words])
+
+
 def _preview(summary: str, change: Change, chosen: Choice, choice: dict[str, Any]) -> None:
     if choice["as_json"]:
         would = {
@@ -165,7 +176,7 @@ def _skipped(requeued_already: int) -> str:
     return f"; {requeued_already:,} already requeued (use --again to include them)"
 
 
-def _confirm(question: str) -> None:
+def confirm(question: str) -> None:
     if not interactive():
         raise click.UsageError(f"{question} Not a terminal; pass --yes to confirm")
     # The event loop's handler for Ctrl-C would not interrupt the prompt.

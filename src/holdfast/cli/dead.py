@@ -9,6 +9,7 @@ from uuid import UUID
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.operator import operator_options
 from holdfast.cli.selection import (
     again_option,
     choice_options,
@@ -131,6 +132,7 @@ async def groups(app: Holdfast, look_max: int, limit: int, as_json: bool, **filt
     help="Change an argument; the value is JSON.",
 )
 @click.option("--edit", "in_editor", is_flag=True, help="Edit the arguments in $EDITOR.")
+@operator_options
 @on_database
 async def requeue(
     app: Holdfast,
@@ -138,6 +140,8 @@ async def requeue(
     texts: tuple[str, ...],
     values: tuple[str, ...],
     in_editor: bool,
+    by: str,
+    because: str | None,
     **choice: Any,
 ) -> int:
     """Enqueue dead and failed jobs again, as new jobs.
@@ -171,6 +175,6 @@ async def requeue(
         partial(app.dead.requeue_many, again=again),
         describe_requeue,
         unless_requeued=not again,
-        audit=Audited("job.requeue"),
+        audit=Audited("job.requeue", by=by, because=because),
     )
     return await change(app, how, choice, DEAD_STATES)

@@ -13,7 +13,9 @@ import click
 
 from holdfast.cli import session as sessions
 from holdfast.cli.session import Command
+from holdfast.domain.encryption import make_keys
 from holdfast.domain.errors import ConfigurationError
+from holdfast.operations.secrets import VARIABLE
 
 SYSTEMS = ("webhooks", "passport", "convert", "compute", "documents")
 
@@ -49,6 +51,7 @@ def demo(system: str, out: Path, database: str | None, serve: bool) -> int:
         raise click.UsageError("--serve needs the argument all")
     show = _load()
     show.forget_settings(os.environ)  # the processes that it starts inherit the environment
+    os.environ[VARIABLE] = make_keys("demo")
     console = show.make_console()
     if system == "all":
         showing = show.show_all(SYSTEMS, out, database, console, keeps_serving=serve)

@@ -17,6 +17,7 @@ from holdfast.cli.display import console, state_text
 from holdfast.cli.show import CHILDREN_COUNTED_MAX, Details
 from holdfast.cli.target import on_same_target
 from holdfast.domain.breakers import BreakerStatus
+from holdfast.domain.encrypted_jobs import EncryptedValue
 from holdfast.domain.endings import error_line, why_it_ended
 from holdfast.domain.groups import fingerprint_of
 from holdfast.domain.job import Attempt, Job
@@ -123,6 +124,9 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
 
 def _print_value(out: Console, title: str, value: Any) -> None:
     out.print(Text(f"\n{title}", "bold"))
+    if isinstance(value, EncryptedValue):
+        out.print(Text(str(value), "dim"))
+        return
     pretty = json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2, ensure_ascii=False)
     out.print(JSONHighlighter()(Text("\n".join(map(one_line, pretty.split("\n"))))))
 

@@ -1,4 +1,4 @@
-"""Print jobs, queues, breakers and workers: as tables for people, as JSON for scripts.
+"""Print jobs, queues, workers and the like: as tables for people, as JSON for scripts.
 
 Text in jobs comes from elsewhere: characters that could move the cursor or forge a line are
 escaped.
@@ -18,7 +18,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.domain.audit import AuditEntry
 from holdfast.domain.breakers import BreakerStatus
+from holdfast.domain.encryption import SecretCount
 from holdfast.domain.groups import ErrorGroup
 from holdfast.domain.job import Job
 from holdfast.domain.keys import Key
@@ -236,6 +238,48 @@ def print_keys(keys: Sequence[Key]) -> None:
 
 def _key_state(state: str) -> Text:
     return Text(state, {"active": "green", "rotated": "yellow"}.get(state, "red"))
+
+
+def print_secrets(counts: Sequence[SecretCount]) -> None:
+    rows: list[Row] = [
+        {
+            "KIND": each.kind,
+            "KEY": "" if each.key_id is None else each.key_id,
+            "SECRETS": str(each.count),
+            "STATE": _secret_state(each),
+        }
+        for each in counts
+    ]
+    print_table(console(), rows, ("KIND", "KEY"), [])
+
+
+def _secret_state(each: SecretCount) -> Text:
+    if each.key_id is None:
+        return Text("plaintext", "red")
+    if each.is_current:
+        return Text("current", "green")
+    return Text("old", "yellow") if each.is_known else Text("unknown here", "red")
+
+
+def print_audit_log(entries: Sequence[AuditEntry]) -> None:
+    out = console()
+    rows: list[Row] = [
+        {
+            "TIME (UTC)": f"{entry.at:%Y-%m-%d %H:%M:%S}",
+            "ACTOR": entry.actor,
+            "ACTION": entry.action,
+            "TARGET": entry.target or "",
+            "JOBS": f"{entry.jobs:,}",
+            "OUTCOME": Text(entry.outcome, "" if entry.outcome == "allowed" else "red"),
+            "FROM": entry.address or "",
+            "KEY": entry.key_id or "",
+            "TENANT": entry.tenant or "",
+            "BECAUSE": entry.because or "",
+        }
+        for entry in entries
+    ]
+    hidden = [] if out.width >= WIDE_IDS_COLUMNS else ["FROM", "KEY", "TENANT", "BECAUSE"]
+    print_table(out, rows, ("ACTOR", "ACTION", "TARGET", "FROM", "TENANT", "BECAUSE"), hidden)
 
 
 def _when(job: Job) -> datetime:

@@ -10,6 +10,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.session import say
+from holdfast.domain.encrypted_jobs import EncryptedValue
 from holdfast.domain.job import Job
 
 READ_AS_JSON = (int, float, bool, type(None))
@@ -20,6 +21,11 @@ def edited(
 ) -> Any:
     """Apply --set, --set-json and --edit to the job's arguments."""
     arguments: Any = job.arguments
+    if isinstance(arguments, EncryptedValue):
+        raise click.ClickException(
+            f"the arguments of job {job.id} can't be edited: they are {arguments}, which this"
+            " process doesn't have; set HOLDFAST_SECRET_KEYS, or requeue the job as it is"
+        )
     if isinstance(arguments, dict):
         arguments = dict(arguments)
     elif texts or values:

@@ -104,7 +104,7 @@ async def enqueue(
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(job, enc_hook=str), indent=2))
     elif wait and job.state is State.SUCCEEDED:
-        click.echo(json.dumps(msgspec.to_builtins(job.result, enc_hook=str), ensure_ascii=False))
+        click.echo(_shown(job.result))
     elif not wait:
         click.echo(job.id)
     return FAILED_CODE if wait and job.state is not State.SUCCEEDED else 0
@@ -183,6 +183,10 @@ def _announce(job: Job, began: datetime) -> None:
     say(f"enqueued {job.name} in queue {job.queue}, due {due}. {_showing(job)}")
 
 
+def _shown(value: Any) -> str:
+    return json.dumps(msgspec.to_builtins(value, enc_hook=str), ensure_ascii=False)
+
+
 def _showing(job: Job) -> str:
     return f"See it with: {on_same_target('holdfast jobs show')} {job.id}"
 
@@ -208,7 +212,7 @@ async def _follow(app: Holdfast, job: Job) -> Job:
 async def _standing(app: Holdfast, job: Job) -> tuple[object, str]:
     """What the job does or waits for, after something that changes only when that does."""
     if job.state is State.RUNNING:
-        progress = "" if job.progress is None else f": {json.dumps(job.progress)}"
+        progress = "" if job.progress is None else f": {_shown(job.progress)}"
         attempt = f"attempt {job.attempts} of {job.max_attempts}"
         return (job.fence, progress), f"running, {attempt}{progress}"
     why = await app.jobs.why(job.id)

@@ -125,8 +125,9 @@ async def cancel(app: Holdfast, by: str, because: str | None, **choice: Any) -> 
 @jobs.command()
 @choice_options()
 @again_option
+@operator_options
 @on_database
-async def retry(app: Holdfast, again: bool, **choice: Any) -> int:
+async def retry(app: Holdfast, again: bool, by: str, because: str | None, **choice: Any) -> int:
     """Make waiting jobs due now; enqueue finished ones again.
 
     A waiting job keeps its attempts and its error; only its due time changes. A finished job does
@@ -151,6 +152,6 @@ async def retry(app: Holdfast, again: bool, **choice: Any) -> int:
         partial(app.jobs.retry_many, again=again),
         describe_requeue,
         unless_requeued=not again,
-        audit=Audited("job.retry"),
+        audit=Audited("job.retry", by=by, because=because),
     )
     return await change(app, how, choice)

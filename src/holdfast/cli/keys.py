@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.operator import operator_option
+from holdfast.cli.operator import actor, operator_option
 from holdfast.cli.selection import duration, json_lines_option, json_option, pace
 from holdfast.cli.session import ListingGroup, say
 from holdfast.cli.target import on_database, on_same_target
@@ -88,7 +88,7 @@ async def create(
             tenant=tenant,
             expires_in_seconds=expires_in_seconds,
             requests_per_second=requests_per_second,
-            by=by,
+            by=actor(by),
         )
     _print_new(made, as_json=as_json)
 
@@ -158,7 +158,7 @@ async def rotate(
       holdfast keys rotate 7kq2mzv4d3xa --overlap 1h
     """
     async with app:
-        made = await app.keys.rotate(key_id, overlap_seconds=overlap_seconds, by=by)
+        made = await app.keys.rotate(key_id, overlap_seconds=overlap_seconds, by=actor(by))
         old = await app.keys.get(key_id)
     _print_new(made, as_json=as_json)
     if not as_json and old.expires_at is not None:
@@ -179,5 +179,5 @@ async def revoke(app: Holdfast, key_id: str, by: str) -> None:
       holdfast keys revoke 7kq2mzv4d3xa
     """
     async with app:
-        key = await app.keys.revoke(key_id, by=by)
+        key = await app.keys.revoke(key_id, by=actor(by))
     click.echo(f"key {key_id} ({key.name}) is revoked; servers reject it within two seconds")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.cli import session as sessions
+from holdfast.cli.audit import audit
 from holdfast.cli.breakers import breakers
 from holdfast.cli.bulk import bulk
 from holdfast.cli.dead import dead
@@ -22,6 +23,8 @@ from holdfast.cli.jobs import jobs
 from holdfast.cli.keys import keys
 from holdfast.cli.migrate import migrate
 from holdfast.cli.queues import queues
+from holdfast.cli.roles import roles
+from holdfast.cli.secrets import secrets
 from holdfast.cli.serve import serve
 from holdfast.cli.session import Group, Session, say
 from holdfast.cli.top.command import top
@@ -48,7 +51,7 @@ def holdfast() -> None:
 
 for command in (
     *(serve, worker, workers, top, doctor, dev, migrate),
-    *(jobs, dead, bulk, queues, breakers, keys, demo),
+    *(jobs, dead, bulk, queues, breakers, keys, roles, secrets, audit, demo),
 ):
     holdfast.add_command(command)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.operator import recorded
 from holdfast.cli.session import Command, run
 from holdfast.cli.target import database_option, find_target
 
@@ -31,8 +32,12 @@ def migrate(app: str | None, database: str | None, check: bool) -> None:
 
 
 async def _migrate(app: Holdfast) -> None:
-    for step in await app.migrate():
+    applied = await app.migrate()
+    for step in applied:
         click.echo(f"applied {step}")
+    if applied:  # by now the audit log exists
+        async with app, recorded(app, "schema.migrate", ", ".join(applied)):
+            pass
     click.echo(f"{app.url_shown} is up to date")
 
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.app import Holdfast
-from holdfast.domain.audit import Outcome
-from holdfast.domain.errors import NotInThisStore, SchemaMismatch, StoreError
+from holdfast.domain.audit import Actor, Outcome
+from holdfast.domain.errors import NotInThisStore, StoreError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,6 +25,12 @@ def operator() -> str:
     except (KeyError, OSError):  # a container may run as a user ID that has no name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
+
+
+def actor(by: str | None = None) -> Actor:
+    """The operator as the audit log shows them: a name that they chose, and their login."""
+    login = operator()
+    return Actor(name=by or login, address=f"{login} (command line)")
 
 
 operator_option = click.option(
@@ -49,12 +55,12 @@ async def recorded(
     because: str | None = None,
 ) -> AsyncIterator[None]:
     """Add an entry to the audit log before the change in the block, and another one if it fails.
-    A database that has no such log is changed without."""
+    In a store without an audit log, only make the change."""
 
     async def record(outcome: Outcome, jobs: int) -> None:
-        with suppress(NotInThisStore, SchemaMismatch):
+        with suppress(NotInThisStore):
             await app.audit.record(
-                by or operator(), action, target, jobs=jobs, because=because, outcome=outcome
+                actor(by), action, target, jobs=jobs, because=because, outcome=outcome
             )
 
     await record("allowed", jobs)

@@ -81,8 +81,9 @@ async def pause(app: Holdfast, name: str, by: str, because: str | None) -> None:
 
 @queues.command()
 @click.argument("name")
+@operator_options
 @on_database
-async def resume(app: Holdfast, name: str) -> None:
+async def resume(app: Holdfast, name: str, by: str, because: str | None) -> None:
     """Resume a paused queue.
 
     \b
@@ -90,7 +91,7 @@ async def resume(app: Holdfast, name: str) -> None:
       holdfast queues resume images
     """
     async with app:
-        async with recorded(app, "queue.resume", name):
+        async with recorded(app, "queue.resume", name, by=by, because=because):
             await app.queues.resume(name)
         queue = await _find(app, name)
     click.echo(f"queue {name} resumed: {queue.waiting:,} waiting, {queue.running:,} running")
@@ -143,8 +144,11 @@ def _running_max(value: str) -> int | None:
 @queues.command()
 @click.argument("name")
 @click.argument("running_max", metavar="N|none", type=_running_max)
+@operator_options
 @on_database
-async def cap(app: Holdfast, name: str, running_max: int | None) -> None:
+async def cap(
+    app: Holdfast, name: str, running_max: int | None, by: str, because: str | None
+) -> None:
     """Cap a queue: run at most N of its jobs at once.
 
     The cap counts the jobs on all workers together. `none` removes it.
@@ -155,7 +159,7 @@ async def cap(app: Holdfast, name: str, running_max: int | None) -> None:
       holdfast queues cap images none
     """
     async with app:
-        async with recorded(app, "queue.cap", name):
+        async with recorded(app, "queue.cap", name, by=by, because=because):
             await app.queues.cap(name, running_max)
         await _warn_if_unknown(app, name)
         queue = await _find(app, name)

@@ -14,7 +14,8 @@ UNKNOWN: Final = "unknown"
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who acts, and from where. Callers of the HTTP API have all of these, others only a name."""
+    """Who acts, and from where. Callers of the HTTP API have all of these; operators on the command
+    line have a name and an address such as "ann@host (command line)"."""
 
     name: str
     key_id: str | None = None
@@ -46,13 +47,16 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries to list; None means any."""
+    """Which entries to list; None means any. `since` is included, `until` is not."""
 
     actor: str | None = None
     key_id: str | None = None
     tenant: str | None = None
     action: str | None = None
     target: str | None = None
+    outcome: Outcome | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 class AuditPage(msgspec.Struct, frozen=True):

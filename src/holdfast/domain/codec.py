@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.encrypted_jobs import ENCRYPTED, Encrypt, is_encrypted
 from holdfast.domain.errors import BadArguments, PayloadTooLarge, UnstorableValue
 from holdfast.domain.limits import PREVIEW_BYTES_MAX, PROGRESS_BYTES_MAX
 from holdfast.domain.storable import Walk, is_plain, too_large
@@ -21,6 +22,7 @@ from holdfast.domain.texts import storable_text
 _ENCODER: Final = msgspec.json.Encoder()
 _CANONICAL: Final = msgspec.json.Encoder(order="deterministic")
 _DECODER: Final = msgspec.json.Decoder()
+_RESERVED: Final = "$encrypted is reserved for encrypted values"
 
 
 def encode_arguments(values: dict[str, object], *, bytes_max: int) -> bytes:
@@ -30,6 +32,8 @@ def encode_arguments(values: dict[str, object], *, bytes_max: int) -> bytes:
         data = _ENCODER.encode(Walk(nodes_max=bytes_max).storable(values))
     if len(data) > bytes_max:
         raise PayloadTooLarge(too_large(str(len(data)), bytes_max))
+    if data.startswith(ENCRYPTED):
+        raise BadArguments(f"the arguments can't be stored: {_RESERVED}")
     return data
 
 
@@ -37,13 +41,16 @@ def encode_arguments(values: dict[str, object], *, bytes_max: int) -> bytes:
 class Results:
     """How an app stores results and progress. With `replaces`, an object that JSON can't hold
     becomes its repr, and a value that is too large becomes a preview. `dump` turns the result of
-    one handler into JSON values."""
+    one handler into JSON values. `encrypt` encrypts the result of one job."""
 
     bytes_max: int
     replaces: bool = False
     dump: Callable[[Any, Results], Any] | None = None
+    encrypt: Encrypt | None = None
 
     def encode(self, value: object) -> bytes:
+        if self.encrypt is not None:
+            return self.encrypt("result", replace(self, encrypt=None).encode(value))
         if value is None:
             return b"null"
         if self.dump is not None:
@@ -63,6 +70,8 @@ class Results:
                 raise _too_large(noun, bytes_max) from None
             except BadArguments as error:
                 raise UnstorableValue(noun, str(error)) from None
+        if data.startswith(ENCRYPTED) and is_encrypted(data):
+            raise UnstorableValue(noun, _RESERVED)
         if len(data) <= bytes_max:
             return data
         if not self.replaces:

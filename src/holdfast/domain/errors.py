@@ -16,6 +16,8 @@ HoldfastError
 ├── JobFailed                   `hf.result` waited for a job that did not succeed
 ├── ResultTimeout               `hf.result` gave up waiting (a TimeoutError, too)
 ├── UnreadableResult            the result does not fit the type that the handler returns now
+├── CannotDecrypt               the value was changed or moved, or is under another key
+│   └── UnknownSecretKey        this process does not have the key
 ├── LeaseLost                   the attempt lost its lease
 ├── WorkerHung                  no handler can start, because others don't stop
 ├── StoreError
@@ -159,6 +161,20 @@ class UnreadableResult(HoldfastError):
             f"the result of job {job.id} ({job.name}) does not fit the handler's type: {reason}"
         )
         self.job = job
+
+
+class CannotDecrypt(HoldfastError):
+    """The value was changed or moved, or was encrypted with another key of the same name."""
+
+
+class UnknownSecretKey(CannotDecrypt):
+    """This process does not have the key that the value was encrypted with."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(
+            f"the secret key {key_id!r} is unknown here; add it to HOLDFAST_SECRET_KEYS"
+        )
+        self.key_id = key_id
 
 
 class LeaseLost(HoldfastError):

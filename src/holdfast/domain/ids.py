@@ -22,42 +22,58 @@ os.register_at_fork(
 
 
 class IdMaker:
-    """Makes ids: 48 bits of milliseconds, then 74 bits that start at random and step upward."""
+    """Makes ids: 48 bits of milliseconds, then 74 bits that start at random and step upward.
+
+    Each tenant has its own steps, because their sizes tell how many ids were made in between.
+    """
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._process_id = os.getpid()
         self._milliseconds = 0
-        self._counter = 0
+        self._counters: dict[str | None, int] = {}  # of this millisecond, by tenant
 
-    def make(self, epoch_milliseconds: int) -> UUID:
-        return self.make_many(epoch_milliseconds, 1)[0]
+    def make(self, epoch_milliseconds: int, tenant: str | None = None) -> UUID:
+        return self.make_many(epoch_milliseconds, 1, tenant)[0]
 
-    def make_many(self, epoch_milliseconds: int, count: int) -> list[UUID]:
+    def make_many(
+        self, epoch_milliseconds: int, count: int, tenant: str | None = None
+    ) -> list[UUID]:
         with _lock:
             if self._process_id != os.getpid():
                 # A forked child would repeat its parent's ids.
                 self._process_id = os.getpid()
                 self._random = Random()
                 self._milliseconds = 0
-            return [_uuid(self._next(epoch_milliseconds)) for _ in range(count)]
+            if epoch_milliseconds > self._milliseconds:
+                self._start(epoch_milliseconds)
+            counter = self._counters.get(tenant)
+            ids = []
+            for _ in range(count):
+                counter = self._next(counter)
+                ids.append(_uuid(self._milliseconds, counter))
+            if counter is not None:
+                self._counters[tenant] = counter
+            return ids
 
-    def _next(self, epoch_milliseconds: int) -> int:
-        if epoch_milliseconds > self._milliseconds:
-            self._milliseconds = epoch_milliseconds
-            # The top bit stays clear, so that steps rarely overflow within a millisecond.
-            self._counter = self._random.getrandbits(_COUNTER_BITS - 1)
-        else:
-            self._counter += 1 + self._random.getrandbits(_STEP_BITS)
-            if self._counter > _COUNTER_MASK:
-                self._milliseconds += 1
-                self._counter = self._random.getrandbits(_COUNTER_BITS - 1)
-        high, low = self._counter >> 62, self._counter & _LOW_MASK
-        return self._milliseconds << 80 | _VERSION | high << 64 | _VARIANT | low
+    def _start(self, milliseconds: int) -> None:
+        self._milliseconds = milliseconds
+        self._counters.clear()
+
+    def _next(self, counter: int | None) -> int:
+        if counter is not None:
+            counter += 1 + self._random.getrandbits(_STEP_BITS)
+            if counter <= _COUNTER_MASK:
+                return counter
+            self._start(self._milliseconds + 1)
+        # The top bit stays clear, so that steps rarely overflow within a millisecond.
+        return self._random.getrandbits(_COUNTER_BITS - 1)
 
 
-def _uuid(number: int) -> UUID:
-    """`UUID(int=number)` without its argument checks, in half the time."""
+def _uuid(milliseconds: int, counter: int) -> UUID:
+    """`UUID(int=...)` without its argument checks, in half the time."""
+    high, low = counter >> 62, counter & _LOW_MASK
+    number = milliseconds << 80 | _VERSION | high << 64 | _VARIANT | low
     made = UUID.__new__(UUID)
     object.__setattr__(made, "int", number)
     object.__setattr__(made, "is_safe", SafeUUID.unknown)

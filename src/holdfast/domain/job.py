@@ -41,6 +41,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     idempotency_key: str | None = None
     body_hash: bytes | None = None
+    other_hashes: tuple[bytes, ...] = ()  # the same body's, under other secret keys
     key_kept_seconds: float = 0.0
     breaker: str | None = None
     trace: str | None = None
@@ -50,6 +51,15 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     def named_tenant(self) -> str | None:
         """The tenant, unless it is the default one."""
         return None if self.tenant == DEFAULT_TENANT else self.tenant
+
+    @property
+    def hashes(self) -> tuple[bytes, ...]:
+        """The hashes of its body, under each secret key."""
+        return (self.body_hash or b"", *self.other_hashes)
+
+    def has_body(self, body_hash: bytes) -> bool:
+        """Whether this is the hash of its body."""
+        return body_hash in self.hashes
 
     def enqueued(self, job_id: UUID, now: datetime) -> Job:
         """The job as just recorded, with times from this process' clock. Some stores choose the
@@ -189,6 +199,8 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """A job, as recorded in the database.
 
     Its arguments and result are JSON values, as they are stored. `hf.result(job)` returns an `R`.
+    If the job is `encrypted`, they and its progress are decrypted here; without the key, each is an
+    `EncryptedValue`.
     """
 
     id: UUID
@@ -222,6 +234,7 @@ class Job(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     breaker: str | None = None  # the key of its breaker
     trace: str | None = None  # in the format of the `traceparent` header
     parent_id: UUID | None = None  # the job whose handler enqueued it
+    encrypted: bool = False  # whether its values are encrypted in the database
 
     @property
     def last_error(self) -> dict[str, str] | None:
@@ -258,6 +271,7 @@ class Watched(NamedTuple):
 
     version: str
     tenant: str
+    name: str
     status: JobStatus
 
 

@@ -55,9 +55,11 @@ class Released(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandedBack(msgspec.Struct, frozen=True, gc=False):
-    """This worker's handler takes other arguments. A newer or older worker may accept them."""
+    """This worker's handler takes other arguments, or the worker lacks their key. Another worker
+    may accept them. If none does, the job fails with `code`."""
 
     text: str
+    code: str = "BAD_ARGUMENTS"
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):
@@ -247,7 +249,8 @@ def _hand_back(job: Claimed, handed_back: HandedBack, retry: Retry, chance: floa
     """Leave the job to a worker of another version, unless none came for a long time."""
     if job.releases >= RELEASES_MAX:
         text = f"no worker could run it in {RELEASES_MAX} releases: {handed_back.text}"
-        return _decide_failed(job, Failed("BAD_ARGUMENTS", text, permanent=True), retry, chance)
+        failed = Failed(handed_back.code, text, permanent=True)
+        return _decide_failed(job, failed, retry, chance)
     return _settlement(
         job,
         State.QUEUED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from holdfast.domain.limits import (
 )
 from holdfast.domain.secrets import masked
 
+WITHHELD: Final = "withheld: the job is encrypted"
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _UNNAMEABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -67,6 +68,19 @@ def error_text(error: BaseException) -> str:
     words = [message] if message and isinstance(error, BadArguments | JobError) else [name, message]
     first = ": ".join(filter(None, words))
     text = "\n".join([first, *frames(error.__traceback__), *_notes(error)])
+    return storable_text(text, ERROR_TEXT_CHARS_MAX)
+
+
+def withheld_text(error: BaseException, parameters: Sequence[str] = ()) -> str:
+    """Describe an error of an encrypted job: its message and notes may quote the arguments. If it
+    is about one of the handler's parameters, that is named."""
+    if isinstance(error, BadArguments) and error.path and error.path[0] in parameters:
+        first = f"argument {error.path[0]}: {WITHHELD}"
+    elif isinstance(error, BadArguments | JobError):
+        first = WITHHELD
+    else:
+        first = f"{type_name(error)}: {WITHHELD}"
+    text = "\n".join([first, *frames(error.__traceback__)])
     return storable_text(text, ERROR_TEXT_CHARS_MAX)
 
 

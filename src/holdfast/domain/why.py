@@ -215,7 +215,7 @@ def _not_due(seen: Circumstances) -> Why | None:
     if last.error_code == HANDED_BACK:
         return seen.why(
             Reason.HANDED_BACK,
-            f"it is waiting for a worker that accepts its arguments: on {last.worker},"
+            f"it is waiting for a worker that can run it: on {last.worker},"
             f" {last.error_text}; handed back {job.releases} of at most {RELEASES_MAX} times,"
             f" due again at {due}{advice}",
             run_at=job.run_at,

@@ -39,6 +39,9 @@ _FACTS: Final = frozenset(
 
 _ALONE: Final = "{sentence}"  # the full sentence is about the job alone
 
+# Which of them it is tells how much work the other tenants have.
+_IN_LINE: Final = frozenset({Reason.QUEUE_FULL, Reason.BUSY, Reason.JOBS_AHEAD, Reason.NEXT})
+
 _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.ENDED: _ALONE,
     Reason.EXPIRED: _ALONE,
@@ -49,7 +52,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     ),
     Reason.WAITING_FOR_RETRY: _ALONE,
     Reason.HANDED_BACK: (
-        "it is waiting for a worker that accepts its arguments: {error_text};"
+        "it is waiting for a worker that can run it: {error_text};"
         " handed back {releases} of at most {releases_max} times"
     ),
     Reason.NOT_DUE: _ALONE,
@@ -63,17 +66,16 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     ),
     Reason.NO_WORKER: "no live worker serves queue {queue}",
     Reason.UNKNOWN_NAME: "no live worker for queue {queue} knows the job name {name}",
-    Reason.QUEUE_FULL: "queue {queue} has reached its cap",
     Reason.SUSPECT: _ALONE,
-    Reason.BUSY: "all slots of the workers that can run it are taken",
-    Reason.JOBS_AHEAD: "other jobs are ahead of it in queue {queue}",
-    Reason.NEXT: "it is next in queue {queue}: it should start any moment",
     Reason.DUE: _ALONE,
+    **dict.fromkeys(_IN_LINE, "it is due, and is waiting for its turn in queue {queue}"),
 }
 
 
 def for_tenant(why: Why) -> Why:
-    """Keep the code, what is known about the job itself, and a sentence made of that."""
+    """Keep the code, what is known about the job itself, and a sentence made of that. All codes
+    that depend on the jobs of others become DUE."""
     facts = {name: value for name, value in why.facts.items() if name in _FACTS}
     sentence = _SENTENCES[why.code].format_map({**facts, "sentence": why.sentence})
-    return msgspec.structs.replace(why, sentence=sentence, facts=facts)
+    code = Reason.DUE if why.code in _IN_LINE else why.code
+    return msgspec.structs.replace(why, code=code, sentence=sentence, facts=facts)

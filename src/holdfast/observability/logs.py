@@ -15,12 +15,12 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from traceback import StackSummary, TracebackException
+from traceback import FrameSummary, StackSummary, TracebackException, extract_tb
 from typing import Any, Final, Literal, TextIO, TypedDict, Unpack
 from uuid import UUID
 
 from holdfast.domain.secrets import masked
-from holdfast.domain.texts import error_text, type_name
+from holdfast.domain.texts import WITHHELD, error_text, type_name
 
 Format = Literal["json", "text", "auto"]
 
@@ -202,6 +202,7 @@ class _TextFormatter(logging.Formatter):
         return f"{color}{text}\x1b[0m" if self._colored and color else text
 
 
+_HEADER = "Traceback (most recent call last):\n"
 _BOLD = "\x1b[1m"
 _DIM = "\x1b[2m"
 _RED = "\x1b[31m"
@@ -261,10 +262,10 @@ def _traceback(record: logging.LogRecord) -> list[str]:
     return formatted(record.exc_info[1]).split("\n")
 
 
-def formatted(error: BaseException) -> str:
-    """The error's traceback, without its secrets."""
+def formatted(error: BaseException, *, withheld: bool = False) -> str:
+    """The error's traceback, without its secrets; if `withheld`, without messages."""
     try:
-        text = _formatted(error)
+        text = _withheld(error) if withheld else _formatted(error)
     except BaseException as another:  # the error's class can run any code here
         text = f"{type_name(error)}: can't be read: {type_name(another)}"
     return _masked(text.rstrip(), TRACEBACK_CHARS_MAX)
@@ -282,15 +283,32 @@ def _formatted(error: BaseException) -> str:
     return error_text(error)
 
 
+def _withheld(error: BaseException) -> str:
+    """Only types and frames, with those of the causes: messages and groups may quote anything."""
+    parts: list[str] = []
+    each: BaseException | None = error
+    for _ in range(ERRORS_CHAINED_MAX):
+        if each is None:
+            break
+        stack = StackSummary.from_list(_others(extract_tb(each.__traceback__)))
+        lines = [_HEADER, *stack.format(), f"{type_name(each)}: {WITHHELD}\n"]
+        parts.insert(0, "".join(lines))
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+    return "\n".join(parts)
+
+
 def _without_workers_frames(error: BaseException) -> TracebackException:
     """Leave out how the worker called the handler."""
     whole = TracebackException.from_exception(error)
     each: TracebackException | None = whole
     while each is not None:
-        others = [frame for frame in each.stack if not frame.filename.startswith(_WORKER)]
-        each.stack = StackSummary.from_list(others or each.stack)
+        each.stack = StackSummary.from_list(_others(each.stack))
         each = each.__cause__ or each.__context__
     return whole
+
+
+def _others(stack: StackSummary) -> list[FrameSummary]:
+    return [frame for frame in stack if not frame.filename.startswith(_WORKER)] or [*stack]
 
 
 def _json_value(value: Any) -> Any:

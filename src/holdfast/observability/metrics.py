@@ -217,6 +217,7 @@ class Metrics:
         self._pairs: dict[tuple[str, str], tuple[str, str]] = {}
         self._readers: list[Callable[[], Mapping[str, float]]] = []
         self._ends: dict[tuple[str, str, str], tuple[list[int], list[float] | None]] = {}
+        self._answers: dict[tuple[str, str, int], tuple[list[int], list[float]]] = {}
         self._lags = self._histogram(SETTLE_LAG, ())
         _all.add(self)
 
@@ -297,9 +298,15 @@ class Metrics:
             self._add(CHILDREN_DIED, (kind,))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        answer = (method, route, status)
         with self._lock:
-            self._add(HTTP_REQUESTS, (method, route, str(status)))
-            durations = self._histogram(HTTP_DURATION, (method, route))
+            if answer not in self._answers:
+                self._answers[answer] = (
+                    self._count(HTTP_REQUESTS, (method, route, str(status))),
+                    self._histogram(HTTP_DURATION, (method, route)),
+                )
+            count, durations = self._answers[answer]
+            count[0] += 1
             _observe(HTTP_DURATION.buckets, durations, seconds)
 
     @contextmanager

@@ -24,6 +24,7 @@ from holdfast.domain.bulk import (
 from holdfast.domain.errors import BulkChangeNotFound, ConfigurationError
 from holdfast.domain.job import Filter
 from holdfast.domain.limits import PAGE_ROWS_MAX
+from holdfast.domain.scope import scoped
 from holdfast.domain.texts import check_range
 from holdfast.operations.bulk_preview import check_action, find, sample, with_states
 from holdfast.operations.bulk_rows import BulkRow, JobIdRow, values_of
@@ -84,6 +85,7 @@ class Bulk:
         )
         return await self._record(preview, start=start)
 
+    @scoped
     async def _preview(
         self,
         action: str,
@@ -124,6 +126,7 @@ class Bulk:
         )
         return BulkPreview(change, found.job_ids)
 
+    @scoped
     async def _record(
         self, preview: BulkPreview, *, start: bool = False, connection: Any = None
     ) -> BulkChange:
@@ -158,6 +161,7 @@ class Bulk:
         """Stop a change for good. Jobs that it has already changed stay changed."""
         return await self._change(change_id, CANCEL)
 
+    @scoped
     async def get(self, change_id: UUID) -> BulkChange:
         """Return the change and its progress, or raise BulkChangeNotFound."""
         check_id(change_id)
@@ -169,6 +173,7 @@ class Bulk:
         shown = await sample(self._jobs, [row.job_id for row in first])
         return msgspec.structs.replace(found, sample=shown)
 
+    @scoped
     async def list(self, limit: int = 50, after: UUID | None = None) -> BulkPage:
         """Return a page of changes, newest first, without their samples.
 
@@ -186,6 +191,7 @@ class Bulk:
         changes = [row.change() for row in rows[:limit]]
         return BulkPage(changes, changes[-1].id if len(rows) > limit else None)
 
+    @scoped
     async def _change(self, change_id: UUID, verb: Verb) -> BulkChange:
         check_id(change_id)
         async with self._own.transaction() as (_, statements):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
+from holdfast.domain.encrypted_jobs import JobCipher
 from holdfast.domain.texts import check_name
 from holdfast.job_function import Definition
 from holdfast.runtime.blocking import RunSync
@@ -31,6 +32,7 @@ class Desk:
     definitions: Mapping[str, Definition]
     settings: Settings
     run_sync: RunSync
+    cipher: JobCipher
 
     async def through(
         self, connection: Any, method: str, work: Callable[[Enrolled], Coroutine[Any, Any, T]]

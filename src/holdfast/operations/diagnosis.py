@@ -1,13 +1,14 @@
-"""The examination for `holdfast doctor`, and the overview for `holdfast top`."""
+"""The examination for `holdfast doctor`, the overview for `holdfast top`, the status in metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from holdfast.domain.diagnosis.findings import Examination, Finding, worst_first
-from holdfast.domain.diagnosis.judge import judge, judge_depths, judge_timeouts, unreachable
+from holdfast.domain.diagnosis.findings import Examination, Finding, Severity, worst_first
+from holdfast.domain.diagnosis.judge import judge, judge_depths, judge_timeouts, unreachable, unread
+from holdfast.domain.diagnosis.secrets import judge_secrets
 from holdfast.domain.diagnosis.vitals import Patience
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.job import Filter
@@ -15,7 +16,17 @@ from holdfast.domain.limits import DELAY_SECONDS_MAX, LATENCY_JOBS_MAX, OVERVIEW
 from holdfast.domain.overview import Overview, Pulse, latency, latency_by_queue, with_quiet
 from holdfast.domain.states import DEAD_STATES, ENDED
 from holdfast.domain.texts import check_range
-from holdfast.stores.protocol import Breakers, Diagnosis, Store, WorkerPresence, capability
+from holdfast.observability.exposition import DatabaseStatus
+from holdfast.operations.secrets import Secrets
+from holdfast.stores.protocol import (
+    Breakers,
+    Diagnosis,
+    Store,
+    Transactions,
+    WorkerPresence,
+    capability,
+)
+from holdfast.transactions.transaction import transaction, translated
 
 STUCK_SWEEPS: Final = 5  # a lease that this many sweeps missed is stuck
 
@@ -27,7 +38,11 @@ def make_patience(transaction_seconds: float, reclaim_seconds: float) -> Patienc
 
 
 async def examine(
-    store: Store, database: str, patience: Patience, timeouts: Mapping[str, float | None]
+    store: Store,
+    database: str,
+    patience: Patience,
+    timeouts: Mapping[str, float | None],
+    secrets: Secrets,
 ) -> Examination:
     """Examine a store that is not open yet, and close it. Errors become findings."""
     findings: list[Finding] = []
@@ -38,6 +53,7 @@ async def examine(
             findings += judge_depths(await store.queues(), type(store).__name__)
         else:
             findings += judge(await diagnosis.vitals(patience), patience)
+        findings += await _examine_secrets(store, secrets, findings)
     except HoldfastError as error:
         findings.append(unreachable(error))
     finally:
@@ -46,6 +62,32 @@ async def examine(
         without = [name for name, seconds in timeouts.items() if seconds is None]
         findings.append(judge_timeouts(list(timeouts), without))
     return Examination(database=database, findings=worst_first(findings))
+
+
+async def _examine_secrets(
+    store: Store, secrets: Secrets, findings: Sequence[Finding]
+) -> Sequence[Finding]:
+    """Count secrets in a database that needs no migration: this must change nothing."""
+    is_readable = all(each.severity is not Severity.CRITICAL for each in findings)
+    owner = capability(store, Transactions)
+    if owner is None or not is_readable or not secrets.can_last:
+        return []
+    try:
+        await store.open()
+        with translated("could not count"):
+            async with transaction(owner, read_only=True) as connection:
+                return list(judge_secrets(await secrets.count_lasting(connection)))
+    except HoldfastError as error:
+        return [unread("secrets", str(error))]
+
+
+async def database_status(store: Store) -> DatabaseStatus:
+    breakers, presence = capability(store, Breakers), capability(store, WorkerPresence)
+    return DatabaseStatus(
+        queues=await store.queues(),
+        breakers=[] if breakers is None else await breakers.breakers(),
+        workers=None if presence is None else await presence.workers(),
+    )
 
 
 async def overview(store: Store, now: datetime) -> Overview:

@@ -23,10 +23,12 @@ from holdfast.domain.errors import (
 from holdfast.domain.groups import fingerprint_of
 from holdfast.domain.job import Attempt, CappedCount, CappedCounts, Count, Filter, Job, Page
 from holdfast.domain.limits import INTEGER_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX, SCAN_ROWS_MAX
+from holdfast.domain.scope import scoped
 from holdfast.domain.texts import check_range, check_text
 from holdfast.domain.times import check_time
 from holdfast.domain.why import Why, explain, explain_alone
 from holdfast.domain.why_for_tenant import for_tenant
+from holdfast.job_function import Definition
 from holdfast.operations.desk import Desk, check_operator
 from holdfast.operations.steps import Choice, Progress, change_each, in_steps, make_pace
 from holdfast.runtime.blocking import blocking
@@ -57,10 +59,12 @@ class Jobs:
         self._tenant = tenant
         self._run_sync = desk.run_sync
 
+    @scoped
     async def get(self, job_id: UUID) -> Job:
         """Return the job, or raise JobNotFound."""
         check_id(job_id)
-        return self._owned(job_id, await (await self._desk.store()).get(job_id))
+        job = self._owned(job_id, await (await self._desk.store()).get(job_id))
+        return self._desk.cipher.shown(job)
 
     def _owned(self, job_id: UUID, job: Job | None) -> Job:
         if job is None or self._tenant not in (None, job.tenant):
@@ -83,12 +87,14 @@ class Jobs:
             return None
         return msgspec.structs.replace(wanted, tenant=self._tenant)
 
+    @scoped
     async def attempts(self, job_id: UUID) -> Sequence[Attempt]:
         """Return the attempts that have ended, oldest first, including the successful one."""
         await self.get(job_id)
         history = capability(await self._desk.store(), History)
         return [] if history is None else await history.attempts(job_id)
 
+    @scoped
     async def why(self, job_id: UUID) -> Why:
         """Explain why a job is not running: a code, a sentence, and the facts.
 
@@ -110,11 +116,13 @@ class Jobs:
         self._owned(job_id, circumstances.job)
         return explain(circumstances)
 
+    @scoped
     async def counts(self, tenant: str | None = None) -> Sequence[Count]:
         """Count the jobs by queue and state, of all tenants or of one."""
         wanted = self._narrowed(Filter(tenant=tenant))
         return [] if wanted is None else await (await self._desk.store()).counts(wanted.tenant)
 
+    @scoped
     async def counts_up_to(self, jobs_max: int, tenant: str | None = None) -> CappedCounts:
         """Like `counts`, but stop at `jobs_max` waiting jobs of a queue: fast, however many there
         are."""
@@ -129,6 +137,7 @@ class Jobs:
         counts = await store.counts(wanted.tenant)
         return CappedCounts.of((CappedCount(*each, False) for each in counts), jobs_max)
 
+    @scoped
     async def list(
         self, filter: Filter | None = None, limit: int = 50, after: UUID | None = None
     ) -> Page:
@@ -148,7 +157,7 @@ class Jobs:
             rows = limit - len(found) if wanted.fingerprint is None else SCAN_ROWS_MAX
             page = await store.page(wanted, rows, after)
             found += [
-                job
+                self._desk.cipher.shown(job)
                 for job in page.jobs
                 if wanted.fingerprint is None or fingerprint_of(job) == wanted.fingerprint
             ]
@@ -161,16 +170,19 @@ class Jobs:
                 break
         return Page(found, after)
 
+    @scoped
     async def requeued_as(self, job_id: UUID) -> UUID | None:
         """Return the id of the job that this one was last requeued as, if any."""
         return (await self.requeued([await self.get(job_id)])).get(job_id)
 
+    @scoped
     async def requeued(self, jobs: Sequence[Job]) -> Mapping[UUID, UUID]:
         """Map each of these jobs that was requeued to the job that it was last requeued as."""
         requeues = capability(await self._desk.store(), Requeues)
         ended = [job.id for job in jobs if job.state.ended and self._tenant in (None, job.tenant)]
         return await requeues.requeued(ended) if requeues is not None and ended else {}
 
+    @scoped
     async def cancel(
         self,
         job_id: UUID,
@@ -196,6 +208,7 @@ class Jobs:
             raise WrongState(f"job {job_id} already ended as {job.state}; nothing was changed")
         return job
 
+    @scoped
     async def retry(self, job_id: UUID, *, again: bool = True, connection: Any = None) -> Job:
         """Make a waiting job due now, or requeue an ended one and return the new job.
 
@@ -213,6 +226,7 @@ class Jobs:
             raise WrongState(f"job {job_id} is {job.state}; there is nothing to retry")
         return await self.requeue(job_id, again=again)
 
+    @scoped
     async def requeue(
         self,
         job_id: UUID,
@@ -237,12 +251,13 @@ class Jobs:
         await self._check_owned(job_id)
         data = None
         if arguments is not None:
-            data = self._encoded((await self.get(job_id)).name, arguments)
+            data = self._encoded(await self.get(job_id), arguments)
         new_id = self._desk.new_id()
         store = await self._desk.store()
         if await store.requeue(job_id, new_id, arguments=data, once=not again):
             # A store whose records belong to another system requeues the same record.
-            return await store.get(new_id) or await self.get(job_id)
+            copy = await store.get(new_id)
+            return await self.get(job_id) if copy is None else self._desk.cipher.shown(copy)
         job = await self.get(job_id)
         if not job.state.ended:
             raise WrongState(f"job {job_id} is {job.state}; only an ended job can be requeued")
@@ -264,11 +279,25 @@ class Jobs:
 
         return await self._desk.through(connection, method, on)
 
-    def _encoded(self, name: str, arguments: Mapping[str, Any]) -> bytes:
+    def _encoded(self, job: Job, arguments: Mapping[str, Any]) -> bytes:
+        definition = self._desk.definitions.get(job.name)
+        data = self._bound(job.name, definition, arguments)
+        if not self._encrypts(job):
+            return data
+        return self._desk.cipher.encrypt(job.tenant, job.name, "arguments", data)
+
+    def _encrypts(self, job: Job) -> bool:
+        """Whether to encrypt new arguments for this job: if it, or its definition now, is
+        encrypted."""
+        definition = self._desk.definitions.get(job.name)
+        return job.encrypted or (definition is not None and definition.encrypted)
+
+    def _bound(
+        self, name: str, definition: Definition | None, arguments: Mapping[str, Any]
+    ) -> bytes:
         if not isinstance(arguments, Mapping):
             raise BadArguments(f"{name}: arguments must be a mapping by name, not {arguments!r}")
         bytes_max = self._desk.settings.payload_bytes_max
-        definition = self._desk.definitions.get(name)
         if definition is None:
             return codec.encode_arguments(dict(arguments), bytes_max=bytes_max)
         return definition.signature.bind((), arguments, bytes_max=bytes_max)

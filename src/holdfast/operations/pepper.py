@@ -11,13 +11,13 @@ import os
 import re
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.domain.addresses import is_loopback
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.keys import PEPPER_CHARS_MIN
+from holdfast.operations.kept_files import read_or_make
 from holdfast.operations.own_tables import OwnTables
 from holdfast.transactions.tables import Statements
 
@@ -28,6 +28,10 @@ HOW_TO_MAKE: Final = (
 )
 _SQLITE: Final = "sqlite:///"
 _PORT: Final = re.compile(r":\d*$")
+
+
+class NoPepper(ConfigurationError):
+    """The server lacks the pepper. No request can fix that."""
 
 
 class Pepper:
@@ -45,7 +49,7 @@ class Pepper:
         if database.startswith(_SQLITE):
             return _beside(database.removeprefix(_SQLITE))
         if not _is_on_this_machine(database):
-            raise ConfigurationError(
+            raise NoPepper(
                 f"keys need {VARIABLE}, because this database is not on this machine; {HOW_TO_MAKE}"
             )
         async with self._own.transaction() as (_, statements):
@@ -57,7 +61,7 @@ def from_environment() -> bytes | None:
     if given is None:
         return None
     if len(given) < PEPPER_CHARS_MIN:
-        raise ConfigurationError(
+        raise NoPepper(
             f"{VARIABLE} has {len(given)} characters, but needs at least {PEPPER_CHARS_MIN};"
             f" {HOW_TO_MAKE}"
         )
@@ -65,35 +69,10 @@ def from_environment() -> bytes | None:
 
 
 def _beside(path: str) -> bytes:
-    """Read the file beside the database. The first process creates it, atomically."""
     file = f"{path}.pepper"
-    try:
-        with suppress(FileNotFoundError):
-            return _read(file)
-        draft = f"{file}.{secrets.token_hex(8)}"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with open(descriptor, "w", encoding="ascii") as writing:
-                writing.write(_made())
-                writing.flush()
-                os.fsync(descriptor)
-            with suppress(FileExistsError):  # another process was first
-                os.link(draft, file)
-        finally:
-            os.unlink(draft)
-        return _read(file)
-    except OSError as error:
-        raise ConfigurationError(
-            f"can't use the key pepper in {file}: {error.strerror}; make it readable for this user,"
-            f" or set {VARIABLE}"
-        ) from error
-
-
-def _read(file: str) -> bytes:
-    with open(file, "rb") as reading:
-        found = reading.read()
+    found = read_or_make(file, _made, what="the key pepper", variable=VARIABLE)
     if len(found) < PEPPER_CHARS_MIN:
-        raise ConfigurationError(
+        raise NoPepper(
             f"{file} is damaged: it has {len(found)} bytes; restore it, or delete it and create new"
             " keys"
         )

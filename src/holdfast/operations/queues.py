@@ -1,10 +1,11 @@
-"""List, pause, resume, cap, drain and purge queues."""
+"""List, pause, resume, cap, drain, purge and wake queues."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from holdfast.domain.errors import ConfigurationError, WrongState
@@ -18,14 +19,14 @@ from holdfast.operations.desk import Desk, check_operator
 from holdfast.operations.jobs import Jobs
 from holdfast.operations.steps import Choice, Progress, cancel_together, in_steps, make_pace
 from holdfast.runtime.blocking import blocking
-from holdfast.stores.protocol import QueueControl, require
+from holdfast.stores.protocol import Listening, QueueControl, capability, require
 
 LOOK_SECONDS = 1.0
 LOOKS_TO_BE_SURE = 2
 
 
 class Queues:
-    """`hf.queues`: list, pause, resume, cap, drain and purge queues."""
+    """`hf.queues`: list, pause, resume, cap, drain, purge and wake queues."""
 
     def __init__(self, desk: Desk, jobs: Jobs) -> None:
         self._desk = desk
@@ -134,6 +135,17 @@ class Queues:
         async for progress in in_steps(cancel, jobs, pace, self._desk.seam()):
             yield progress
 
+    async def wake(self, queue: str, *, connection: Any = None) -> None:
+        """Have workers look at the queue now: for jobs, and with its sweeps.
+
+        With `connection`, they look when that connection's transaction has been committed.
+        """
+        check_name("queue", queue)
+        if connection is not None:
+            await self._desk.through(connection, "wake", lambda enrolled: enrolled.wake(queue))
+        elif (store := capability(await self._desk.store(), Listening)) is not None:
+            await store.wake(queue)
+
     async def _check_changeable(self, queue: str) -> None:
         """Any queue can be changed before its first job, unless its name looks like a pattern."""
         check_name("queue", queue)
@@ -154,6 +166,7 @@ class Queues:
     drain_sync = blocking(drain)
     purge_preview_sync = blocking(purge_preview)
     purge_sync = blocking(purge)
+    wake_sync = blocking(wake)
 
 
 def _details(queue: QueueStatus) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
-from holdfast.domain.errors import BadArguments, JobFailed, ResultTimeout
+from holdfast.domain.encrypted_jobs import EncryptedValue
+from holdfast.domain.errors import BadArguments, CannotDecrypt, JobFailed, ResultTimeout
 from holdfast.domain.job import Job
 from holdfast.domain.states import State
 from holdfast.operations.desk import Desk
@@ -26,6 +27,8 @@ async def wait_for_result(
     ended = await _wait(desk, get, job.id if isinstance(job, Job) else job, timeout_seconds)
     if ended.state is not State.SUCCEEDED:
         raise JobFailed(ended)
+    if isinstance(ended.result, EncryptedValue):
+        raise CannotDecrypt(f"the result of job {ended.id} ({ended.name}) is {ended.result}")
     definition = desk.definitions.get(ended.name)
     return ended.result if definition is None else definition.signature.load_result(ended)
 

@@ -99,6 +99,9 @@ class Enrolled(Protocol):
 
     async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]: ...
 
+    async def wake(self, queue: str) -> None:
+        """Wake the workers that serve this queue, if and when the transaction commits."""
+
 
 @runtime_checkable
 class Pooled(Protocol):
@@ -253,6 +256,8 @@ class QueueControl(Protocol):
     async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
         """Stop claims from this queue; False, and no change, if it is already paused."""
 
+    async def is_paused(self, queue: str) -> bool: ...
+
     async def resume(self, queue: str) -> bool:
         """Allow claims from this queue again, and wake the workers; False if it is not paused."""
 
@@ -404,6 +409,9 @@ class Listening(Protocol):
     async def listen(self, heard: Heard) -> Listener | None:
         """Call `heard`, on the event loop, for each wake-up; None if this store can't receive
         any."""
+
+    async def wake(self, queue: str) -> None:
+        """Wake the workers that serve this queue."""
 
 
 @runtime_checkable

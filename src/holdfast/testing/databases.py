@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.secrets import shown_url
 from holdfast.runtime.seam import Seam
 from holdfast.stores.registry import plain_url
-from holdfast.stores.statements import load, read_sql
+from holdfast.stores.statements import Statement, load, read_sql
 from holdfast.testing.virtual_time import VirtualTime
 
 PREFIX = "holdfast_sandbox_"
@@ -75,13 +76,24 @@ class _PostgresDatabase:
         self.seam = _ServerTime()
 
     async def advance(self, hf: Holdfast, seconds: float) -> None:
+        statements = [*_ADVANCE.values()]
+        for tables in hf._tables:
+            statements += _advance_of(tables.package)
         async with hf.transaction() as connection:
-            for statement in _ADVANCE.values():
+            for statement in statements:
                 values = {"passed": timedelta(seconds=seconds)}
                 await connection.execute(statement.sql, *statement.arguments(values))
 
 
 _ADVANCE = load(read_sql(__package__, "advance.sql"), numbered=True)
+
+
+def _advance_of(package: str) -> list[Statement]:
+    """The statements that move an application's times, if there are any."""
+    file = files(package).joinpath("sql", "postgres", "testing", "advance.sql")
+    if not file.is_file():
+        return []
+    return [*load(file.read_text(encoding="utf-8"), numbered=True).values()]
 
 
 async def _execute(url: str, sql: str) -> None:

@@ -18,6 +18,7 @@ from holdfast.runtime.seam import Seam
 from holdfast.testing.databases import Database, private_database
 from holdfast.testing.runs import Runs
 from holdfast.worker.report import WorkerReport
+from holdfast.worker.sweeps import SweepContext
 
 
 class Sandbox:
@@ -35,29 +36,39 @@ class Sandbox:
     ) -> WorkerReport:
         """Run all due jobs, and those that they enqueue, until none is left, except remote ones.
 
-        With `with_delayed`, also advance time to run jobs that are due later: retries, snoozes and
-        delayed jobs. With `raise_errors`, raise at the end what the first failing handler raised,
-        unless a retry succeeded; or JobFailed for a job that failed without an exception.
+        With `with_delayed`, also advance time to run jobs that are due later: retries, snoozes,
+        delayed jobs, and what sweeps wait for. With `raise_errors`, raise at the end what the first
+        failing handler raised, unless a retry succeeded; or JobFailed for a job that failed without
+        an exception.
         """
         self._runs.errors.clear()
         failed_before = {job.id for job in await self.jobs(*DEAD_STATES)} if raise_errors else set()
         total = WorkerReport()
         while True:
             total += await self._hf.run_due(concurrency)
-            due = await self._next_due() if with_delayed else None
-            if due is None:
+            seconds = await self._seconds_to_next() if with_delayed else None
+            if seconds is None:
                 break
-            await self.advance(max(0.0, (due - await self.now()).total_seconds()))
+            await self.advance(seconds)
         if raise_errors:
             await self._raise_first(failed_before)
         return total
 
-    async def _next_due(self) -> datetime | None:
-        """Return when the next waiting job that has a handler is due."""
+    async def _seconds_to_next(self) -> float | None:
+        """Return when the next waiting job that has a handler is due, or a sweep."""
         definitions = self._hf._definitions
         own = {name for name, each in definitions.items() if not each.is_remote}
         waiting = await self.jobs(State.QUEUED)
-        return min((job.run_at for job in waiting if job.name in own), default=None)
+        now = await self.now()
+        due = [(job.run_at - now).total_seconds() for job in waiting if job.name in own]
+        due += [seconds async for seconds in self._sweep()]
+        return max(0.0, min(due)) if due else None
+
+    async def _sweep(self) -> AsyncIterator[float]:
+        context = SweepContext(self._hf._seam.identity())
+        for sweep in self._hf._sweeps:
+            if (seconds := await sweep.function(context)) is not None:
+                yield seconds
 
     async def _raise_first(self, failed_before: set[UUID]) -> None:
         for job_id, error in self._runs.errors.items():

@@ -6,6 +6,7 @@ They are in the folder `sql` of the application's package:
     sql/postgres/*.sql, sql/sqlite/*.sql        statements for one of them
     sql/postgres/migrations/0001_orders.sql     numbered steps, forward only
     sql/sqlite/migrations/0001_orders.sql
+    sql/postgres/privileges.toml                what each database role may do with them
 
 The tables are in PostgreSQL's schema `holdfast`. SQLite has no schemas: there, the prefix
 `holdfast.` is removed from the statements for both.
@@ -21,8 +22,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.domain.errors import BadArguments, ConfigurationError, SchemaMismatch
+from holdfast.domain.privileges import Decisions
+from holdfast.stores.decisions import load_decisions
 from holdfast.stores.migrations import Step, application_steps, split
-from holdfast.stores.protocol import Store, Transactions, require
+from holdfast.stores.protocol import Store, Transactions, capability, require
+from holdfast.stores.roles import Roles
 from holdfast.stores.statements import Statement, load, read_sql
 from holdfast.transactions.transaction import transaction
 
@@ -37,19 +41,19 @@ class Tables:
     def __init__(self, name: str, package: str) -> None:
         _check_package(name, package)
         self.name = name
-        self._package = package
+        self.package = package
 
     def on(self, connection: Any) -> Statements:
         """Return the statements, on a connection of `hf.transaction()` or `ctx.completing()`."""
-        return Statements(connection, _read(self._package, _dialect(connection)))
+        return Statements(connection, _read(self.package, _dialect(connection)))
 
     async def missing(self, connection: Any) -> list[Step]:
         """Return the steps that this database has not applied."""
-        known = application_steps(_dialect(connection), self._package)
+        known = application_steps(_dialect(connection), self.package)
         if not known:
             raise ConfigurationError(
                 f"the tables of {self.name} have no migrations: add them to"
-                f" sql/{_dialect(connection)}/migrations in {self._package}"
+                f" sql/{_dialect(connection)}/migrations in {self.package}"
             )
         version = await _own(connection).value("application_version", application=self.name)
         newest = known[-1].version
@@ -80,6 +84,10 @@ class Tables:
             )
         return [self._shown(step) for step in done]
 
+    def decisions(self) -> Decisions:
+        """The decisions about database roles for these tables."""
+        return load_decisions(self.package, "sql", "postgres")
+
     def _shown(self, step: Step) -> str:
         return f"{self.name} {step.version:04}_{step.name}"
 
@@ -104,8 +112,16 @@ async def migrate_tables(store: Store, declared: Sequence[Tables]) -> list[str]:
     """Apply all missing steps in one transaction, and return their names."""
     if not declared:
         return []
+    roles = capability(store, Roles)
     async with transaction(_owner(store), read_only=False) as connection:
-        return [step for tables in declared for step in await tables.migrate(connection)]
+
+        async def migrate() -> list[str]:
+            return [step for tables in declared for step in await tables.migrate(connection)]
+
+        if roles is None:
+            return await migrate()
+        decisions = {tables.name: tables.decisions() for tables in declared}
+        return await roles.migrate_as_owner(connection, decisions, migrate)
 
 
 def _owner(store: Store) -> Transactions:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from holdfast.domain import texts
 from holdfast.domain.errors import (
@@ -21,6 +23,8 @@ from holdfast.domain.outcomes import Failed, HandedBack, Outcome, Released, Snoo
 from holdfast.domain.signature import OtherArguments
 from holdfast.job_function import Definition
 from holdfast.worker.run import Run, Stop
+
+Describe = Callable[[BaseException], str]
 
 GROUPS_DEPTH_MAX = 100  # an exception group of the handler may contain itself
 
@@ -49,37 +53,39 @@ def _unreadable(error: BaseException, another: BaseException) -> Failed:
 
 def _classify(definition: Definition, run: Run, error: BaseException) -> Outcome | None:
     error = _only_one(error)
+    describe = describer(run.encrypted, definition.signature.parameters)
     match error:
         case LeaseLost() if error.job_id == run.job.id:
             return None
         case Snooze() if (seconds := _seconds(error)) is not None:
-            return Snoozed(seconds, _cut(texts.error_text(error)))
+            return Snoozed(seconds, _cut(describe(error)))
         case Snooze():
-            text = f"snoozed without a number of seconds: {texts.error_text(error)}"
+            text = f"snoozed without a number of seconds: {describe(error)}"
             return Failed(_code(error), _cut(text))
         case RetryAfter():
-            seconds = _seconds(error)
-            return failed(definition, error, permanent=False, retry_after_seconds=seconds)
+            return failed(definition, error, describe, False, _seconds(error))
         case OtherArguments():
             return HandedBack(_cut(texts.error_text(error)))
         case BadArguments():
-            return Failed(_code(error), _cut(texts.error_text(error)), permanent=True)
+            return Failed(_code(error), _cut(describe(error)), permanent=True)
         case JobError():
-            return failed(definition, error, permanent=is_permanent(definition, error))
+            return failed(definition, error, describe, is_permanent(definition, error))
         case _ if run.stop is Stop.SHUTDOWN:
             # Whatever the handler raises when it has to stop: a deploy is no failure.
             return Released()
         case _ if run.stop is Stop.TIMEOUT and isinstance(error, asyncio.CancelledError):
             return timed_out(definition)
         case _ if run.stop is Stop.TIMEOUT:
-            return timed_out(definition, f"; while stopping, it raised {texts.error_text(error)}")
+            return timed_out(definition, f"; while stopping, it raised {describe(error)}")
         case _:
-            return failed(definition, error, permanent=is_permanent(definition, error))
+            return failed(definition, error, describe, is_permanent(definition, error))
 
 
 def timed_out(definition: Definition, what_followed: str = "") -> Failed:
     error = JobTimeout(f"took longer than {definition.timeout_seconds:g} s{what_followed}")
-    return failed(definition, error, permanent=_is_listed_permanent(definition, error))
+    return failed(
+        definition, error, texts.error_text, permanent=_is_listed_permanent(definition, error)
+    )
 
 
 def _only_one(error: BaseException) -> BaseException:
@@ -110,7 +116,7 @@ def _is_listed_permanent(definition: Definition, error: BaseException) -> bool:
 def failed(
     definition: Definition,
     error: BaseException,
-    *,
+    describe: Describe,
     permanent: bool,
     retry_after_seconds: float | None = None,
 ) -> Failed:
@@ -118,13 +124,18 @@ def failed(
     breaker = definition.breaker
     return Failed(
         code=code,
-        text=_cut(texts.error_text(error)),
+        text=_cut(describe(error)),
         permanent=permanent,
         retry_after_seconds=retry_after_seconds,
         dependency_failed=None
         if breaker is None
         else not permanent and breaker.counts(error, code),
     )
+
+
+def describer(encrypted: bool, parameters: Sequence[str] = ()) -> Describe:
+    """What makes the text of an error. That of an encrypted job is withheld."""
+    return partial(texts.withheld_text, parameters=parameters) if encrypted else texts.error_text
 
 
 def _seconds(error: Snooze | RetryAfter) -> float | None:
@@ -140,7 +151,8 @@ def _seconds(error: Snooze | RetryAfter) -> float | None:
 def _code(error: BaseException) -> str:
     """The error's own `code` if it has a valid one, otherwise the name of its type."""
     try:
-        code = getattr(error, "code", None)
+        # That of a SystemExit can be a message.
+        code = None if isinstance(error, SystemExit) else getattr(error, "code", None)
     except BaseException:
         code = None
     if isinstance(error, BadArguments):

@@ -87,9 +87,16 @@ class Events:
             with suppress(Exception):
                 self._attempts.end(run.span, run.job, settlement, outcome)
             run.span = None
-        level = WARNING if outcome in ("retried", "handed_back", "failed", "dead") else INFO
-        if logs.enabled(level):
-            self._log_settle(level, run, settlement, outcome)
+        if logs.enabled(level_of(outcome)):
+            log_settled(
+                run.job,
+                settlement,
+                outcome,
+                worker_id=self._worker_id,
+                duration_ms=round(run.duration_ms, 2),
+                error_text=self._shown_text(settlement),
+                traceback=run.traceback,
+            )
 
     def lost(self, run: Run, state: State | None) -> None:
         """The lease of a canceled job is lost on purpose."""
@@ -185,46 +192,59 @@ class Events:
     def stopped(self, report: WorkerReport) -> None:
         logs.event(INFO, "stopped", str(report), worker_id=self._worker_id)
 
-    def _log_settle(self, level: int, run: Run, settlement: Settlement, outcome: str) -> None:
-        job = run.job
-        delayed = outcome in ("retried", "snoozed", "handed_back")
-        message = "" if outcome in ("retried", "parked") else outcome
-        if outcome == "handed_back":
-            message = settlement.error_text or ""
-        logs.event(
-            level,
-            # What people search for at night has its own event.
-            "retry"
-            if outcome == "retried"
-            else "parked"
-            if outcome == "parked"
-            else "handed_back"
-            if outcome == "handed_back"
-            else "settle",
-            message,
-            job_id=job.id,
-            name=job.name,
-            queue=job.queue,
-            state=settlement.state,
-            tenant=job.tenant,
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            fence=job.fence,
-            worker_id=self._worker_id,
-            duration_ms=round(run.duration_ms, 2),
-            delay_seconds=round(settlement.delay_seconds, 3) if delayed else None,
-            error_code=settlement.error_code,
-            error_text=self._shown_text(settlement),
-            correlation_id=job.correlation_id,
-            breaker=job.breaker,
-            traceback=run.traceback,
-        )
-
     def _shown_text(self, settlement: Settlement) -> str | None:
         """Error texts may contain personal data: they are logged on request only."""
         if not self._log_errors or settlement.error_text is None:
             return None
         return settlement.error_text.partition("\n")[0]  # the rest says where: see the traceback
+
+
+def level_of(outcome: str) -> int:
+    return WARNING if outcome in ("retried", "handed_back", "failed", "dead") else INFO
+
+
+def log_settled(
+    job: Claimed,
+    settlement: Settlement,
+    outcome: str,
+    *,
+    worker_id: str | None = None,
+    duration_ms: float | None = None,
+    error_text: str | None = None,
+    traceback: str | None = None,
+) -> None:
+    delayed = outcome in ("retried", "snoozed", "handed_back")
+    message = "" if outcome in ("retried", "parked") else outcome
+    if outcome == "handed_back":
+        message = settlement.error_text or ""
+    logs.event(
+        level_of(outcome),
+        # What people search for during an incident has its own event.
+        "retry"
+        if outcome == "retried"
+        else "parked"
+        if outcome == "parked"
+        else "handed_back"
+        if outcome == "handed_back"
+        else "settle",
+        message,
+        job_id=job.id,
+        name=job.name,
+        queue=job.queue,
+        state=settlement.state,
+        tenant=job.tenant,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        fence=job.fence,
+        worker_id=worker_id,
+        duration_ms=duration_ms,
+        delay_seconds=round(settlement.delay_seconds, 3) if delayed else None,
+        error_code=settlement.error_code,
+        error_text=error_text,
+        correlation_id=job.correlation_id,
+        breaker=job.breaker,
+        traceback=traceback,
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -5,20 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from holdfast.context import current_context
-from holdfast.domain.outcomes import Crashed, Expired, Failed, Outcome, Released, Succeeded
+from holdfast.domain.encrypted_jobs import CANNOT_DECRYPT, ENCRYPTED
+from holdfast.domain.errors import CannotDecrypt, ConfigurationError
+from holdfast.domain.outcomes import (
+    Crashed,
+    Expired,
+    Failed,
+    HandedBack,
+    Outcome,
+    Released,
+    Succeeded,
+)
 from holdfast.job_function import Definition
 from holdfast.observability import logs
 from holdfast.runtime.seam import Seam, Threads
 from holdfast.settings import Settings
 from holdfast.worker.classify import classify, timed_out
-from holdfast.worker.middleware import Around
-from holdfast.worker.processes.pool import Children
 from holdfast.worker.run import Run, Stop
+from holdfast.worker.work import Work
 
 
 class Executor:
@@ -27,22 +37,21 @@ class Executor:
 
     def __init__(
         self,
-        definitions: Mapping[str, Definition],
+        work: Work,
         settings: Settings,
         seam: Seam,
         threads: Threads,
-        children: Children,
-        around: Around | None,
         give_up: Callable[[Run, Outcome | None], None],
     ) -> None:
-        self._definitions = definitions
+        self._definitions = work.definitions
         self._results = settings.results
         self._grace_seconds = settings.timeout_grace_seconds
         self._log_errors = settings.log_errors
         self._seam = seam
         self._threads = threads
-        self._children = children
-        self._around = around
+        self._children = work.children
+        self._around = work.around
+        self._cipher = work.cipher
         self._give_up = give_up
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -56,12 +65,18 @@ class Executor:
         definition = self._definitions.get(job.name)
         if definition is None:
             return Released()
+        arguments = job.arguments
+        if definition.encrypted or arguments.startswith(ENCRYPTED):
+            try:
+                arguments = self._decrypted(run)
+            except (CannotDecrypt, ConfigurationError) as error:
+                return HandedBack(str(error), CANNOT_DECRYPT)
         current_context.set(run.context)
         try:
             if definition.executor == "process" and self._seam.starts_processes:
-                return await self._perform_in_child(definition, run)
-            values = definition.signature.load(job.arguments)
-            run.context._results = definition.signature.typed(self._results)
+                return await self._perform_in_child(definition, run, arguments)
+            values = definition.signature.load(arguments)
+            run.context._results = definition.signature.typed(run.context._results)
             value = run.context._result_or(await self._call(definition, run, values))
             result = run.context._results.encode(value)
         except BaseException as error:
@@ -74,10 +89,24 @@ class Executor:
             await self._tell(run, outcome, value)
         return outcome
 
-    async def _perform_in_child(self, definition: Definition, run: Run) -> Outcome | None:
+    def _decrypted(self, run: Run) -> bytes:
+        """Return the arguments in plaintext, and have the result and the progress encrypted."""
+        context, job = run.context, run.job
+        context._encrypted = True
+        run.arguments = self._cipher.decrypted(job).arguments
+        encrypt = self._cipher.encryptor(job.tenant, job.name)
+        context._results = replace(self._results, encrypt=encrypt)
+        return run.arguments
+
+    async def _perform_in_child(
+        self, definition: Definition, run: Run, arguments: bytes
+    ) -> Outcome | None:
         # Checked here, because a job that is released takes a new child process.
-        definition.signature.check_names(run.job.arguments)
+        definition.signature.check_names(arguments)
         outcome = await self._children.perform(definition, run)
+        encrypt = run.context._results.encrypt
+        if encrypt is not None and isinstance(outcome, Succeeded):
+            outcome = Succeeded(encrypt("result", outcome.result))
         # A child runs the hooks itself, unless it was killed or died.
         if not run.told_in_child:
             await self._tell(run, outcome)
@@ -106,7 +135,7 @@ class Executor:
             # Nothing that the handler did after its block counts.
             outcome, value, error = own.outcome, context._succeeded_with, context._failed_with
         if self._log_errors and error is not None and isinstance(outcome, Failed):
-            run.traceback = logs.formatted(error)
+            run.traceback = logs.formatted(error, withheld=run.encrypted)
         if self._around is None:
             return
         if isinstance(outcome, Succeeded):

@@ -156,7 +156,10 @@ class Around:
                 WARNING,
                 "hook_failed",
                 f"the {kind} hook {_name(function)} raised {texts.type_name(error)}",
-                exception=error if self._log_errors else None,
+                exception=error if self._log_errors and not run.encrypted else None,
+                traceback=logs.formatted(error, withheld=True)
+                if self._log_errors and run.encrypted
+                else None,
                 job_id=run.job.id,
                 name=run.job.name,
             )

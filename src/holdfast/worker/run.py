@@ -35,7 +35,7 @@ class Run:
     is free when it returns. For jobs with a timeout, `gives_up_at` (monotonic) is when that
     happens. `on_stop` is called when the handler has to stop. `told_in_child` means that the hooks
     for its end ran in its child process. `variables` are the context variables of the handler, if
-    something runs around it."""
+    something runs around it. `arguments` are those of an encrypted job, in plaintext."""
 
     job: Claimed
     context: Context
@@ -52,6 +52,7 @@ class Run:
     variables: contextvars.Context | None = None
     traceback: str | None = None
     span: Span | None = None
+    arguments: bytes | None = None
 
     @property
     def lease(self) -> Lease:
@@ -66,11 +67,18 @@ class Run:
         return (self.ended_monotonic - self.started_monotonic) * 1000
 
     @property
-    def traced_job(self) -> Claimed:
+    def encrypted(self) -> bool:
+        return self.context._encrypted
+
+    @property
+    def sent_job(self) -> Claimed:
         """The job for another process, whose spans become children of this attempt's."""
+        job = self.job
+        if self.arguments is not None:
+            job = msgspec.structs.replace(job, arguments=self.arguments)
         if self.span is None:
-            return self.job
-        return msgspec.structs.replace(self.job, trace=tracing.traceparent(self.span))
+            return job
+        return msgspec.structs.replace(job, trace=tracing.traceparent(self.span))
 
     @property
     def is_committing(self) -> bool:

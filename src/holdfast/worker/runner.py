@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -27,19 +27,17 @@ from holdfast.domain.outcomes import (
 )
 from holdfast.domain.retry import Retry
 from holdfast.domain.states import State
-from holdfast.job_function import Definition
 from holdfast.worker.classify import classify, timed_out
 from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
 from holdfast.worker.lease_keeper import LeaseKeeper
-from holdfast.worker.middleware import Around
 from holdfast.worker.parker import Parker
 from holdfast.worker.processes.lifeline import Lifeline
-from holdfast.worker.processes.pool import Children
 from holdfast.worker.report import WorkerReport, verb
 from holdfast.worker.run import Run, Stop
 from holdfast.worker.settler import Ending, Settler
 from holdfast.worker.setup import Setup
+from holdfast.worker.work import Work
 
 _NO_RETRY = Retry.none()
 
@@ -55,10 +53,7 @@ class Runner:
         *,
         setup: Setup,
         events: Events,
-        definitions: Mapping[str, Definition],
-        resources: Mapping[str, Any],
-        children: Children,
-        around: Around | None,
+        work: Work,
         keeper: LeaseKeeper,
         lifeline: Lifeline | None,
         parker: Parker | None,
@@ -72,10 +67,10 @@ class Runner:
         self._slots = setup.slots
         self._until_empty = setup.horizon_seconds is not None
         self._events = events
-        self._definitions = definitions
+        self._definitions = work.definitions
         loop = asyncio.get_running_loop()
         self._around = Surroundings(
-            store, resources, settings.results, seam, loop, children, judge=self
+            store, work.resources, settings.results, seam, loop, work.children, judge=self
         )
         self._keeper = keeper
         self._lifeline = lifeline
@@ -85,9 +80,7 @@ class Runner:
         struck = parker.struck if parker is not None else lambda keys: None
         self.settler = Settler(store, seam, self._settled, struck)
         self._threads = seam.threads("holdfast-handler", self._slots.concurrency)
-        self._executor = Executor(
-            definitions, settings, seam, self._threads, children, around, self._give_up
-        )
+        self._executor = Executor(work, settings, seam, self._threads, self._give_up)
         self._runs: set[Run] = set()
         self._giving_up: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()

@@ -1,41 +1,35 @@
 """The worker: claim -> run -> settle, from its start to a clean stop.
 
-It starts the lease keeper, the warden and the reclaimer, then listener, settler, sweeper, parker
-and claimer side by side. It stops in reverse order: the keeper is last, when no lease is left.
-Nothing here waits for a database that doesn't answer: the worker polls until it can listen, and
-reacts to a signal whatever it is doing.
+It starts the lease keeper, the warden and the reclaimer, then listener, settler, sweeper, parker,
+the application's sweeps and claimer side by side. It stops in reverse order: the keeper is last,
+when no lease is left. Nothing here waits for a database that doesn't answer: the worker polls until
+it can listen, and reacts to a signal whatever it is doing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from logging import WARNING
 from typing import Any
 
-from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import Lost, Reclaimed
 from holdfast.domain.limits import STOP_SECONDS_MAX
-from holdfast.job_function import Definition
-from holdfast.observability import logs
 from holdfast.observability.metrics import CLAIMING, POOL, POOL_IN_USE, SLOTS, SLOTS_IN_USE, Metrics
-from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
-from holdfast.stores.protocol import Breakers, Listening, Pooled, Store, capability
-from holdfast.wakeups.protocol import Listener, Wakeup
+from holdfast.stores.protocol import Breakers, Pooled, Store, capability
+from holdfast.wakeups.protocol import Wakeup
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.deadline import STOP_HANDLERS_SECONDS
 from holdfast.worker.events import Events
 from holdfast.worker.lease_keeper import Beside, LeaseKeeper
-from holdfast.worker.middleware import Around
+from holdfast.worker.listen import listen
 from holdfast.worker.parker import Parker
 from holdfast.worker.processes.launch import Birth, Launch
 from holdfast.worker.processes.lifeline import Lifeline
-from holdfast.worker.processes.pool import Children
 from holdfast.worker.quarantine import Quarantine
 from holdfast.worker.reclaim import reclaim_worker
 from holdfast.worker.reclaimer import Reclaimer
@@ -46,13 +40,14 @@ from holdfast.worker.slots import Slots
 from holdfast.worker.stop import StopRequest, unless_set
 from holdfast.worker.strays import Strays
 from holdfast.worker.sweeper import Sweeper
+from holdfast.worker.sweeps import Sweep, Sweeps
 from holdfast.worker.watchdog import Watchdog
+from holdfast.worker.work import Work
 
 FIRST_LOOK_SECONDS_MAX = 5.0
 SETTLE_SECONDS_MAX = 5.0
 STRAYS_SECONDS = 3.0
 LAST_SECONDS = 1.0
-LISTEN_BACKOFF_SECONDS = 0.2, 10.0
 
 Part = asyncio.Task[Any]
 
@@ -76,20 +71,18 @@ class Worker:
         database: str,
         store: Store,
         make_keepers_store: Callable[[], Store],
-        definitions: Mapping[str, Definition],
+        work: Work,
         remote_names: Collection[str],
-        resources: Mapping[str, Any],
+        sweeps: Sequence[Sweep],
         settings: Settings,
         seam: Seam,
         metrics: Metrics,
         slots: Slots,
-        children: Children,
-        around: Around | None,
         horizon_seconds: float | None,
     ) -> None:
         worker_id = seam.identity(token=birth.token if birth else None)
         suspects_only = birth is not None and birth.suspects_only
-        names = tuple(sorted(definitions))
+        names = tuple(sorted(work.definitions))
         self._setup = setup = Setup(
             worker_id, store, names, slots, settings, seam, suspects_only, horizon_seconds
         )
@@ -99,7 +92,7 @@ class Worker:
         self._seam = seam
         self._slots = slots
         self._metrics = metrics
-        self._children = children
+        self._children = work.children
         self._database = database
         self._events = Events(worker_id, metrics, seam, log_errors=settings.log_errors)
         self._stop = stop
@@ -116,13 +109,14 @@ class Worker:
         guarded = owns_process and seam.starts_processes
         self._lifeline = Lifeline(setup, self._keeper.leased) if guarded else None
         self._parker = self._make_parker()
-        self._runner = self._make_runner(definitions, resources, around)
+        self._runner = self._make_runner(work)
         self._strays = Strays(setup, self._keeper.known)
         self._claimer = Claimer(
             setup, self._strays, self._runner.start, self._runner.room, self._is_done
         )
         known = (*names, *remote_names)
         self._sweeper = Sweeper(setup, known, lambda count: self._quarantine.found(count))
+        self._sweeps = Sweeps(setup, sweeps, stop.requested)
         self._quarantine = self._make_quarantine()
 
     def _make_parker(self) -> Parker | None:
@@ -131,19 +125,11 @@ class Worker:
             return None
         return Parker(breakers, self._setup, lambda seconds: self._claimer.probe_in(seconds))
 
-    def _make_runner(
-        self,
-        definitions: Mapping[str, Definition],
-        resources: Mapping[str, Any],
-        around: Around | None,
-    ) -> Runner:
+    def _make_runner(self, work: Work) -> Runner:
         return Runner(
             setup=self._setup,
             events=self._events,
-            definitions=definitions,
-            resources=resources,
-            children=self._children,
-            around=around,
+            work=work,
             keeper=self._keeper,
             lifeline=self._lifeline,
             parker=self._parker,
@@ -227,7 +213,7 @@ class Worker:
         return measured
 
     async def _work(self) -> None:
-        listening = asyncio.create_task(self._listen())
+        listening = asyncio.create_task(listen(self._store, self._heard, self._seam))
         settling = asyncio.create_task(self._runner.settler.run())
         upkeep = [asyncio.create_task(part) for part in self._upkeep()]
         claiming = asyncio.create_task(self._claimer.run())
@@ -243,30 +229,12 @@ class Worker:
                 part.cancel()
             await asyncio.gather(*parts, stopping, return_exceptions=True)
 
-    async def _listen(self) -> None:
-        """Listen for wake-ups as soon as the database allows it. Until then, polling finds jobs."""
-        source = capability(self._store, Listening)
-        listener: Listener | None = None
-        trouble = Backoff(self._seam, *LISTEN_BACKOFF_SECONDS)
-        while source is not None:
-            try:
-                listener = await source.listen(self._heard)
-                self._claimer.wake()  # for jobs that came before
-                break
-            except StoreUnavailable as error:
-                logs.event(WARNING, "listen_failed", str(error))
-            await trouble.wait()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            if listener is not None:
-                await listener.close()
-
     def _upkeep(self) -> Iterator[Coroutine[Any, Any, None]]:
         if not self._setup.suspects_only:
             yield self._sweeper.run()
         if self._parker is not None:
             yield self._parker.run()
+        yield from self._sweeps.parts()
 
     async def _finish_all(
         self, claiming: Part, settling: Part, upkeep: Sequence[Part], listening: Part
@@ -368,6 +336,7 @@ class Worker:
             self._runner.check_canceled(wakeup.canceled)
         elif self._slots.queues is None or wakeup.queue in (None, *self._slots.queues):
             self._claimer.wake(None if wakeup.queue in self._slots.caps else wakeup.job_id)
+            self._sweeps.wake(wakeup.queue)
 
     def _lost(self, leases: Sequence[Lost]) -> None:
         self._runner.lost(leases)
@@ -393,6 +362,9 @@ class Worker:
         await self._runner.settler.wait_idle()
         if self._parker is not None:
             await self._parker.wait_idle()
+        # First the sweeps, so that the look at the jobs finds those that they add.
+        if await self._sweeps.are_due_within(horizon_seconds):
+            return False
         if await self._store.awaited(self._setup.names, self._slots.queues, horizon_seconds):
             await self._sweeper.look_for_suspects()
             return False

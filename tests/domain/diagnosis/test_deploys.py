@@ -166,9 +166,9 @@ def test_jobs_that_were_handed_back_are_told_and_make_a_deploy_a_warning() -> No
     (arguments,) = found[Check.ARGUMENTS]
     assert arguments.severity is Severity.WARNING
     assert arguments.sentence == (
-        "3 jobs named send_mail in queue mail wait for a worker that accepts their arguments:"
+        "3 jobs named send_mail in queue mail wait for a worker that can run them:"
         " send_mail(to) has no argument 'subject'. Released 4 of at most 100 times; after that, a"
-        " job fails with BAD_ARGUMENTS"
+        " job fails"
     )
     assert arguments.command == (
         "holdfast jobs list --app MODULE:NAME --state queued --code HANDED_BACK"

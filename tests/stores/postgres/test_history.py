@@ -274,7 +274,8 @@ async def allowed(connection: asyncpg.Connection, url: str) -> AsyncIterator[str
     role = f"worker_{url.rpartition('_')[2]}_{time_ns()}"
     await connection.execute(
         f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA holdfast TO {role};"
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO {role}"
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO {role};"
+        f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast TO {role}"
     )
     try:
         yield url.replace("postgres@", f"{role}@")

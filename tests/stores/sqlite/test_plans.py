@@ -332,14 +332,14 @@ async def test_a_step_of_a_list_looks_at_a_bounded_number_of_ended_jobs(
 
 def plans(connection: sqlite3.Connection) -> Iterator[tuple[str, list[str]]]:
     """The plan of every statement, by its name."""
-    pieces = {"enqueue", "page_edge", "page_matching", *queries.PAGES}
+    pieces = {"enqueue", "page_edge", "page_edge_tenant", "page_matching", *queries.PAGES}
     statements = {
         name: (statement.sql, statement.parameters)
         for name, statement in SQL.items()
         if name not in pieces
     }
     for source, page in queries.PAGES.items():
-        for name in ("edge", "matching"):
+        for name in ("edge", "edge_tenant", "matching"):
             parameters = (*SQL[source].parameters, *SQL[f"page_{name}"].parameters)
             statements[f"{source}: {name}"] = (getattr(page, name), parameters)
     for name, (sql, parameters) in statements.items():

@@ -9,28 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from logging import WARNING
-from typing import Final
 
-from holdfast.api.leases.giving_back import GivingBack
-from holdfast.api.leases.line import Counter, Granted, Line, Waiter, Wish
+from holdfast.api.leases.line import Granted, Line, Shared, Waiter, Wish
+from holdfast.api.leases.release import Releaser
 from holdfast.app import Holdfast
-from holdfast.domain.errors import StoreUnavailable
-from holdfast.observability import logs
-from holdfast.runtime.backoff import Backoff
-from holdfast.stores.protocol import Listening, capability
-from holdfast.wakeups.protocol import Listener, Wakeup
-
-LISTEN_BACKOFF_SECONDS: Final = 0.2, 10.0
+from holdfast.domain.scope import all_tenants
+from holdfast.wakeups.protocol import Wakeup
+from holdfast.worker.listen import listen
 
 
 class Desk:
     def __init__(self, hf: Holdfast, stopping: asyncio.Event) -> None:
         self._hf = hf
         self._stopping = stopping
-        self.giving_back = GivingBack(hf._store, hf.settings, hf._seam)
+        self.releaser = Releaser(hf._store, hf.settings, hf._seam)
         name = f"{hf._seam.identity()}/api"
-        self._counter = Counter(name, hf._store, hf.settings, hf._seam, self.giving_back)
+        self._shared = Shared(
+            name, hf._store, hf.settings, hf._seam, self.releaser, hf._desk.cipher
+        )
         self._lines: dict[Wish, Line] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._by_owner: dict[str, Waiter] = {}
@@ -48,7 +44,7 @@ class Desk:
             if self._listening is not None:
                 self._listening.cancel()
                 await asyncio.gather(self._listening, return_exceptions=True)
-            await self.giving_back.close()
+            await self.releaser.close()
 
     async def wait(
         self, wish: Wish, waiter: Waiter, wait_seconds: float, gone: asyncio.Future[None]
@@ -77,13 +73,15 @@ class Desk:
 
     def _line(self, wish: Wish) -> Line:
         if self._listening is None:
-            self._listening = asyncio.create_task(self._listen())
+            with all_tenants():
+                self._listening = asyncio.create_task(self._listen())
         line = self._lines.get(wish)
         if line is None:
             definitions = self._hf._definitions
             guarded = any(definitions[name].breaker is not None for name in wish.names)
-            line = self._lines[wish] = Line(wish, self._counter, with_breakers=guarded)
-            task = asyncio.create_task(self._run(line))
+            line = self._lines[wish] = Line(wish, self._shared, with_breakers=guarded)
+            with all_tenants():  # caps and breakers count the jobs of all
+                task = asyncio.create_task(self._run(line))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         return line
@@ -101,23 +99,8 @@ class Desk:
             line.end_all()
 
     async def _listen(self) -> None:
-        """Listen as soon as the database allows. Until then, polling finds jobs."""
-        listener: Listener | None = None
-        trouble = Backoff(self._hf._seam, *LISTEN_BACKOFF_SECONDS)
-        while True:
-            try:
-                source = capability(await self._hf._store(), Listening)
-                listener = None if source is None else await source.listen(self._heard)
-                self._heard(Wakeup())  # for jobs that arrived before
-                break
-            except StoreUnavailable as error:
-                logs.event(WARNING, "listen_failed", str(error))
-            await trouble.wait()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            if listener is not None:
-                await listener.close()
+        hf = self._hf
+        await listen(await hf._loops.store_at_last(), self._heard, hf._seam)
 
     def _heard(self, wakeup: Wakeup) -> None:
         for line in self._lines.values():

@@ -10,13 +10,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from logging import WARNING
 from typing import Final, NamedTuple
 
-from holdfast.api.leases.giving_back import GivingBack
+from holdfast.api.leases.release import Releaser
 from holdfast.domain.batches import Portion
-from holdfast.domain.job import Claimed
-from holdfast.domain.outcomes import Expired, decide
+from holdfast.domain.encrypted_jobs import CANNOT_DECRYPT, ENCRYPTED, JobCipher
+from holdfast.domain.errors import CannotDecrypt
+from holdfast.domain.job import Claimed, Settlement
+from holdfast.domain.outcomes import Expired, HandedBack, decide
 from holdfast.domain.retry import Retry
+from holdfast.observability import logs
 from holdfast.runtime.backoff import is_set_within
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
@@ -57,11 +61,13 @@ class Wish(NamedTuple):
 
 class Granted(NamedTuple):
     """A leased job, and the monotonic time before which its lease doesn't expire. If it is not new,
-    the client may have received an earlier response with this lease."""
+    the client may have received an earlier response with this lease. If it is encrypted in the
+    database, its arguments are in plaintext here."""
 
     job: Claimed
     until: float
     is_new: bool = True
+    encrypted: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -92,14 +98,15 @@ class Waiter:
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class Shared:
     """What all lines of a process share. `name` is the prefix of the owners of its claims."""
 
     name: str
     store: Callable[[], Awaitable[Store]]
     settings: Settings
     seam: Seam
-    giving_back: GivingBack
+    releaser: Releaser
+    cipher: JobCipher
     claims: count[int] = field(default_factory=count)
     looked_deep: dict[Wish, float] = field(default_factory=dict)  # the most recent
 
@@ -117,14 +124,14 @@ class Counter:
 
 
 class Line:
-    def __init__(self, wish: Wish, counter: Counter, *, with_breakers: bool) -> None:
+    def __init__(self, wish: Wish, shared: Shared, *, with_breakers: bool) -> None:
         self.wish = wish
-        self._counter = counter
+        self._shared = shared
         self._with_breakers = with_breakers
         self._waiters: list[Waiter] = []
         self._awake = asyncio.Event()
         self._is_looking = False
-        self._portion = Portion(counter.settings.payload_bytes_max)
+        self._portion = Portion(shared.settings.payload_bytes_max)
 
     def join(self, waiter: Waiter) -> None:
         """Include this request in every look from now on, and look now."""
@@ -163,7 +170,7 @@ class Line:
                     waiter.give()
             if not more and self._waiting():
                 await asyncio.sleep(PACE_SECONDS)
-                await is_set_within(self._awake, self._counter.settings.poll_seconds)
+                await is_set_within(self._awake, self._shared.settings.poll_seconds)
 
     def _waiting(self) -> list[Waiter]:
         self._waiters = [waiter for waiter in self._waiters if waiter.waits]
@@ -171,9 +178,9 @@ class Line:
 
     async def _look(self) -> bool:
         """Look once for all requests; return whether there may be more jobs."""
-        store = await self._counter.store()
+        store = await self._shared.store()
         leases = require(store, RemoteLeases, "lease jobs over HTTP")
-        is_deep = self._counter.is_deep(self.wish)
+        is_deep = self._shared.is_deep(self.wish)
         await self._find_earlier(store, leases, all_of_them=is_deep)
         if is_deep:
             await self._look_aside(store, leases)
@@ -189,13 +196,14 @@ class Line:
         found = await leases.leases_of(list(repeated)) if repeated else {}
         if not found:
             return
-        until = self._counter.seam.monotonic() + self.wish.ttl_seconds
+        until = self._shared.seam.monotonic() + self.wish.ttl_seconds
         held = [job.lease for jobs in found.values() for job in jobs]
         lost = {each.job_id for each in await store.renew(held, self.wish.ttl_seconds)}
         for owner, jobs in found.items():
             kept = [Granted(job, until, is_new=False) for job in jobs if job.id not in lost]
-            if kept:
-                repeated[owner].give(kept)
+            readable = [each for each in map(self._decrypted, kept) if isinstance(each, Granted)]
+            if readable:
+                repeated[owner].give(readable)
 
     async def _look_aside(self, store: Store, leases: RemoteLeases) -> None:
         """Claim what ordinary claims leave out: probes for open breakers, and suspects."""
@@ -218,29 +226,29 @@ class Line:
         limit = min(wanted, self._portion.rows, jobs_max or wanted)
         if not limit:
             return False
-        owner = f"{self._counter.name}/{next(self._counter.claims)}"
-        until = self._counter.seam.monotonic() + self.wish.ttl_seconds
+        owner = f"{self._shared.name}/{next(self._shared.claims)}"
+        until = self._shared.seam.monotonic() + self.wish.ttl_seconds
         names, queues, tenant, ttl_seconds = self.wish
         claim = Claim(owner, limit, ttl_seconds, names, queues, alone=True, tenant=tenant)
         try:
             jobs = await ask(claim)
             await self._hand_out(leases, [Granted(job, until) for job in jobs])
         except BaseException:
-            self._counter.giving_back.doubt(owner)
+            self._shared.releaser.doubt(owner)
             self._portion.failed(limit)
             raise
         self._portion.received(jobs)
         return len(jobs) == limit
 
     async def _hand_out(self, leases: RemoteLeases, granted: Sequence[Granted]) -> None:
-        giving_back = self._counter.giving_back
-        rest = await self._without_expired([*granted])
+        releaser = self._shared.releaser
+        rest = await self._fit(granted)
         shares: list[tuple[Waiter, list[Granted]]] = []
         for waiter in self._waiting():
             if rest:
                 shares.append((waiter, rest[: waiter.jobs_max]))
                 rest = rest[waiter.jobs_max :]
-        giving_back.release([each.job.lease for each in rest])
+        releaser.release([each.job.lease for each in rest])
         if not shares:
             return
         try:
@@ -250,18 +258,38 @@ class Line:
         except BaseException:
             for waiter, _ in shares:
                 if not waiter.may_repeat:  # nobody else will ask for them
-                    giving_back.doubt(waiter.owner)
+                    releaser.doubt(waiter.owner)
             raise
         for waiter, share in shares:
             kept = [each for each in share if each.job.lease not in lost]
             if not waiter.waits:
-                giving_back.release([each.job.lease for each in kept])
+                releaser.release([each.job.lease for each in kept])
             elif kept:
                 waiter.give(kept)
 
-    async def _without_expired(self, granted: list[Granted]) -> list[Granted]:
-        expired = [each.job for each in granted if each.job.expired]
-        if expired:
-            store = await self._counter.store()
-            await store.settle([decide(job, Expired(), _NO_RETRY, 0.0) for job in expired])
-        return [each for each in granted if not each.job.expired]
+    async def _fit(self, granted: Sequence[Granted]) -> list[Granted]:
+        """End those that have expired, and hand back those that can't be decrypted here."""
+        fit: list[Granted] = []
+        others: list[Settlement] = []
+        for each in granted:
+            if each.job.expired:
+                others.append(decide(each.job, Expired(), _NO_RETRY, 0.0))
+            elif isinstance(decrypted := self._decrypted(each), Granted):
+                fit.append(decrypted)
+            else:
+                others.append(decide(each.job, decrypted, _NO_RETRY, 0.0))
+        if others:
+            store = await self._shared.store()
+            await store.settle(others)
+        return fit
+
+    def _decrypted(self, granted: Granted) -> Granted | HandedBack:
+        job = granted.job
+        if not job.arguments.startswith(ENCRYPTED):
+            return granted
+        try:
+            return granted._replace(job=self._shared.cipher.decrypted(job), encrypted=True)
+        except CannotDecrypt as error:
+            text = str(error)
+            logs.event(WARNING, "handed_back", text, job_id=job.id, name=job.name, fence=job.fence)
+            return HandedBack(text, CANNOT_DECRYPT)

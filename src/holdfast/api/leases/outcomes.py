@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from logging import INFO, WARNING
+from dataclasses import replace
+from logging import INFO
 
 import msgspec
 
@@ -16,7 +17,7 @@ from holdfast.api.leases.messages import (
 )
 from holdfast.api.problems import Problem
 from holdfast.app import Holdfast
-from holdfast.domain import texts
+from holdfast.domain.encrypted_jobs import ENCRYPTED
 from holdfast.domain.errors import (
     JobError,
     LeaseLost,
@@ -42,7 +43,8 @@ from holdfast.domain.states import State
 from holdfast.job_function import Definition
 from holdfast.observability import logs
 from holdfast.stores.protocol import Breakers, History, RemoteLeases, Store, capability, require
-from holdfast.worker.classify import failed, is_permanent
+from holdfast.worker.classify import describer, failed, is_permanent
+from holdfast.worker.events import log_settled
 from holdfast.worker.report import verb
 from holdfast.worker.successes import Successes
 
@@ -64,7 +66,8 @@ class Outcomes:
         if job is None:
             return await self._recorded(store, lease, told)
         definition = self._hf._definitions.get(job.name)
-        outcome = self._outcome(definition, told)
+        is_encrypted = job.arguments.startswith(ENCRYPTED) or _encrypts(definition)
+        outcome = self._outcome(definition, told, job if is_encrypted else None)
         verdict = self._judge(definition, job, outcome)
         settlement = await self._counted(store, verdict)
         if await store.settle([settlement]):
@@ -74,29 +77,33 @@ class Outcomes:
         self._tell(job, settlement, record)
         return _answer(lease, job.attempt, record)
 
-    def _outcome(self, definition: Definition | None, told: LeaseOutcome) -> Outcome:
+    def _outcome(
+        self, definition: Definition | None, told: LeaseOutcome, encrypted: Claimed | None
+    ) -> Outcome:
+        """`encrypted` is the job, if it is encrypted in the database."""
+        describe = describer(encrypted is not None)
         match told:
             case SucceededOutcome(result):
-                return Succeeded(self._encode(result))
+                return Succeeded(self._encode(result, encrypted))
             case ReleasedOutcome():
                 return Released()
             case SnoozedOutcome(seconds, text):
-                return Snoozed(seconds, texts.error_text(JobError(text or "snoozed")))
+                return Snoozed(seconds, describe(JobError(text or "snoozed")))
             case FailedOutcome():
                 if definition is None:
                     text = "this server does not define the job; try again on a server that does"
                     raise Problem("unknown-name", text)
                 error = _error(told)
-                return failed(
-                    definition,
-                    error,
-                    permanent=is_permanent(definition, error),
-                    retry_after_seconds=told.retry_after_seconds,
-                )
+                permanent = is_permanent(definition, error)
+                return failed(definition, error, describe, permanent, told.retry_after_seconds)
 
-    def _encode(self, result: object) -> bytes:
+    def _encode(self, result: object, encrypted: Claimed | None = None) -> bytes:
+        results = self._hf.settings.results
+        if encrypted is not None:
+            encrypt = self._hf._desk.cipher.encryptor(encrypted.tenant, encrypted.name)
+            results = replace(results, encrypt=encrypt)
         try:
-            return self._hf.settings.results.encode(result)
+            return results.encode(result)
         except UnstorableValue as error:
             raise Problem("too-large", str(error)) from None
 
@@ -145,22 +152,7 @@ class Outcomes:
             ended_at = record.finished_at or self._hf._seam.now()
             took_ms = max(0.0, (ended_at - record.started_at).total_seconds() * 1000)
             self._hf._metrics.settled(job, settlement, outcome, took_ms, 0.0)
-        logs.event(
-            WARNING if outcome in ("retried", "failed", "dead") else INFO,
-            "retry" if outcome == "retried" else "parked" if outcome == "parked" else "settle",
-            "" if outcome in ("retried", "parked") else outcome,
-            job_id=job.id,
-            name=job.name,
-            queue=job.queue,
-            state=settlement.state,
-            tenant=job.tenant,
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            fence=job.fence,
-            error_code=settlement.error_code,
-            correlation_id=job.correlation_id,
-            breaker=job.breaker,
-        )
+        log_settled(job, settlement, outcome)
 
     async def _recorded(self, store: Store, lease: Lease, told: LeaseOutcome) -> RecordedOutcome:
         """Return the response to an outcome that was recorded before."""
@@ -173,16 +165,22 @@ class Outcomes:
         return _answer(lease, attempt.attempt, job)
 
     def _is_same(self, told: LeaseOutcome, attempt: Attempt, job: Job) -> bool:
+        job = self._hf._desk.cipher.shown(job)
         match told:
             case SucceededOutcome(result):
                 is_success = attempt.outcome == "succeeded"
                 return is_success and self._encode(result) == self._encode(job.result)
             case FailedOutcome(code):
-                text = texts.error_text(_error(told))
+                is_encrypted = job.encrypted or _encrypts(self._hf._definitions.get(job.name))
+                text = describer(is_encrypted)(_error(told))
                 is_failure = attempt.outcome in ("failed", "released")
                 return is_failure and (attempt.error_code, attempt.error_text) == (code, text)
             case SnoozedOutcome() | ReleasedOutcome():
                 return attempt.outcome in ("failed", "released") and attempt.error_code in _UNTOLD
+
+
+def _encrypts(definition: Definition | None) -> bool:
+    return definition is not None and definition.encrypted
 
 
 def _error(told: FailedOutcome) -> JobError:

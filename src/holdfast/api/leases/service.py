@@ -16,7 +16,7 @@ from holdfast.api.exact_json import pointer_to
 from holdfast.api.gate import Gate
 from holdfast.api.leases.desk import Desk
 from holdfast.api.leases.handover import Handover
-from holdfast.api.leases.lease_ids import make_lease_id, read_lease_id
+from holdfast.api.leases.lease_ids import Named, make_lease_id, read_lease_id
 from holdfast.api.leases.line import Granted, Waiter, Wish
 from holdfast.api.leases.messages import (
     JobLease,
@@ -40,7 +40,7 @@ from holdfast.domain.states import State
 from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff
 from holdfast.starter import run_upkeep
-from holdfast.stores.protocol import ProgressNotes, RemoteLeases, capability, require
+from holdfast.stores.protocol import ProgressNotes, RemoteLeases, Store, capability, require
 
 RENEWALS_PER_LEASE = 3
 
@@ -102,24 +102,25 @@ class LeaseService:
             wait,
             check,
             lambda granted: Leases([self._shown(caller, wish, each) for each in granted]),
-            self._desk.giving_back.release,
+            self._desk.releaser.release,
         )
 
     async def renew(self, caller: Caller, renewal: Renewal) -> Renewed:
         store = await self._hf._store()
         require(store, RemoteLeases, "lease jobs over HTTP")
         ttl_seconds = renewal.ttl_seconds or self._hf.settings.lease_seconds
-        leases = [self._read(caller, each.lease_id) for each in renewal.leases]
+        named = [self._read(caller, each.lease_id) for each in renewal.leases]
+        leases = [None if each is None else each.lease for each in named]
         progress = self._encoded(renewal.leases)
         held = list(dict.fromkeys(lease for lease in leases if lease is not None))
         lost = await store.renew(held, ttl_seconds) if held else []
         states = {Lease(each.job_id, each.fence): each for each in lost}
         notes = capability(store, ProgressNotes)
         if notes is not None:
-            told = zip(leases, progress, strict=True)
-            kept = [(lease, data) for lease, data in told if lease not in states]
+            told = zip(named, progress, strict=True)
+            kept = [(each, data) for each, data in told if each and each.lease not in states]
             await asyncio.gather(
-                *(notes.progress(lease, data) for lease, data in kept if lease and data)
+                *(self._record(store, notes, each, data) for each, data in kept if data)
             )
         return Renewed(
             [
@@ -128,11 +129,19 @@ class LeaseService:
             ]
         )
 
+    async def _record(self, store: Store, notes: ProgressNotes, named: Named, data: bytes) -> None:
+        if named.encrypted:
+            job = await require(store, RemoteLeases, "lease jobs over HTTP").leased(named.lease)
+            if job is None:
+                return
+            data = self._hf._desk.cipher.encrypt(job.tenant, job.name, "progress", data)
+        await notes.progress(named.lease, data)
+
     async def end(self, caller: Caller, lease_id: str, outcome: LeaseOutcome) -> RecordedOutcome:
-        lease = self._read(caller, lease_id)
-        if lease is None:
+        named = self._read(caller, lease_id)
+        if named is None:
             raise Problem("not-found", "unknown lease ID")
-        return await self._outcomes.record(lease, outcome)
+        return await self._outcomes.record(named.lease, outcome)
 
     def _names(self, given: Sequence[str] | None) -> tuple[str, ...]:
         """The names to claim, aliases included."""
@@ -157,7 +166,12 @@ class LeaseService:
         definition = self._hf._definitions[job.name]
         expires_in = max(0.0, granted.until - self._hf._seam.monotonic())
         return JobLease(
-            lease_id=make_lease_id(self._gate.secret, caller.tenant, job.lease),
+            lease_id=make_lease_id(
+                self._gate.secret,
+                caller.tenant,
+                job.lease,
+                encrypted=granted.encrypted or definition.encrypted,
+            ),
             job_id=job.id,
             name=definition.name,
             queue=job.queue,
@@ -172,7 +186,7 @@ class LeaseService:
             renew_after=min(expires_in, wish.ttl_seconds / RENEWALS_PER_LEASE),
         )
 
-    def _read(self, caller: Caller, lease_id: str) -> Lease | None:
+    def _read(self, caller: Caller, lease_id: str) -> Named | None:
         return read_lease_id(self._gate.secret, caller.tenant, lease_id)
 
     def _encoded(self, leases: Sequence[RenewedLease]) -> list[bytes | None]:

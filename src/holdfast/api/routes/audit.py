@@ -15,10 +15,11 @@ from holdfast.api.cursors import next_page, read_cursor
 from holdfast.api.examples import EXAMPLES, WHEN
 from holdfast.api.limits import PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX
 from holdfast.api.openapi import describes
+from holdfast.api.pages import Time, check_times
 from holdfast.api.queries import read_query
 from holdfast.api.routes.jobs import LINK
 from holdfast.api.service import Service
-from holdfast.domain.audit import AuditEntry, AuditFilter
+from holdfast.domain.audit import AuditEntry, AuditFilter, Outcome
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,9 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     action: Annotated[str | None, Meta(description="For example `queue.pause`.")] = None
     target: str | None = None
+    outcome: Outcome | None = None
+    since: Annotated[Time | None, Meta(description="At this time or later.")] = None
+    until: Annotated[Time | None, Meta(description="Before this time.")] = None
     limit: Annotated[int, Meta(ge=1, le=PAGE_JOBS_MAX)] = PAGE_JOBS_DEFAULT
     cursor: Annotated[str | None, Meta(description="From the `next` of the previous page.")] = None
 
@@ -71,6 +75,7 @@ def routes(service: Service) -> Router:
         Enqueued, leased and ended jobs are not in the log: the jobs themselves are the record.
         """
         query = read_query(request, AuditQuery)
+        check_times(query)
         filter = AuditFilter(
             **{name: getattr(query, name) for name in AuditFilter.__struct_fields__}
         )

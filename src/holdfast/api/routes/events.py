@@ -143,7 +143,7 @@ class Story:
         if len(versions) != len(ids):
             versions = [UNKNOWN] * len(ids)
         self._versions = dict(zip(ids, versions, strict=True))
-        self._statuses: dict[UUID, JobStatus] = {}
+        self._states: dict[UUID, JobStatus] = {}  # without the progress
         self._live = set(ids)
         self.ended = False
 
@@ -169,11 +169,12 @@ class Story:
 
     def _told_of(self, status: JobStatus) -> bytes:
         job_id, version = status.job_id, version_of(status)
-        before, self._statuses[job_id] = self._statuses.get(job_id), status
+        without_progress = msgspec.structs.replace(status, progress=None)
+        before, self._states[job_id] = self._states.get(job_id), without_progress
         if version == self._versions[job_id]:
             return b""
         self._versions[job_id] = version
-        if before is None or _without_progress(before) != _without_progress(status):
+        if before != without_progress:
             return self._event("state", status)
         return self._event("progress", {"job_id": job_id, "progress": status.progress})
 
@@ -182,7 +183,3 @@ class Story:
         return b"event: %b\nid: %b\ndata: %b\n\n" % (
             name.encode(), event_id.encode(), msgspec.json.encode(data),
         )  # fmt: skip
-
-
-def _without_progress(status: JobStatus) -> JobStatus:
-    return msgspec.structs.replace(status, progress=None)

@@ -108,7 +108,8 @@ def routes(service: Service) -> Router:
 async def requeue(request: Request, caller: Caller, job_id: UUID, apply: Any) -> Response:
     """Requeue with `caller.jobs.requeue` or `caller.dead.requeue`."""
     body = await read_optional_body(request, Requeue)
-    await caller.jobs.get(job_id)
+    job = await caller.jobs.get(job_id)
+    encrypted = body.arguments is not None and caller.jobs._encrypts(job)
 
     async def work(connection: Any) -> Response:
         async with caller.audited("job.requeue", job_id, connection=connection):
@@ -118,6 +119,6 @@ async def requeue(request: Request, caller: Caller, job_id: UUID, apply: Any) ->
         return answer(job, 201, {"location": f"/v1/jobs/{job.id}"})
 
     try:
-        return await idempotent(request, caller, body, work)
+        return await idempotent(request, caller, body, work, encrypted=encrypted)
     except BadArguments as error:
         raise bad_arguments(error, "/arguments") from None

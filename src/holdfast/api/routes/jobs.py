@@ -87,7 +87,8 @@ def routes(service: Service) -> Router:
             enqueued = await hf._enqueue(calls, connection)
             return answer(EnqueuedJobs([EnqueuedJob(job.id, new) for job, new in enqueued]), 201)
 
-        return await idempotent(request, caller, batch, work, required=True)
+        encrypted = any(call.definition.encrypted for call in calls)
+        return await idempotent(request, caller, batch, work, required=True, encrypted=encrypted)
 
     @router.get("", **describes("read", {200: JobPage}, query=PageOfJobs, headers=LINK))
     async def list_jobs(request: Request, caller: AsCaller) -> Response:

@@ -36,6 +36,7 @@ class JobName(msgspec.Struct, frozen=True, kw_only=True):
     expires_in_seconds: float | None
     executor: str | None
     breaker: str | None
+    encrypted: bool
 
 
 class JobNames(msgspec.Struct, frozen=True):
@@ -65,6 +66,7 @@ EXAMPLES[JobName] = {
     "expires_in_seconds": None,
     "executor": None,
     "breaker": None,
+    "encrypted": False,
 }
 EXAMPLES[JobNames] = {"names": [EXAMPLES[JobName]]}
 
@@ -111,4 +113,5 @@ def _described(function: JobFunction[..., Any]) -> JobName:
         expires_in_seconds=defaults.expires_in_seconds,
         executor=definition.executor,
         breaker=key if isinstance(key, str) else None,
+        encrypted=definition.encrypted,
     )

@@ -13,7 +13,7 @@ from rich.live import Live
 
 from holdfast.app import Holdfast
 from holdfast.cli.details import print_job
-from holdfast.cli.operator import operator
+from holdfast.cli.operator import operator, recorded
 from holdfast.cli.show import read_details
 from holdfast.cli.top.keys import pressed_at_once, read_keys
 from holdfast.cli.top.screen import Place, Size, draw
@@ -24,6 +24,8 @@ from holdfast.domain.overview import Meter, Overview
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.secrets import masked
 from holdfast.observability.logs import one_line
+
+BECAUSE = "holdfast top"
 
 
 class Watch:
@@ -105,10 +107,12 @@ class Watch:
 
     async def _change(self, queue: QueueStatus) -> None:
         try:
-            if queue.paused:
-                await self._app.queues.resume(queue.name)
-            else:
-                await self._app.queues.pause(queue.name, by=operator(), because="holdfast top")
+            verb = "resume" if queue.paused else "pause"
+            async with recorded(self._app, f"queue.{verb}", queue.name, because=BECAUSE):
+                if queue.paused:
+                    await self._app.queues.resume(queue.name)
+                else:
+                    await self._app.queues.pause(queue.name, by=operator(), because=BECAUSE)
             await self._look()
         except HoldfastError as error:
             self._trouble = masked(str(error))

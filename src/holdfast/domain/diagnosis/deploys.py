@@ -144,11 +144,11 @@ def _handed_back(seen: HandedBack) -> Finding:
     return warning(
         Check.ARGUMENTS,
         f"{jobs} named {seen.name} in queue {seen.queue} {_wait(seen.jobs)} for a worker that"
-        f" accepts {'its' if seen.jobs == 1 else 'their'} arguments: {seen.error_text}. Released"
-        f" {seen.releases} of at most {RELEASES_MAX} times; after that, a job fails with"
-        " BAD_ARGUMENTS",
-        advice="finish the deploy; or make the handler accept them again, with a default for what"
-        " is missing; to see them",
+        f" can run {'it' if seen.jobs == 1 else 'them'}: {seen.error_text}. Released"
+        f" {seen.releases} of at most {RELEASES_MAX} times; after that, a job fails",
+        advice="finish the deploy; give every worker the preset or secret key that is missing; or"
+        " make the handler accept the arguments again, with a default for what is missing; to see"
+        " the jobs",
         command=f"holdfast jobs list --app MODULE:NAME --state queued --code HANDED_BACK"
         f" --queue {shlex.quote(seen.queue)} --name {shlex.quote(seen.name)}",
         queue=seen.queue,

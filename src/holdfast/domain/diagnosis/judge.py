@@ -8,6 +8,7 @@ from holdfast.domain.diagnosis.database import judge_database, no_connection_lef
 from holdfast.domain.diagnosis.failures import judge_failures
 from holdfast.domain.diagnosis.file import judge_file
 from holdfast.domain.diagnosis.findings import Check, Finding, critical, fine, info, warning
+from holdfast.domain.diagnosis.roles import judge_roles
 from holdfast.domain.diagnosis.storage import judge_storage
 from holdfast.domain.diagnosis.vitals import Patience, Vitals
 from holdfast.domain.diagnosis.words import counted, listed
@@ -23,16 +24,22 @@ def judge(vitals: Vitals, patience: Patience) -> Iterator[Finding]:
     if vitals.ended is not None:
         yield from judge_failures(vitals.ended)
     yield from judge_storage(vitals, patience.transaction_seconds)
+    if vitals.role_differences is not None:
+        yield judge_roles(vitals.role_differences)
     if vitals.file is not None:
         yield from judge_file(vitals.file)
     for part, because in vitals.unread.items():
-        yield warning(
-            Check.UNREAD,
-            f"could not check {part}: {because}",
-            advice="grant this user read access, or try again when the database is less busy",
-            part=part,
-            because=because,
-        )
+        yield unread(part, because)
+
+
+def unread(part: str, because: str) -> Finding:
+    return warning(
+        Check.UNREAD,
+        f"could not check {part}: {because}",
+        advice="grant this user read access, or try again when the database is less busy",
+        part=part,
+        because=because,
+    )
 
 
 def unreachable(error: HoldfastError) -> Finding:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from holdfast.domain.breakers import BreakerStatus
+from holdfast.domain.roles import RoleDifference
 from holdfast.domain.states import State
 from holdfast.domain.workers import WorkerStatus
 
@@ -218,5 +219,6 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     workload: Workload | None = None
     ended: EndedLately | None = None
     history: LeftHistory | None = None
+    role_differences: Sequence[RoleDifference] | None = None  # None without roles
     file: FileStatus | None = None
     unread: Mapping[str, str] = {}

@@ -109,13 +109,3 @@ WHERE id IN (
 SELECT id FROM holdfast.bulk_changes
 WHERE expires_at <= now() AND state = 'expired'
 ORDER BY expires_at LIMIT 1
-
--- name: delete_bulk_jobs
-DELETE FROM holdfast.bulk_jobs
-WHERE change_id = :id AND position IN (
-    SELECT position FROM holdfast.bulk_jobs
-    WHERE change_id = :id ORDER BY position LIMIT :rows_max
-)
-
--- name: delete_bulk_change
-DELETE FROM holdfast.bulk_changes WHERE id = :id

@@ -29,14 +29,3 @@ UPDATE holdfast.api_requests
 SET status = :status, headers = :headers, body = :body,
     expires_at = holdfast.in_seconds(:kept_seconds)
 WHERE scope = :scope AND key = :key AND token = :token AND status IS NULL
-
--- name: free_request
-DELETE FROM holdfast.api_requests
-WHERE scope = :scope AND key = :key AND token = :token AND status IS NULL
-
--- name: delete_expired_requests
-DELETE FROM holdfast.api_requests
-WHERE (scope, key) IN (
-    SELECT scope, key FROM holdfast.api_requests WHERE expires_at <= now()
-    ORDER BY expires_at LIMIT :rows_max
-)

@@ -48,14 +48,10 @@ async def open_breaker(fetch: Fetch, key: str, by: str | None, because: str | No
     )
 
 
-async def close_breaker(connection: Any, key: str, forget: bool, by_hand: bool) -> bool:
-    if not forget:
-        return bool(await fetch_on(connection, "close_breaker", key=key, by_hand=by_hand))
-    async with connection.transaction():
-        known = await fetch_on(connection, "lock_breaker", key=key)
-        if known:
-            await fetch_on(connection, "forget_breaker", key=key)
-    return bool(known)
+async def close_breaker(fetch: Fetch, key: str, forget: bool, by_hand: bool) -> bool:
+    if forget:
+        return bool(await fetch("forget_breaker", key=key))
+    return bool(await fetch("close_breaker", key=key, by_hand=by_hand))
 
 
 async def park(connection: Any, limit: int) -> Parking:

@@ -12,9 +12,11 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.runtime.seam import Seam
+from holdfast.stores.postgres import row_security
 from holdfast.stores.postgres.failures import is_conflict, is_driver_error, translate
 from holdfast.stores.postgres.pool import CLOSE_SECONDS_MAX, Pool
 from holdfast.stores.postgres.poolers import is_pooled, server_process
+from holdfast.stores.postgres.row_security import RowSecurity
 from holdfast.stores.postgres.server_limits import (
     COMMAND_SECONDS_MAX,
     CONNECT_SECONDS_MAX,
@@ -39,7 +41,7 @@ _SESSION = (
 )
 # Not jit = off: while it looks up types, the driver turns jit off for the session, and leaves it so
 # if it found it off.
-_BEGIN = (
+_BEGIN_POOLED = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL jit_above_cost = -1;"
     " SET LOCAL plan_cache_mode = force_generic_plan"
 )
@@ -60,7 +62,8 @@ class Connections:
         self._limits = limits
         self._of_connections = to_set(limits.of_connections)
         self._session = f"{_SESSION}; {to_set(limits.of_transactions)}; {self._of_connections}"
-        self._begin = f"{_BEGIN}; {to_set(limits.of_transactions, 'SET LOCAL')}"
+        self._begin_pooled = f"{_BEGIN_POOLED}; {to_set(limits.of_transactions, 'SET LOCAL')}"
+        self.row_security = RowSecurity()  # as `open` finds it
         self._pool: Pool | None = None
         self._plain_pool: Any = None
 
@@ -70,14 +73,20 @@ class Connections:
         return (0 if self._pool is None else self._pool.in_use), self._size
 
     async def run(
-        self, work: Callable[[Any], Awaitable[T]], *, endless: bool = False, aside: bool = False
+        self,
+        work: Callable[[Any], Awaitable[T]],
+        *,
+        endless: bool = False,
+        aside: bool = False,
+        settings: str = "",
     ) -> T:
         """Run work on a connection, and again after a deadlock. Unless it is `endless`, end it when
-        it takes too long. With `aside`, leave the most recently used connection to others."""
+        it takes too long. With `aside`, leave the most recently used connection to others. With
+        `settings`, run it in a transaction with these."""
         tries = 1
         while True:
             try:
-                return await self._run_once(work, endless, aside)
+                return await self._run_once(work, endless, aside, settings)
             except Exception as error:
                 if not is_driver_error(error):
                     raise
@@ -100,27 +109,26 @@ class Connections:
     ) -> Sequence[Any]:
         """Fetch in a read-only transaction with these settings."""
         arguments = statement.arguments(values)
+        rows: Sequence[Any] = await self.run(
+            lambda connection: connection.fetch(statement.sql, *arguments),
+            settings=f"SET TRANSACTION READ ONLY; {settings}",
+        )
+        return rows
 
-        async def work(connection: Any) -> Sequence[Any]:
-            async with connection.transaction(readonly=True):
-                await connection.execute(settings)
-                rows: Sequence[Any] = await connection.fetch(statement.sql, *arguments)
-                return rows
-
-        return await self.run(work)
-
-    async def _run_once(self, work: Callable[[Any], Awaitable[T]], endless: bool, aside: bool) -> T:
+    async def _run_once(
+        self, work: Callable[[Any], Awaitable[T]], endless: bool, aside: bool, settings: str
+    ) -> T:
         if self._pool is None:
             self._pool = Pool(self._connect_prepared, self._size, COMMAND_SECONDS_MAX)
         pool = self._pool
         connection = await pool.acquire(endless=endless, aside=aside)
         cut_off = False
         try:
-            if not self.pooled:
+            if not (settings or self.pooled or self.row_security.reads_scope):
                 return await work(connection)
-            # Each transaction may get another server process, but the settings, parse and
-            # execution of a statement must share one.
-            async with connection.transaction():
+            # Behind a pooler, each transaction may get another server process, but the settings,
+            # parse and execution of a statement must share one.
+            async with connection.transaction(settings=settings):
                 return await work(connection)
         except BaseException as error:
             cut_off = not isinstance(error, Exception)
@@ -216,9 +224,9 @@ class Connections:
         async with asyncio.timeout(self._limits.connect_seconds):
             connection = await self._connect(command_timeout=None)
             connection.is_ours = True
+            connection.begin = self._begin
             try:
                 if self.pooled:
-                    connection.begin = self._begin
                     async with connection.transaction():
                         await take_values_as_ours(connection)
                 else:
@@ -232,6 +240,7 @@ class Connections:
     async def _connect_limited(self, _url: str = "", **of_pool: Any) -> Any:
         """Connect for work that is not the engine's, without limits on its transactions."""
         connection = await self._connect(**of_pool)
+        connection.begin = self._begin_plain
         if not self.pooled:
             try:
                 await connection.execute(self._of_connections)
@@ -273,6 +282,15 @@ class Connections:
         connection = await self._seam.connect_postgres(self._url, **options)
         self._limits.set_on(connection)
         return connection
+
+    def _begin(self, begin: str) -> str:
+        """Begin a transaction of the engine."""
+        return self._begin_plain(self._begin_pooled if self.pooled else begin)
+
+    def _begin_plain(self, begin: str) -> str:
+        if not self.row_security.reads_scope:
+            return begin
+        return f"{begin}; {row_security.settings()}"
 
     async def _reset(self, connection: Any) -> None:
         """Undo the session's settings; behind a pooler it would be another session's."""

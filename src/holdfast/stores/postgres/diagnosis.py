@@ -39,11 +39,12 @@ from holdfast.domain.diagnosis.vitals import (
 from holdfast.domain.diagnosis.words import without_values
 from holdfast.domain.errors import HoldfastError, StoreUnavailable
 from holdfast.domain.retention import Retention
+from holdfast.domain.roles import RoleDifference
 from holdfast.domain.states import State
 from holdfast.domain.why import Circumstances
 from holdfast.runtime.seam import Seam
 from holdfast.stores import migrations
-from holdfast.stores.postgres import breakers, connections, queries, queues, schema, workers
+from holdfast.stores.postgres import breakers, connections, queries, queues, roles, schema, workers
 from holdfast.stores.postgres.rows import SQL, fetch_on
 from holdfast.wakeups.postgres import CHECK_SECONDS, PostgresListener
 
@@ -124,6 +125,7 @@ class Examiner:
             workload=await self._part("jobs and workers", lambda: self._workload(patience), fits),
             ended=await self._part("ended jobs", self._ended, fits),
             history=await self._part("the history", self._history, fits),
+            role_differences=await self._part("roles", self._role_differences, fits),
             unread=self._unread,
         )
 
@@ -243,6 +245,13 @@ class Examiner:
             ends=[Ends(**{**dict(row), "state": State(row["state"])}) for row in ends],
             failures=[Failure(**row) for row in failures],
         )
+
+    async def _role_differences(self) -> Sequence[RoleDifference] | None:
+        async def compare(connection: Any) -> Sequence[RoleDifference] | None:
+            found = await roles.installed(connection)
+            return None if found is None else await roles.differences(connection, found)
+
+        return await self._pool.run(compare, settings=f"SET TRANSACTION READ ONLY; {_LIMITS}")
 
     async def _history(self) -> LeftHistory:
         days = await self._fetch(

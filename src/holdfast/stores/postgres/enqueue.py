@@ -42,6 +42,7 @@ class Enqueuer:
 
     def __init__(self, prolong: Callable[[Any], None] = lambda connection: None) -> None:
         self._prolong = prolong
+        self.may_copy = True
 
     async def enqueue(self, connection: Any, jobs: Sequence[NewJob]) -> list[Receipt]:
         """Record all jobs or none; after an error, retry the whole call."""
@@ -54,7 +55,7 @@ class Enqueuer:
                 async with connection.transaction():
                     await self._insert(connection, jobs)
                     await self._refuse_ended(connection, jobs)
-            elif len(jobs) >= COPY_JOBS_MIN and all(map(_is_plain, jobs)):
+            elif len(jobs) >= COPY_JOBS_MIN and self.may_copy and all(map(_is_plain, jobs)):
                 await self._copy(connection, jobs)
             else:
                 await self._insert(connection, jobs)
@@ -83,7 +84,7 @@ class Enqueuer:
     async def _insert_part(self, connection: Any, jobs: Sequence[NewJob]) -> None:
         values = {field: list(map(attrgetter(field), jobs)) for field in _MANY}
         values["tags"] = list(map(array_literal, values["tags"]))
-        await fetch_on(connection, "enqueue", **values)
+        await self._fetch(connection, "enqueue", **values)
 
     async def _refuse_ended(self, connection: Any, jobs: Sequence[NewJob]) -> None:
         """Look for chosen ids in the history, after the insert and in its transaction.
@@ -93,7 +94,7 @@ class Enqueuer:
         chosen = [job.id for job in jobs if job.id_is_chosen]
         if not chosen:
             return
-        (found,) = await fetch_on(connection, "ended_id", ids=chosen)
+        (found,) = await self._fetch(connection, "ended_id", ids=chosen)
         if found["ended"] is not None:
             raise DuplicateJob(UUID(found["ended"]))
         if found["isolation"] in ONE_SNAPSHOT:
@@ -150,7 +151,7 @@ class Enqueuer:
         """
         keys = sorted(first)
         jobs = [first[key] for key in keys]
-        taken = await fetch_on(
+        taken = await self._fetch(
             connection,
             "keep_keys",
             tenants=[tenant for tenant, _ in keys],
@@ -162,13 +163,17 @@ class Enqueuer:
         missed = sorted(set(keys) - {(row["tenant"], row["key"]) for row in taken})
         if not missed:
             return {}
-        kept = await fetch_on(
+        kept = await self._fetch(
             connection,
             "kept_keys",
             tenants=[tenant for tenant, _ in missed],
             keys=[key for _, key in missed],
+            hashes=[each for key in missed for each in first[key].hashes],
         )
         return {(row["tenant"], row["key"]): (row["job_id"], row["body_hash"]) for row in kept}
+
+    async def _fetch(self, connection: Any, name: str, /, **values: object) -> Sequence[Any]:
+        return await fetch_on(connection, name, **values)
 
 
 def _parts(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
@@ -191,7 +196,7 @@ def _receipt(
     if key not in holders and first[key] is job:
         return Receipt(job.id, True)
     holder, body_hash = holders.get(key) or (first[key].id, first[key].body_hash or b"")
-    if body_hash != (job.body_hash or b""):
+    if not job.has_body(body_hash):
         raise IdempotencyConflict(job.idempotency_key, holder)
     return Receipt(holder, False)
 

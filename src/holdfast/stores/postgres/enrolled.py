@@ -13,17 +13,19 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast.domain.errors import BadArguments
+from holdfast.domain.errors import BadArguments, ConfigurationError
 from holdfast.domain.job import DEFAULT_TENANT, Job, NewJob, Receipt, Settlement, cancel_reason
 from holdfast.domain.retention import Retention
+from holdfast.domain.scope import scoped_tenant
 from holdfast.domain.times import FIRST, LAST
 from holdfast.stores.postgres import jobs, queries
 from holdfast.stores.postgres.enqueue import Enqueuer, array_literal
-from holdfast.stores.postgres.failures import translate
-from holdfast.stores.postgres.rows import SQL, fetch_on
+from holdfast.stores.postgres.failures import NO_PRIVILEGE, sqlstate, translate
+from holdfast.stores.postgres.rows import fetch_on
 from holdfast.stores.postgres.settle import Settler
 from holdfast.stores.protocol import Canceled
 from holdfast.transactions.drivers import Driver, PostgresDriver, speaks_postgres
@@ -34,6 +36,8 @@ _TIMES = (
     "lease_expires_at", "run_at", "expires_at", "created_at", "started_at", "finished_at",
 )  # fmt: skip
 _GUESSES: dict[type, str] = {UUID: "uuid", int: "bigint", float: "float8", datetime: "timestamptz"}
+# Sessions of callers, and whether their role can enqueue only by functions.
+_must_call: WeakKeyDictionary[object, bool] = WeakKeyDictionary()
 
 
 class PostgresEnrolled:
@@ -50,14 +54,18 @@ class PostgresEnrolled:
         self._settler = settler
         self._retention = retention
         self._address = address
+        self._hashes: dict[UUID, Sequence[bytes]] = {}  # of what was enqueued, by the ids it has
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
         with self._connected() as connection:
-            return await self._enqueuer.enqueue(connection, jobs)
+            receipts = await self._enqueuer.enqueue(connection, jobs)
+        found = zip(receipts, jobs, strict=True)
+        self._hashes |= {receipt.id: job.hashes for receipt, job in found if not receipt.created}
+        return receipts
 
     async def get(self, job_id: UUID) -> Job | None:
         with self._connected() as connection:
-            return await self._enqueuer.get(connection, job_id)
+            return await self._enqueuer.get(connection, job_id, self._hashes.get(job_id, ()))
 
     async def settle(self, settlement: Settlement) -> bool:
         with self._connected() as connection:
@@ -80,6 +88,9 @@ class PostgresEnrolled:
     async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
         return await queries.requeued(self._fetch, job_ids)
 
+    async def wake(self, queue: str) -> None:
+        await self._fetch("notify", payload=f"q:{queue}")
+
     async def _fetch(self, name: str, /, **values: object) -> Sequence[Any]:
         with self._connected() as connection:
             return await fetch_on(connection, name, **values)
@@ -98,16 +109,48 @@ class PostgresEnrolled:
 
 
 class ForeignEnqueuer(Enqueuer):
-    """Uses only the statement that takes arrays, which text can express."""
+    """Uses only statements that take arrays, which text can express. If the caller's role may not
+    insert jobs, functions of the schema's owner do it."""
 
-    async def get(self, connection: TextConnection, job_id: UUID) -> Job | None:
-        rows = await connection.fetch(SQL["get_json"].sql, job_id)
-        if not rows:
+    async def enqueue(self, connection: TextConnection, jobs: Sequence[NewJob]) -> list[Receipt]:
+        if connection.session not in _must_call:
+            _must_call[connection.session] = await self._ask(connection)
+        try:
+            return await super().enqueue(connection, jobs)
+        except DriverError as error:
+            if sqlstate(error) == NO_PRIVILEGE:
+                # The session may have another role by now.
+                _must_call.pop(connection.session, None)
+            raise
+
+    async def get(
+        self, connection: TextConnection, job_id: UUID, hashes: Sequence[bytes]
+    ) -> Job | None:
+        """Return the job. A caller that can only call functions has to know what it contains."""
+        called = _must_call.get(connection.session)
+        name = "call_keyed_job" if called else "get_json"
+        rows = await fetch_on(
+            connection, name, job_id=job_id, tenant=scoped_tenant(), hashes=list(hashes)
+        )
+        if not rows or rows[0]["job"] is None:
             return None
         values = msgspec.json.decode(rows[0]["job"])
         values |= {name: _time(values[name]) for name in _TIMES}
         values["tenant"] = values["tenant"] or DEFAULT_TENANT
         return msgspec.convert(values, Job)
+
+    async def _ask(self, connection: TextConnection) -> bool:
+        (found,) = await fetch_on(connection, "may_enqueue")
+        if found["may_insert"] or found["may_call"]:
+            return not found["may_insert"]
+        raise ConfigurationError(
+            f"the connection's role {found['role']} may not enqueue jobs; to allow it, run:"
+            f" holdfast roles allow-enqueue {found['role']}"
+        )
+
+    async def _fetch(self, connection: Any, name: str, /, **values: object) -> Sequence[Any]:
+        called = _must_call[connection.session]
+        return await fetch_on(connection, f"call_{name}" if called else name, **values)
 
     async def _insert(self, connection: Any, jobs: Sequence[NewJob]) -> None:
         await self._insert_many(connection, jobs)
@@ -121,6 +164,10 @@ class TextConnection:
 
     def __init__(self, driver: PostgresDriver) -> None:
         self._driver = driver
+
+    @property
+    def session(self) -> object:
+        return self._driver.session
 
     async def fetch(self, sql: str, *values: object) -> Sequence[Mapping[str, Any]]:
         types = _types(sql, tuple(map(_guess, values)))

@@ -18,6 +18,7 @@ _CONFLICTS = frozenset({"40P01", "40001"})
 _PREPARED_STATEMENT_LOST = frozenset({"26000", "42P05"})
 _TOO_MANY_CONNECTIONS = "53300"
 _NO_SCHEMA = frozenset({"42P01", "42703", "42883", "3F000"})
+NO_PRIVILEGE = "42501"
 _NOT_ALLOWED = frozenset({"28", "3D"})
 _PASSING = frozenset({"08", "25", "40", "53", "55", "57", "58", "0A"})
 
@@ -54,8 +55,12 @@ def translate(error: Exception, address: str) -> HoldfastError:
             f"the schema of the database {address} doesn't fit this code ({summary}); run: holdfast"
             " migrate"
         )
-    if code[:2] in _NOT_ALLOWED or code == "42501":
+    if code[:2] in _NOT_ALLOWED:
         return ConfigurationError(f"PostgreSQL at {address} rejected the login: {summary}")
+    if code == NO_PRIVILEGE:
+        return ConfigurationError(
+            f"PostgreSQL at {address} doesn't allow this login to do that: {summary}"
+        )
     if code == _TOO_MANY_CONNECTIONS:
         return StoreUnavailable(
             f"PostgreSQL at {address} has no free connection: {summary}. Lower pool_size or the"

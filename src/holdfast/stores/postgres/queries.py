@@ -27,6 +27,7 @@ from holdfast.domain.limits import (
     SUSPECTS_COUNTED_MAX,
 )
 from holdfast.domain.overview import RATE_SECONDS, Ended, Pulse
+from holdfast.domain.scope import scoped_tenant
 from holdfast.domain.states import ENDED, LIVE, State
 from holdfast.stores.postgres.rows import Fetch, to_count, to_job, to_watched
 
@@ -43,7 +44,7 @@ _UNSUCCESSFUL = ENDED - {State.SUCCEEDED}
 
 
 async def get(fetch: Fetch, job_id: UUID) -> Job | None:
-    rows = await fetch("get", job_id=job_id)
+    rows = await fetch("get", job_id=job_id, tenant=scoped_tenant())
     return to_job(rows[0]) if rows else None
 
 
@@ -57,7 +58,8 @@ async def requeued(fetch: Fetch, job_ids: Sequence[UUID]) -> dict[UUID, UUID]:
 
 
 async def changed(fetch: Fetch, known: Mapping[UUID, str]) -> dict[UUID, Watched | None]:
-    rows = await fetch("changed", ids=list(known), versions=list(known.values()))
+    versions = list(known.values())
+    rows = await fetch("changed", ids=list(known), versions=versions, tenant=scoped_tenant())
     return {row["job_id"]: None if row["id"] is None else to_watched(row) for row in rows}
 
 

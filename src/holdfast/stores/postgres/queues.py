@@ -22,6 +22,10 @@ async def pause(fetch: Fetch, queue: str, by: str | None, because: str | None) -
     return bool(await fetch("pause", queue=queue, by=by, because=because))
 
 
+async def is_paused(fetch: Fetch, queue: str) -> bool:
+    return bool(await fetch("is_paused", queue=queue))
+
+
 async def resume(fetch: Fetch, queue: str) -> bool:
     return bool(await fetch("resume", queue=queue))
 

@@ -47,7 +47,8 @@ def to_watched(row: Any) -> Watched:
     values["state"] = State(values["state"])
     if values["progress"] is not None:
         values["progress"] = codec.decode(values["progress"])
-    return Watched(row["version"], row["tenant"] or DEFAULT_TENANT, JobStatus(**values))
+    tenant = row["tenant"] or DEFAULT_TENANT
+    return Watched(row["version"], tenant, row["name"], JobStatus(**values))
 
 
 def to_count(row: Any) -> Count:

@@ -6,12 +6,11 @@ from typing import Any
 
 from holdfast.domain.errors import ConfigurationError, SchemaMismatch
 from holdfast.stores.migrations import steps
+from holdfast.stores.postgres import roles
 from holdfast.stores.postgres.rows import SQL, fetch_on
 
 ENCODING = "UTF8"
 CREATE_DATABASE = "CREATE DATABASE jobs ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;"
-# Any number that no other program locks.
-_MIGRATION_LOCK = 0x686F6C6466617374
 
 
 async def check(connection: Any, address: str) -> None:
@@ -39,12 +38,15 @@ async def migrate(connection: Any, address: str) -> list[str]:
     async with connection.transaction():
         # A migration may take long. A client that hangs is still cut off while idle.
         await connection.execute("SET LOCAL statement_timeout = 0")
-        await fetch_on(connection, "lock_migrations", lock=_MIGRATION_LOCK)
-        version = await version_of(connection)
-        missing = [step for step in steps("postgres") if step.version > version]
-        for step in missing:
-            await connection.execute(step.sql)
-            await fetch_on(connection, "applied", version=step.version, name=step.name)
+        return await roles.migrate_as_owner(connection, {}, lambda: _take_steps(connection))
+
+
+async def _take_steps(connection: Any) -> list[str]:
+    version = await version_of(connection)
+    missing = [step for step in steps("postgres") if step.version > version]
+    for step in missing:
+        await connection.execute(step.sql)
+        await fetch_on(connection, "applied", version=step.version, name=step.name)
     return [f"{step.version:04d}_{step.name}" for step in missing]
 
 
@@ -60,7 +62,9 @@ def _check_encoding(connection: Any, address: str) -> None:
 
 
 async def version_of(connection: Any) -> int:
-    if not await connection.fetchval(SQL["versions_exist"].sql):
+    versions = await connection.fetchrow(SQL["versions_exist"].sql)
+    if not versions["exist"]:
         return 0
-    version: int = await connection.fetchval(SQL["version"].sql)
+    statement = SQL["version" if versions["readable"] else "call_version"]
+    version: int = await connection.fetchval(statement.sql)
     return version

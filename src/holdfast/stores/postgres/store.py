@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -36,8 +36,10 @@ from holdfast.domain.job import (
     cancel_reason,
 )
 from holdfast.domain.overview import Pulse
+from holdfast.domain.privileges import Decisions
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.retention import A_WEEK, Retention
+from holdfast.domain.roles import InstalledRoles, RoleDifference
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerStatus
 from holdfast.runtime.seam import Seam
@@ -50,6 +52,8 @@ from holdfast.stores.postgres import (
     queries,
     queues,
     reclaim,
+    roles,
+    row_security,
     schema,
     settle,
     upkeep,
@@ -103,7 +107,13 @@ class PostgresStore:
 
     async def open(self) -> None:
         async with self._within(self._limits.connect_seconds, "answer"):
-            await self._connections.run(lambda connection: schema.check(connection, self.address))
+            found = await self._connections.run(self._check)
+        self._connections.row_security = found
+        self._enqueuer.may_copy = not found.is_active
+
+    async def _check(self, connection: Any) -> row_security.RowSecurity:
+        await schema.check(connection, self.address)
+        return await row_security.find(connection)
 
     async def close(self) -> None:
         await self._claimer.close()
@@ -215,6 +225,9 @@ class PostgresStore:
     async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
         return await queues.pause(self._fetch, queue, by, because)
 
+    async def is_paused(self, queue: str) -> bool:
+        return await queues.is_paused(self._fetch, queue)
+
     async def resume(self, queue: str) -> bool:
         return await queues.resume(self._fetch, queue)
 
@@ -229,9 +242,7 @@ class PostgresStore:
         await breakers.open_breaker(self._fetch, key, by, because)
 
     async def close_breaker(self, key: str, *, forget: bool = False, by_hand: bool = True) -> bool:
-        return await self._connections.run(
-            lambda connection: breakers.close_breaker(connection, key, forget, by_hand)
-        )
+        return await breakers.close_breaker(self._fetch, key, forget, by_hand)
 
     async def park(self, limit: int) -> Parking:
         return await self._connections.run(
@@ -299,6 +310,32 @@ class PostgresStore:
     async def counts_up_to(self, jobs_max: int, tenant: str | None = None) -> CappedCounts:
         return await queries.counts_up_to(self._fetch_planned, jobs_max, tenant)
 
+    async def installed_roles(self) -> InstalledRoles | None:
+        return await self._connections.run(roles.installed)
+
+    async def install_roles(
+        self, change: roles.Change, verifiers: Mapping[str, str]
+    ) -> tuple[InstalledRoles, Sequence[RoleDifference]]:
+        return await self._connections.run(
+            lambda connection: roles.install(connection, change, verifiers), endless=True
+        )
+
+    async def role_differences(self, wanted: InstalledRoles) -> Sequence[RoleDifference]:
+        return await self._connections.run(
+            lambda connection: roles.differences(connection, roles.with_ours(wanted))
+        )
+
+    async def remove_roles(self) -> Mapping[str, Sequence[str]]:
+        return await self._connections.run(roles.remove, endless=True)
+
+    async def migrate_as_owner(
+        self,
+        connection: Any,
+        decisions: Mapping[str, Decisions],
+        migrate: Callable[[], Awaitable[Sequence[str]]],
+    ) -> list[str]:
+        return await roles.migrate_as_owner(connection, decisions, migrate)
+
     async def listen(self, heard: Heard) -> PostgresListener | None:
         if await self._connections.share_servers():
             # LISTEN would stay with a session that others use.
@@ -312,6 +349,9 @@ class PostgresStore:
             address=self.address,
             pooled=self._connections.pooled,
         )
+
+    async def wake(self, queue: str) -> None:
+        await self._notify(f"q:{queue}")
 
     async def _notify(self, payload: str) -> None:
         await self._fetch("notify", payload=payload)

@@ -19,7 +19,8 @@ that waits for a lock would keep waiting, and keep its own locks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -29,7 +30,7 @@ from holdfast.domain.times import FIRST, LAST
 BUILT_IN_OID_MAX = 9999  # assigned by hand, and never to another type
 # bool, bytea, smallint, integer, bigint, float8, timestamptz, json, uuid; the driver knows text.
 ARRAYS_USED = frozenset({1000, 1001, 1005, 1007, 1016, 1022, 1185, 199, 2951})
-BEGIN = "BEGIN;"  # as the driver sends it
+BEGIN = "BEGIN"  # as the driver begins transactions
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL's
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -55,11 +56,20 @@ ROLLBACK_SECONDS_MAX: Final = 1.0
 
 @cache
 def connection_class(driver: Any) -> Any:
-    """The driver's connection, but it asks about each built-in type once per process, and begins
-    transactions with `begin`. `is_ours` means that nobody uses it after a cancel."""
+    """The driver's connection, but it asks about each built-in type once per process.
+
+    `begin` adds settings to the statement that begins a transaction. `is_ours` means that the
+    engine uses it: nobody uses it after a cancel, and an inner transaction needs no savepoint,
+    because an error ends the outer one."""
     known = _Known()
 
     class Transaction(driver.transaction.Transaction):  # type: ignore[misc]
+        settings = ""
+
+        async def start(self) -> None:
+            self._connection.settings = self.settings
+            await super().start()
+
         async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
             if not self._connection.is_ours or not isinstance(error, asyncio.CancelledError):
                 await super().__aexit__(kind, error, traceback)
@@ -74,15 +84,22 @@ def connection_class(driver: Any) -> Any:
                 raise
 
     class Connection(driver.Connection):  # type: ignore[misc]
-        begin = BEGIN
+        begin: Callable[[str], str] = str
+        settings = ""
         is_ours = False
 
-        def transaction(self, *, isolation: Any = None, **options: bool) -> Any:
+        def transaction(self, *, isolation: Any = None, settings: str = "", **options: bool) -> Any:
+            if self.is_ours and self.is_in_transaction():
+                return nullcontext()
             modes = {"readonly": False, "deferrable": False} | options
-            return Transaction(self, isolation, **modes)
+            transaction = Transaction(self, isolation, **modes)
+            transaction.settings = settings
+            return transaction
 
         async def execute(self, query: str, *args: Any, **options: Any) -> Any:
-            return await super().execute(self.begin if query == BEGIN else query, *args, **options)
+            if query.startswith(BEGIN):
+                query = f"{self.begin(query.rstrip(';'))}; {self.settings}"
+            return await super().execute(query, *args, **options)
 
         async def _introspect_types(self, typeoids: Iterable[int], timeout: Any) -> Any:
             nonlocal known

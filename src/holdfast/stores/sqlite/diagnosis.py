@@ -61,11 +61,13 @@ _DAYS_LATE = 2
 _MOUNTS = Path("/proc/self/mounts")
 
 
-def circumstances(connection: sqlite3.Connection, job_id: UUID, now: int) -> Circumstances | None:
+def circumstances(
+    connection: sqlite3.Connection, job_id: UUID, tenant: str | None, now: int
+) -> Circumstances | None:
     """Read everything that `explain` needs in one snapshot."""
     bounds = {"id": str(job_id), "now": now, "limit": limits.AHEAD_COUNTED_MAX + 1}
     with snapshot(connection):
-        job = queries.get(connection, job_id)
+        job = queries.get(connection, job_id, tenant)
         if job is None:
             return None
         around = connection.execute(SQL["surroundings"].sql, bounds).fetchone()

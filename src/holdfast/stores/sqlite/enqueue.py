@@ -50,7 +50,7 @@ def _receipt(transaction: Transaction, job: NewJob) -> Receipt:
     if holder is None:
         transaction.execute("keep_keys", **key)
         return Receipt(job.id, True)
-    if holder[1] != key["body_hash"]:
+    if not job.has_body(holder[1]):
         raise IdempotencyConflict(job.idempotency_key, UUID(holder[0]))
     return Receipt(UUID(holder[0]), False)
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from holdfast.domain.errors import BadArguments
 from holdfast.domain.job import Job, NewJob, Receipt, Settlement, cancel_reason
+from holdfast.domain.scope import scoped_tenant
 from holdfast.stores.protocol import AfterCommit, Canceled
 from holdfast.stores.sqlite import enqueue, jobs, queries, settle
 from holdfast.stores.sqlite.connections import Database
@@ -38,7 +39,7 @@ class SqliteEnrolled:
 
     async def get(self, job_id: UUID) -> Job | None:
         with self._transaction() as transaction:
-            return queries.get(transaction.connection, job_id)
+            return queries.get(transaction.connection, job_id, scoped_tenant())
 
     async def settle(self, settlement: Settlement) -> bool:
         with self._transaction() as transaction:
@@ -64,6 +65,10 @@ class SqliteEnrolled:
     async def requeued(self, job_ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
         with self._transaction() as transaction:
             return queries.requeued(transaction.connection, job_ids)
+
+    async def wake(self, queue: str) -> None:
+        with self._transaction() as transaction:
+            transaction.wake_queues([queue])
 
     @contextmanager
     def _savepoint(self) -> Iterator[Transaction]:

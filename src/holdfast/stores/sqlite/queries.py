@@ -52,12 +52,14 @@ class _PageSql(NamedTuple):
     """The statements of one step through a source of jobs."""
 
     edge: str
+    edge_tenant: str
     matching: str
 
 
 PAGES = {
     source: _PageSql(
         edge=f"{SQL[source].sql} {SQL['page_edge'].sql}",
+        edge_tenant=f"{SQL[source].sql} {SQL['page_edge_tenant'].sql}",
         matching=f"{SQL[source].sql} {SQL['page_matching'].sql}",
     )
     for source in (
@@ -90,8 +92,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def get(connection: sqlite3.Connection, job_id: UUID) -> Job | None:
-    return next(iter(_records(connection, [str(job_id)])), None)
+def get(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> Job | None:
+    return next(iter(_records(connection, [str(job_id)], tenant)), None)
 
 
 def attempts(connection: sqlite3.Connection, job_id: UUID) -> Sequence[Attempt]:
@@ -104,9 +106,10 @@ def requeued(connection: sqlite3.Connection, job_ids: Sequence[UUID]) -> dict[UU
 
 
 def changed(
-    connection: sqlite3.Connection, known: Mapping[UUID, str]
+    connection: sqlite3.Connection, known: Mapping[UUID, str], tenant: str | None
 ) -> dict[UUID, Watched | None]:
-    rows = {UUID(row["id"]): row for row in fetch(connection, "changed", ids=ids_to_json(known))}
+    read = fetch(connection, "changed", ids=ids_to_json(known), tenant=tenant)
+    rows = {UUID(row["id"]): row for row in read}
     found = {job_id: _watched(rows[job_id]) if job_id in rows else None for job_id in known}
     return {
         job_id: job for job_id, job in found.items() if job is None or job.version != known[job_id]
@@ -127,7 +130,7 @@ def page(connection: sqlite3.Connection, filter: Filter, limit: int, after: UUID
             for (job_id,) in connection.execute(PAGES[source].matching, bounds).fetchall()
         }
         ids = sorted(found, reverse=True)
-        jobs = _records(connection, ids[:limit])
+        jobs = _records(connection, ids[:limit], filter.tenant)
     if len(ids) > limit:
         return Page(jobs, jobs[-1].id)
     return Page(jobs, UUID(bounds["edge"]) if bounds["edge"] else None)
@@ -165,12 +168,15 @@ def _sources(filter: Filter) -> tuple[str, ...]:
 
 def _edge(connection: sqlite3.Connection, source: str, bounds: dict[str, Any]) -> str:
     """The last id that this step looks at; an empty text, which sorts before all ids, if none."""
-    row = connection.execute(PAGES[source].edge, bounds).fetchone()
+    page = PAGES[source]
+    # An index that leads to the tenant's own jobs is enough.
+    is_own = bounds["tenant"] is None or source == "page_tenant"
+    row = connection.execute(page.edge if is_own else page.edge_tenant, bounds).fetchone()
     return "" if row is None else row[0]
 
 
-def _records(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Job]:
-    found = {row["id"]: row for row in fetch(connection, "get", ids=to_json(ids))}
+def _records(connection: sqlite3.Connection, ids: Sequence[str], tenant: str | None) -> list[Job]:
+    found = {row["id"]: row for row in fetch(connection, "get", ids=to_json(ids), tenant=tenant)}
     return [_job(found[job_id]) for job_id in ids if job_id in found]
 
 
@@ -259,6 +265,7 @@ def _watched(row: dict[str, Any]) -> Watched:
     return Watched(
         version="/".join(map(str, seen)),
         tenant=row["tenant"] or DEFAULT_TENANT,
+        name=row["name"],
         status=JobStatus(job_id=UUID(row["id"]), **status),
     )
 

@@ -59,6 +59,10 @@ def pause(transaction: Transaction, queue: str, by: str | None, because: str | N
     return paused.rowcount == 1
 
 
+def is_paused(connection: sqlite3.Connection, queue: str) -> bool:
+    return bool(fetch(connection, "is_paused", queue=queue))
+
+
 def resume(transaction: Transaction, queue: str) -> bool:
     resumed = transaction.execute("resume", queue=queue).rowcount == 1
     if resumed:

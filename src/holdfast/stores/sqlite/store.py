@@ -35,6 +35,7 @@ from holdfast.domain.job import (
 from holdfast.domain.overview import Pulse
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.retention import A_WEEK, Retention
+from holdfast.domain.scope import scoped_tenant
 from holdfast.domain.why import Circumstances
 from holdfast.domain.workers import Load, NewWorker, WorkerStatus
 from holdfast.runtime.seam import Seam
@@ -60,7 +61,7 @@ from holdfast.stores.sqlite.threads import ReadThread, Transaction, WriteThread
 from holdfast.stores.sqlite.transaction import check_not_writing, open_connection, writing
 from holdfast.transactions.drivers import Driver
 from holdfast.wakeups.local import LocalSignals
-from holdfast.wakeups.protocol import Heard, Listener
+from holdfast.wakeups.protocol import Heard, Listener, Wakeup
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -164,7 +165,7 @@ class SqliteStore:
         return await self._write(jobs.requeue, job_id, new_id, arguments, once)
 
     async def get(self, job_id: UUID) -> Job | None:
-        return await self._read(queries.get, job_id)
+        return await self._read(queries.get, job_id, scoped_tenant())
 
     async def page(self, filter: Filter, limit: int, after: UUID | None = None) -> Page:
         return await self._read(queries.page, filter, limit, after)
@@ -205,6 +206,9 @@ class SqliteStore:
     async def pause(self, queue: str, by: str | None, because: str | None) -> bool:
         return await self._write(queues.pause, queue, by, because)
 
+    async def is_paused(self, queue: str) -> bool:
+        return await self._read(queues.is_paused, queue)
+
     async def resume(self, queue: str) -> bool:
         return await self._write(queues.resume, queue)
 
@@ -242,7 +246,8 @@ class SqliteStore:
         return await self._read(workers.workers, self._database.now())
 
     async def circumstances(self, job_id: UUID) -> Circumstances | None:
-        return await self._read(diagnosis.circumstances, job_id, self._database.now())
+        now = self._database.now()
+        return await self._read(diagnosis.circumstances, job_id, scoped_tenant(), now)
 
     async def vitals(self, patience: Patience) -> Vitals:
         return await diagnosis.vitals(self._database, self._signals, self._seam, patience)
@@ -280,13 +285,16 @@ class SqliteStore:
         return await self._write(leases.assign, owners)
 
     async def changed(self, known: Mapping[UUID, str]) -> Mapping[UUID, Watched | None]:
-        return await self._read(queries.changed, known)
+        return await self._read(queries.changed, known, scoped_tenant())
 
     async def counts_up_to(self, jobs_max: int, tenant: str | None = None) -> CappedCounts:
         return await self._read(queries.counts_up_to, jobs_max, tenant)
 
     async def listen(self, heard: Heard) -> Listener | None:
         return self._signals.listen(heard)
+
+    async def wake(self, queue: str) -> None:
+        self._signals.send([Wakeup(queue=queue)])
 
     def _take_threads(self) -> list[WriteThread | ReadThread]:
         threads = [thread for thread in (self._writer, self._reader) if thread is not None]

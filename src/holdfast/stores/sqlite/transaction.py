@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -166,7 +166,10 @@ class _OnThread:
     is_async: bool = True
 
     async def run(self, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
-        return await self.connection.do(lambda: run_now(work(self.connection.driver)))
+        context = copy_context()  # the work has the context variables of who wants it
+        return await self.connection.do(
+            lambda: context.run(lambda: run_now(work(self.connection.driver)))
+        )
 
 
 @asynccontextmanager

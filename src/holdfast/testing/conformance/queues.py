@@ -40,6 +40,8 @@ class Pausing(Suite):
         waiting = await enqueue(store, queue="paused", priority=-5)
         going = await enqueue(store, queue="going")
         assert await store.pause("paused", "ann", "a look")
+        assert await other.is_paused("paused")
+        assert not await other.is_paused("going")
         assert [job.id for job in await claim(other)] == [going]
         assert await claim(other, queues=["paused"]) == []
         assert await other.claim_by_id(waiting, "worker", LEASE_SECONDS) is None

@@ -76,6 +76,10 @@ class Waking(Suite):
         heard = await self.heard(store, ear)
         assert sorted(heard) == [Wakeup(queue="a"), Wakeup(queue="b"), Wakeup(queue="ü")]
 
+    async def test_a_queue_is_woken_on_request(self, store: Store, ear: Ear) -> None:
+        await store.wake("q")
+        assert await self.heard(store, ear) == [Wakeup(queue="q")]
+
     async def test_jobs_that_are_not_due_wake_nobody(self, store: Store, ear: Ear) -> None:
         await enqueue(store, queue="late", delay_seconds=60.0)
         assert await self.heard(store, ear) == []

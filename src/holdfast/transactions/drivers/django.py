@@ -27,6 +27,11 @@ class DjangoDriver:
     def dialect(self) -> Dialect:
         return dialect_of(self._connection.vendor)
 
+    @property
+    def session(self) -> object:
+        connection: object = self._connection.connection
+        return connection
+
     async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
         with self._connection.cursor() as cursor:
             cursor.execute(percent_style(sql), named(values))

@@ -25,11 +25,20 @@ class _PostgresDriver:
         self._connection = connection
         self._transaction: Any = None
 
+    @property
+    def session(self) -> object:
+        return self._connection
+
     async def flush(self) -> None:
         return None
 
 
 class AsyncpgDriver(_PostgresDriver):
+    @property
+    def session(self) -> object:
+        # A pool lends the connection in a new proxy each time.
+        return getattr(self._connection, "_con", self._connection)
+
     async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
         rows: Sequence[Row] = await self._connection.fetch(sql, *values)
         return rows

@@ -40,6 +40,10 @@ class Driver(Protocol):
 
 
 class PostgresDriver(Driver, Protocol):
+    @property
+    def session(self) -> object:
+        """What lives as long as the session with the server."""
+
     async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
         """Run a statement with the placeholders `$1`, `$2`."""
 

@@ -30,6 +30,11 @@ class SqlalchemyDriver:
     def dialect(self) -> Dialect:
         return dialect_of(self._bind().dialect.name)
 
+    @property
+    def session(self) -> object:
+        driver_connection: object = self._connection().connection.driver_connection
+        return driver_connection
+
     async def fetch(self, sql: str, values: Sequence[str | None]) -> Sequence[Row]:
         text = import_module("sqlalchemy").text
         result = self._connection().execute(text(colon_style(sql)), named(values))

@@ -61,7 +61,8 @@ class Handlers:
         except BaseException as error:
             outcome = classify(definition, run, error)
             if isinstance(outcome, Failed):
-                traceback = logs.formatted(error) if self._log_errors else None
+                if self._log_errors:
+                    traceback = logs.formatted(error, withheld=run.encrypted)
                 if self._around is not None:
                     self._run(context, self._around.failed(run, outcome, error))
         else:

@@ -102,6 +102,7 @@ class Link:
                 around = Surroundings(self, self.resources, self.results, self._seam, loop)
                 context = Context(job, around)
                 context._enable_stop()
+                context._encrypted = message.encrypted
                 self._run = Run(job, context, self._seam.monotonic())
                 self.work.put((self._run, message))
             case messages.Call():

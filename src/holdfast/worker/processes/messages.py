@@ -38,8 +38,11 @@ class Boot(msgspec.Struct, tag=True, kw_only=True):
 
 
 class Perform(msgspec.Struct, tag=True):
+    """The arguments of a job that is `encrypted` in the database are in plaintext here."""
+
     job: Claimed
     memory_bytes_max: int | None
+    encrypted: bool = False
 
 
 class Call(msgspec.Struct, tag=True):

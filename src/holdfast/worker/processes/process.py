@@ -134,7 +134,7 @@ class ChildProcess:
 
     async def perform(self, run: Run, memory_bytes_max: int | None) -> messages.Ended | None:
         """Run the handler in the child, and record its progress; None if the child died."""
-        message = await self._ask(messages.Perform(run.traced_job, memory_bytes_max))
+        message = await self._ask(messages.Perform(run.sent_job, memory_bytes_max, run.encrypted))
         while isinstance(message, messages.Progress):
             message = await self._ask(await _record(run, message))
         return message if isinstance(message, messages.Ended) else None

@@ -68,26 +68,8 @@ SET opened_at = NULL, opened_by = NULL, next_probe_at = NULL, probed_id = NULL,
 WHERE key = :key AND opened_at IS NOT NULL AND (:by_hand OR next_probe_at IS NOT NULL)
 RETURNING key
 
--- name: lock_breaker
-SELECT key FROM holdfast.breakers WHERE key = :key FOR UPDATE
-
 -- name: forget_breaker
--- A breaker with parked jobs stays until they are unparked; then `end_unparking` deletes it.
-WITH parked AS MATERIALIZED (
-    SELECT EXISTS (
-        SELECT FROM holdfast.jobs
-        WHERE breaker = :key AND state = 'queued' AND run_at = 'infinity'
-            AND held_run_at IS NOT NULL
-    ) AS any
-),
-forgotten AS (
-    DELETE FROM holdfast.breakers WHERE key = :key AND NOT (SELECT parked.any FROM parked)
-)
-UPDATE holdfast.breakers
-SET opened_at = NULL, opened_by = NULL, opened_because = NULL, next_probe_at = NULL,
-    probed_id = NULL, probes = 0, failures = '{}', worked_at = NULL, letting_go = true,
-    times_opened = 0, changed_at = now()
-WHERE key = :key AND (SELECT parked.any FROM parked)
+SELECT was_known FROM holdfast.forget_breaker(:key::text) AS was_known WHERE was_known
 
 -- name: park
 -- Locks the breakers after the search and checks them again: none of them closes before whoever
@@ -159,18 +141,4 @@ SELECT
 FROM unparked
 
 -- name: end_unparking
-WITH empty AS MATERIALIZED (
-    SELECT key, times_opened = 0 AND failures = '{}' AS is_forgotten FROM holdfast.breakers
-    WHERE key = ANY (:keys::text[]) AND (
-        SELECT id FROM holdfast.jobs
-        WHERE state = 'queued' AND jobs.breaker = breakers.key AND run_at = 'infinity'
-            AND held_run_at IS NOT NULL
-        ORDER BY run_at, id LIMIT 1
-    ) IS NULL
-),
-forgotten AS (
-    DELETE FROM holdfast.breakers
-    WHERE key = ANY (ARRAY(SELECT key FROM empty WHERE is_forgotten))
-)
-UPDATE holdfast.breakers SET letting_go = false
-WHERE key = ANY (ARRAY(SELECT key FROM empty WHERE NOT is_forgotten))
+SELECT holdfast.end_unparking(:keys::text[])

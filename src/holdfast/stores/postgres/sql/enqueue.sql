@@ -62,3 +62,47 @@ SELECT
     -- With LIMIT, the planner takes a scan of a whole partition for cheap.
     (ARRAY(SELECT id::text FROM holdfast.history WHERE id = ANY (:ids::uuid[])))[1] AS ended,
     current_setting('transaction_isolation') AS isolation
+
+-- The rest is for callers' connections whose role has no right to insert jobs.
+
+-- name: may_enqueue
+SELECT
+    current_user::text AS role,
+    has_schema_privilege('holdfast', 'USAGE')
+    AND has_any_column_privilege('holdfast.jobs', 'INSERT')
+    AND has_any_column_privilege('holdfast.jobs', 'SELECT') AS may_insert,
+    (
+        SELECT has_schema_privilege('holdfast', 'USAGE')
+            AND bool_and(has_function_privilege(oid, 'EXECUTE'))
+        FROM pg_proc
+        WHERE pronamespace = 'holdfast'::regnamespace
+            AND proname IN ('enqueue', 'keep_keys', 'kept_keys', 'ended_id', 'keyed_job')
+    ) AS may_call
+
+-- name: call_enqueue
+SELECT holdfast.enqueue(
+    :id::uuid[], :name::text[], :queue::text[], :priority::smallint[], :arguments::json[],
+    :max_attempts::integer[], :named_tenant::text[], :correlation_id::text[],
+    :idempotency_key::text[], :breaker::text[], :trace::text[], :parent_id::uuid[],
+    :run_at::timestamptz[], :delay_seconds::float8[], :expires_in_seconds::float8[],
+    :tags::text[]
+)
+
+-- name: call_keep_keys
+SELECT tenant, key
+FROM holdfast.keep_keys(
+    :tenants::text[], :keys::text[], :job_ids::uuid[], :body_hashes::bytea[],
+    :kept_seconds::float8[]
+)
+
+-- name: call_kept_keys
+SELECT tenant, key, job_id, body_hash
+FROM holdfast.kept_keys(:tenants::text[], :keys::text[], :hashes::bytea[])
+
+-- name: call_keyed_job
+SELECT holdfast.keyed_job(:job_id::uuid, :tenant::text, :hashes::bytea[]) AS job
+
+-- name: call_ended_id
+SELECT
+    holdfast.ended_id(:ids::uuid[]) AS ended,
+    current_setting('transaction_isolation') AS isolation

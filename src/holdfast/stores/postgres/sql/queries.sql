@@ -1,11 +1,12 @@
 -- In every snapshot, a job is either live or in the history.
 
 -- name: get
-SELECT * FROM {every_job} AS job WHERE id = :job_id
+-- In the scope of a tenant, a job of another one costs what a missing one costs.
+SELECT * FROM {every_job} AS job WHERE id = :job_id AND {of_tenant}
 
 -- name: get_json
 -- For a caller's connection: each driver reads types in its own way.
-SELECT to_json(job)::text AS job FROM {every_job} AS job WHERE id = :job_id
+SELECT to_json(job)::text AS job FROM {every_job} AS job WHERE id = :job_id AND {of_tenant}
 
 -- name: attempts
 -- A successful attempt has no row of its own: that of its job tells all.
@@ -41,6 +42,8 @@ FROM (
             AND (:look_by::text <> 'tenant' OR tenant = :tenant)
             AND (:look_by::text <> 'correlation' OR correlation_id = :correlation_id)
             AND (:look_by::text <> 'parent' OR parent_id = :parent_id)
+            -- What others have must not end the look.
+            AND (:look_by::text NOT IN ('correlation', 'parent') OR {of_tenant})
             AND (:look_by::text <> 'running' OR state = 'running')
             AND (:look_by::text <> 'unsuccessful' OR state IN ('failed', 'dead', 'canceled'))
             AND (:look_in::text <> 'live' OR NOT in_history)
@@ -61,13 +64,13 @@ WITH live AS MATERIALIZED (
         {status},
         CASE run_at WHEN 'infinity' THEN coalesce(held_run_at, run_at) ELSE run_at END AS run_at,
         {version} AS version
-    FROM holdfast.jobs WHERE id = ANY (:ids::uuid[])
+    FROM holdfast.jobs WHERE id = ANY (:ids::uuid[]) AND {of_tenant}
 ),
 found AS (
     SELECT * FROM live
     UNION ALL
     SELECT {status}, run_at, {version} FROM holdfast.history
-    WHERE id = ANY (ARRAY(SELECT unnest(:ids::uuid[]) EXCEPT SELECT id FROM live))
+    WHERE id = ANY (ARRAY(SELECT unnest(:ids::uuid[]) EXCEPT SELECT id FROM live)) AND {of_tenant}
 )
 SELECT wanted.id AS job_id, found.*
 FROM unnest(:ids::uuid[], :versions::text[]) AS wanted (id, version)

@@ -42,6 +42,9 @@ SET paused_at = excluded.paused_at, paused_by = excluded.paused_by,
 WHERE known.paused_at IS NULL
 RETURNING name
 
+-- name: is_paused
+SELECT 1 FROM holdfast.queues WHERE name = :queue AND paused_at IS NOT NULL
+
 -- name: resume
 WITH resumed AS (
     UPDATE holdfast.queues SET paused_at = NULL, paused_by = NULL, paused_because = NULL

@@ -61,31 +61,23 @@ SELECT state, fence FROM holdfast.jobs WHERE id = :job_id FOR SHARE
 SELECT state, fence FROM holdfast.history WHERE id = :job_id
 
 -- name: settle_succeeded
-WITH ended AS (
-    DELETE FROM holdfast.jobs
-    WHERE id = ANY (:ids::uuid[]) AND lease_owner IS NOT NULL
-        AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
-    RETURNING
-        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
-        (:results::json[])[width_bucket(id, :ids::uuid[])] AS end_result
-),
-{end}
-SELECT CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END FROM ended
+SELECT holdfast.settle_succeeded(
+    :ids::uuid[], :fences::bigint[], :results::json[], :kept_seconds::float8, :rule_queues::text[],
+    :rule_states::text[], :rule_seconds::float8[]
+)
 
 -- name: settle_completing
 -- In the application's transaction, which the server ends if no commit follows. Writes nothing if
 -- it is not the transaction that the block began.
-WITH ended AS (
-    DELETE FROM holdfast.jobs
-    WHERE id = :job_id::uuid AND fence = :fence::bigint AND lease_owner IS NOT NULL
-        AND {in_block}
-    RETURNING
-        *, 'succeeded' AS end_state, NULL AS end_code, NULL AS end_text, 0 AS crashed,
-        :result::json AS end_result
-),
-{end}
 SELECT
-    (SELECT count(*) FROM ended) AS ended, {in_block} AS in_block,
+    CASE
+        WHEN {in_block} THEN holdfast.settle_succeeded(
+            ARRAY[:job_id::uuid], ARRAY[:fence::bigint], ARRAY[:result::json],
+            :kept_seconds::float8, :rule_queues::text[], :rule_states::text[],
+            :rule_seconds::float8[]
+        ) IS NULL
+    END AS ended,
+    {in_block} AS in_block,
     set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)
 
 -- name: limit_commit
@@ -95,57 +87,9 @@ SELECT
     set_config('idle_in_transaction_session_timeout', :commit_milliseconds, true)
 
 -- name: settle
-WITH leased AS MATERIALIZED (
-    SELECT id, fence, attempt, lease_owner, started_at, width_bucket(id, :ids::uuid[]) AS place
-    FROM holdfast.jobs
-    WHERE id = ANY (:ids::uuid[]) AND lease_owner IS NOT NULL
-        AND fence = (:fences::bigint[])[width_bucket(id, :ids::uuid[])]
-    ORDER BY id
-    FOR UPDATE
-),
-attempted AS (
-    INSERT INTO holdfast.attempts ({attempt})
-    SELECT
-        id, fence, attempt, (:outcomes::text[])[place], lease_owner, started_at, now(),
-        (:error_codes::text[])[place], (:error_texts::text[])[place]
-    FROM leased WHERE (:outcomes::text[])[place] IS NOT NULL
-),
-ended AS (
-    DELETE FROM holdfast.jobs
-    WHERE id = ANY (ARRAY(SELECT id FROM leased WHERE (:states::text[])[place] <> 'queued'))
-    RETURNING
-        {unchanged}, fence, run_at, held_run_at, finished_at, crashes, lease_owner,
-        attempt - (:attempts_back::integer[])[width_bucket(id, :ids::uuid[])] AS attempt,
-        snoozes + (:snoozed::integer[])[width_bucket(id, :ids::uuid[])] AS snoozes,
-        releases + (:released::integer[])[width_bucket(id, :ids::uuid[])] AS releases,
-        (:crashed::integer[])[width_bucket(id, :ids::uuid[])] AS crashed,
-        (:states::text[])[width_bucket(id, :ids::uuid[])] AS end_state,
-        coalesce((:results::json[])[width_bucket(id, :ids::uuid[])], result) AS end_result,
-        coalesce((:error_codes::text[])[width_bucket(id, :ids::uuid[])], error_code) AS end_code,
-        coalesce((:error_texts::text[])[width_bucket(id, :ids::uuid[])], error_text) AS end_text
-),
-{end},
-queued AS (
-    UPDATE holdfast.jobs
-    SET state = 'queued', fence = fence + 1, lease_owner = NULL, lease_expires_at = NULL,
-        alone = false,
-        attempt = attempt - (:attempts_back::integer[])[width_bucket(id, :ids::uuid[])],
-        snoozes = snoozes + (:snoozed::integer[])[width_bucket(id, :ids::uuid[])],
-        releases = releases + (:released::integer[])[width_bucket(id, :ids::uuid[])],
-        crashes = crashes + (:crashed::integer[])[width_bucket(id, :ids::uuid[])],
-        run_at = now() + make_interval(
-            secs => (:delay_seconds::float8[])[width_bucket(id, :ids::uuid[])]
-        ),
-        error_code = coalesce((:error_codes::text[])[width_bucket(id, :ids::uuid[])], error_code),
-        error_text = coalesce((:error_texts::text[])[width_bucket(id, :ids::uuid[])], error_text),
-        failures = coalesce((:failures::json[])[width_bucket(id, :ids::uuid[])], failures)
-    WHERE id = ANY (ARRAY(SELECT id FROM leased WHERE (:states::text[])[place] = 'queued'))
-    RETURNING queue, run_at
+SELECT holdfast.settle(
+    :ids::uuid[], :fences::bigint[], :states::text[], :delay_seconds::float8[], :results::json[],
+    :error_codes::text[], :error_texts::text[], :attempts_back::integer[], :snoozed::integer[],
+    :released::integer[], :crashed::integer[], :outcomes::text[], :failures::json[],
+    :kept_seconds::float8, :rule_queues::text[], :rule_states::text[], :rule_seconds::float8[]
 )
-SELECT
-    CASE WHEN count(*) <> cardinality(:ids) THEN coalesce(array_agg(id), '{}') END,
-    (
-        SELECT count(pg_notify('holdfast', 'q:' || queue))
-        FROM (SELECT DISTINCT queue FROM queued WHERE run_at <= now()) AS woken
-    )
-FROM leased

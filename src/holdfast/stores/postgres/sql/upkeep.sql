@@ -39,100 +39,34 @@ SELECT holdfast.drop_history_day(:day)
 SELECT holdfast.fold_history_counts(:limit)
 
 -- name: move_leftovers
-WITH ended AS (
-    DELETE FROM holdfast.jobs
-    WHERE id = ANY (ARRAY(
-        SELECT id FROM holdfast.jobs WHERE finished_at IS NOT NULL
-        ORDER BY id LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING
-        *, state AS end_state, result AS end_result, error_code AS end_code,
-        error_text AS end_text, 0 AS crashed
-),
-{end}
-SELECT id FROM ended
+SELECT holdfast.move_leftovers(
+    NULL, :limit::integer, :kept_seconds::float8, :rule_queues::text[],
+    :rule_states::text[], :rule_seconds::float8[]
+)
 
 -- name: leftovers
 SELECT id FROM holdfast.jobs WHERE finished_at IS NOT NULL ORDER BY id LIMIT :limit
 
 -- name: move_leftover
-WITH ended AS (
-    DELETE FROM holdfast.jobs WHERE id = :job_id AND finished_at IS NOT NULL
-    RETURNING
-        *, state AS end_state, result AS end_result, error_code AS end_code,
-        error_text AS end_text, 0 AS crashed
-),
-{end}
-SELECT id FROM ended
+SELECT holdfast.move_leftovers(
+    :job_id::uuid, 1, :kept_seconds::float8, :rule_queues::text[],
+    :rule_states::text[], :rule_seconds::float8[]
+)
 
 -- name: forget_history
-WITH forgotten AS (
-    DELETE FROM holdfast.history_rest
-    WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM holdfast.history_rest WHERE kept_until <= now()
-        ORDER BY kept_until LIMIT :limit
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING kept_until, tenant, queue, state
-),
-counted AS (
-    INSERT INTO holdfast.history_counts (kept_day, tenant, queue, state, jobs)
-    SELECT
-        (kept_until AT TIME ZONE 'UTC')::date AS kept_day, coalesce(tenant, ''), queue, state,
-        -count(*)
-    FROM forgotten GROUP BY kept_day, tenant, queue, state
-)
-SELECT queue FROM forgotten
+SELECT holdfast.forget_history(:limit::integer)
 
 -- name: forget_attempts
-DELETE FROM holdfast.attempts
-WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM holdfast.attempts
-    WHERE ended_at <= now() - make_interval(secs => :longest_seconds)
-        AND NOT EXISTS (SELECT FROM holdfast.jobs WHERE jobs.id = attempts.job_id)
-    ORDER BY ended_at LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-))
-RETURNING job_id
+SELECT holdfast.forget_attempts(:longest_seconds::float8, :limit::integer)
 
 -- name: forget_keys
-DELETE FROM holdfast.idempotency_keys
-WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM holdfast.idempotency_keys WHERE expires_at <= now()
-    ORDER BY expires_at LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-))
-RETURNING key
+SELECT holdfast.forget_keys(:limit::integer)
 
 -- name: forget_requeues
--- History is dropped by the day, and that may be late: keep a requeue longer than its job.
-DELETE FROM holdfast.requeues
-WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM holdfast.requeues WHERE kept_until <= now() - interval '2 days'
-    ORDER BY kept_until LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-))
-RETURNING job_id
+SELECT holdfast.forget_requeues(:limit::integer)
 
 -- name: forget_workers
-DELETE FROM holdfast.workers
-WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM holdfast.workers
-    WHERE seen_at <= now() - make_interval(secs => lease_seconds * :leases)
-    LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-))
-RETURNING id
+SELECT holdfast.forget_workers(:leases::float8, :limit::integer)
 
 -- name: forget_breakers
--- A closed breaker that unparks nothing has no parked jobs.
-DELETE FROM holdfast.breakers
-WHERE key = ANY (ARRAY(
-    SELECT key FROM holdfast.breakers
-    WHERE opened_at IS NULL AND NOT letting_go
-        AND changed_at <= now() - make_interval(secs => :kept_seconds)
-    ORDER BY changed_at LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-))
-RETURNING key
+SELECT holdfast.forget_breakers(:kept_seconds::float8, :limit::integer)

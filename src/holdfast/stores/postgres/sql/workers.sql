@@ -17,7 +17,7 @@ WHERE id = :worker
 RETURNING id
 
 -- name: deregister
-DELETE FROM holdfast.workers WHERE id = :worker
+SELECT holdfast.deregister(:worker::text)
 
 -- name: workers
 SELECT

@@ -1,10 +1,13 @@
 -- name: get
+-- In the scope of a tenant, a job of another one costs what a missing one costs.
 SELECT {job}, lease_owner, lease_expires_at, {due_time} AS run_at
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN jobs ON id = wanted
+WHERE :tenant IS NULL OR coalesce(tenant, 'default') = :tenant
 UNION ALL
 -- Workers of older versions ended parked jobs without their due time.
 SELECT {job}, NULL, NULL, CASE run_at WHEN 9223372036854775807 THEN created_at ELSE run_at END
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
+WHERE :tenant IS NULL OR coalesce(tenant, 'default') = :tenant
 
 -- name: attempts
 -- A successful attempt has no row of its own: that of its job tells all.
@@ -41,6 +44,11 @@ SELECT id FROM history INDEXED BY history_parent WHERE parent_id = :parent_id AN
 -- name: page_edge
 ORDER BY id DESC LIMIT 1 OFFSET :look - 1
 
+-- name: page_edge_tenant
+    -- What others have must not end the look.
+    AND coalesce(tenant, 'default') = :tenant
+ORDER BY id DESC LIMIT 1 OFFSET :look - 1
+
 -- name: page_matching
     AND id >= :edge
     AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
@@ -61,9 +69,11 @@ SELECT job_id, new_id FROM json_each(:ids) CROSS JOIN requeues ON job_id = value
 -- name: changed
 SELECT {status}, fence, {due_time} AS run_at
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN jobs ON id = wanted
+WHERE :tenant IS NULL OR coalesce(tenant, 'default') = :tenant
 UNION ALL
 SELECT {status}, fence, run_at
 FROM (SELECT value AS wanted FROM json_each(:ids)) CROSS JOIN history ON id = wanted
+WHERE :tenant IS NULL OR coalesce(tenant, 'default') = :tenant
 
 -- name: counts
 SELECT queue, state, sum(jobs) FROM (

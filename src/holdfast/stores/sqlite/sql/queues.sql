@@ -40,6 +40,9 @@ ON CONFLICT (name) DO UPDATE SET
     paused_because = excluded.paused_because
 WHERE paused_at IS NULL
 
+-- name: is_paused
+SELECT 1 FROM queues WHERE name = :queue AND paused_at IS NOT NULL
+
 -- name: resume
 UPDATE queues SET paused_at = NULL, paused_by = NULL, paused_because = NULL
 WHERE name = :queue AND paused_at IS NOT NULL

@@ -1,2 +1,2 @@
--- The job belongs to the tenant that the claim is for, if it is for one.
+-- The job belongs to this tenant; NULL stands for any.
 (:tenant::text IS NULL OR coalesce(tenant, 'default') = :tenant)

@@ -1,4 +1,4 @@
-"""Give back jobs that were leased to a client that never received them.
+"""Release jobs that were leased to a client that never received them.
 
 They did not start, so each gets its attempt back, and this doesn't count as a release.
 """
@@ -13,6 +13,7 @@ from typing import Any, Final
 from holdfast.domain.errors import StoreRefused, StoreUnavailable
 from holdfast.domain.job import Lease, Settlement
 from holdfast.domain.limits import CLAIM_BATCH_MAX
+from holdfast.domain.scope import all_tenants
 from holdfast.domain.states import State
 from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff, is_set_within
@@ -23,7 +24,7 @@ from holdfast.stores.protocol import Store
 CLOSE_SECONDS_MAX: Final = 2.0
 
 
-class GivingBack:
+class Releaser:
     """Works in the background, and retries while the database is down."""
 
     def __init__(
@@ -56,7 +57,8 @@ class GivingBack:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        with all_tenants():
+            task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
