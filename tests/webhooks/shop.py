@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import msgspec
 import pytest
 
-from holdfast import Filter, Holdfast, Job, Retry, State
+from holdfast import Holdfast, Job, Retry
 from holdfast.webhooks import DeadLetter, Event, Message, Preset, Request, Saga, Webhooks
 from holdfast.webhooks.policy import Policy
 from tests.support.running import QUICK
@@ -72,7 +71,7 @@ class Shop:
         return await self.webhooks.publish("order.paid", {"order": 1001}, **options)
 
     async def saga(self, event: Event) -> Saga:
-        (saga,) = await self.webhooks.sagas(event_id=event.id)
+        (saga,) = await self.webhooks.sagas(event_id=event.id, tenant=event.tenant)
         return saga
 
     async def dead_letter(self, url: str) -> tuple[Saga, DeadLetter]:
@@ -83,16 +82,18 @@ class Shop:
         (letter,) = await self.webhooks.dead_letters()
         return await self.saga(event), letter
 
-    async def waiting(self, name: str) -> list[Job]:
-        """The jobs of this name that wait, oldest first."""
-        page = await self.hf.jobs.list(Filter(name=name, states=(State.QUEUED,)))
-        return list(reversed(page.jobs))
+    async def jobs(self) -> list[Job]:
+        """All jobs, oldest first."""
+        return list(reversed((await self.hf.jobs.list(limit=100)).jobs))
 
-    async def run_guard(self, saga_id: UUID) -> None:
-        """Make due what looks after the saga's attempts, and run it."""
-        for job in await self.waiting("webhooks.orchestrate"):
-            if job.arguments["saga_id"] == str(saga_id):
-                await self.hf.jobs.retry(job.id)
+    async def let_guards_run_out(self) -> None:
+        """Make the check due of every attempt that was not reported."""
+        await self.fetch(
+            "UPDATE holdfast.webhook_attempts SET check_at = attempt_at WHERE status = 'Pending'"
+        )
+
+    async def run_guard(self) -> None:
+        await self.let_guards_run_out()
         await self.hf.run_due()
 
     async def fetch(self, sql: str) -> list[dict[str, Any]]:

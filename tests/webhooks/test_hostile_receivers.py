@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from typing import Any, Final
-from uuid import UUID
 
 import pytest
 
 from holdfast import Retry
+from holdfast.webhooks import Event
 from tests.support.fast_forward import fast_forwarding
 from tests.support.processes import wait_until
 from tests.support.running import working
@@ -85,11 +85,11 @@ async def deliver_to(shop: Shop, urls: dict[str, str]) -> dict[str, list[Expecte
 
     async with working(shop.hf, concurrency=20):
         await wait_until(have_ended, "all sagas ended")
-    return {name: await attempts(shop, event.id) for name, event in events.items()}
+    return {name: await attempts(shop, event) for name, event in events.items()}
 
 
-async def attempts(shop: Shop, event_id: UUID) -> list[Expected]:
-    (saga,) = await shop.webhooks.sagas(event_id=event_id)
+async def attempts(shop: Shop, event: Event) -> list[Expected]:
+    saga = await shop.saga(event)
     made = await shop.webhooks.attempts(saga.id)
     logged = [each for each in made if each.duration_ms is not None]
     assert logged == made

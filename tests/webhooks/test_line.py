@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from holdfast import BadArguments, ConfigurationError, Holdfast, State
+from holdfast.testing import sandbox
 from holdfast.webhooks import BadEndpoint, DeadLetterNotFound, EventConflict, Webhooks
+from tests.support.processes import wait_until
+from tests.support.running import signal, working
 from tests.webhooks.receiving import Receiver
 from tests.webhooks.shop import Shop, both_stores, on_sqlite
 
@@ -102,8 +106,28 @@ async def test_a_retry_waits_for_its_time(store_url: str, receiver: Receiver) ->
         assert attempt.ended_at is not None
         waits = (saga.next_attempt_at - attempt.ended_at).total_seconds()
         assert 1.9 < waits < 10
-        due = [job.run_at for job in await shop.waiting("webhooks.orchestrate")]
-        assert min(abs((at - saga.next_attempt_at).total_seconds()) for at in due) < 1
+        await shop.hf.run_due()
+        assert len(receiver.requests) == 1
+        assert [job.state for job in await shop.jobs()] == [State.SUCCEEDED]
+
+
+@both_stores
+async def test_a_saga_runs_through_all_its_delays_in_a_sandbox(
+    store_url: str, receiver: Receiver
+) -> None:
+    receiver.answers = [503, 503, 503, 200]
+    server = None if store_url.startswith("sqlite") else store_url
+    async with Shop.open(store_url) as shop, sandbox(shop.hf, server) as box:
+        await shop.webhooks.subscribe(receiver.url, preset="acme")
+        event = await shop.publish()
+        began = await box.now()
+        await box.drain()
+        assert (await shop.saga(event)).status == "Pending"
+        await box.drain(with_delayed=True)
+        saga = await shop.saga(event)
+        assert (saga.status, saga.attempt_count) == ("Delivered", 4)
+        if server is None:
+            assert 14 <= (await box.now() - began).total_seconds() < 15
 
 
 @both_stores
@@ -111,14 +135,14 @@ async def test_clicks_at_once_requeue_a_dead_letter_once(shop: Shop, receiver: R
     receiver.answers = [500]
     dead, letter = await shop.dead_letter(receiver.url)
     receiver.answers = [200]
+    jobs = await shop.jobs()
     sagas = await asyncio.gather(*(shop.webhooks.requeue(letter.id) for _ in range(8)))
     assert len({saga.id for saga in sagas}) == 1
     new = sagas[0]
     assert (new.event_id, new.subscription_id) == (dead.event_id, dead.subscription_id)
     assert (new.status, new.attempt_count, new.requeued_from) == ("Pending", 0, letter.id)
     assert await shop.webhooks.attempts(new.id) == []
-    triggers = await shop.waiting("webhooks.orchestrate")
-    assert [job.arguments["saga_id"] for job in triggers].count(str(new.id)) == 1
+    assert await shop.jobs() == jobs
     await shop.hf.run_due()
     old, ended = await shop.webhooks.sagas(event_id=dead.event_id)
     assert (ended.id, ended.status, ended.attempt_count) == (new.id, "Delivered", 1)
@@ -151,7 +175,6 @@ async def test_the_id_of_another_event_is_refused(shop: Shop) -> None:
         {"event_type": "order.lost"},
         {"payload": {"order": 2, "paid": True}},
         {"payload": {"order": 1, "paid": 1}},
-        {"tenant": "other"},
         {"aggregate_type": "order"},
         {"aggregate_id": "7"},
         {"occurred_at": datetime(2020, 1, 1, tzinfo=UTC)},
@@ -161,6 +184,82 @@ async def test_the_id_of_another_event_is_refused(shop: Shop) -> None:
             await shop.webhooks.publish(id=first.id, **{**same, **other})
     turned = {"payload": {"paid": True, "order": 1}}
     assert await shop.webhooks.publish(id=first.id, **{**same, **turned}) == first
+
+
+@both_stores
+async def test_an_event_id_belongs_to_its_tenant(shop: Shop, receiver: Receiver) -> None:
+    event_id = uuid4()
+    for tenant in ("a", "b"):
+        await shop.webhooks.subscribe(receiver.url, tenant=tenant)
+        other = {"order": tenant}
+        await shop.webhooks.publish("order.paid", other, tenant=tenant, id=event_id)
+    await shop.hf.run_due()
+    assert {request.headers["webhook-id"] for request in receiver.requests} == {str(event_id)}
+    bodies = [json.loads(request.body)["data"]["order"] for request in receiver.requests]
+    assert sorted(bodies) == ["a", "b"]
+    for tenant in ("a", "b"):
+        (saga,) = await shop.webhooks.sagas(event_id=event_id, tenant=tenant)
+        assert (saga.tenant, saga.status) == (tenant, "Delivered")
+    assert await shop.webhooks.sagas(event_id=event_id) == []
+
+
+@both_stores
+async def test_what_belongs_to_another_tenant_does_not_exist(
+    shop: Shop, receiver: Receiver
+) -> None:
+    receiver.answers = [500]
+    saga, letter = await shop.dead_letter(receiver.url)
+    assert await shop.webhooks.attempts(saga.id, tenant="other") == []
+    assert len(await shop.webhooks.attempts(saga.id, tenant=saga.tenant)) == 3
+    with pytest.raises(DeadLetterNotFound):
+        await shop.webhooks.requeue(letter.id, tenant="other")
+    with pytest.raises(BadEndpoint):
+        await shop.webhooks.disable(saga.subscription_id, tenant="other")
+    assert (await shop.webhooks.subscriptions())[0].disabled_at is None
+    new = await shop.webhooks.requeue(letter.id, tenant=saga.tenant)
+    assert new.requeued_from == letter.id
+
+
+@both_stores
+async def test_a_disabled_subscription_gets_nothing_more(shop: Shop, receiver: Receiver) -> None:
+    receiver.answers = [503]
+    subscription = await shop.webhooks.subscribe(receiver.url, preset="acme")
+    waiting = await shop.publish()
+    await shop.hf.run_due()
+    unseen = await shop.publish()
+    for _ in range(2):
+        await shop.webhooks.disable(subscription.id)
+    (known,) = await shop.webhooks.subscriptions()
+    assert known.disabled_at is not None
+    skipped = await shop.publish()
+    await shop.fetch("UPDATE holdfast.webhook_sagas SET next_attempt_at = created_at")
+    await shop.hf.run_due()
+    assert (await shop.saga(waiting)).status == (await shop.saga(unseen)).status == "Canceled"
+    assert await shop.webhooks.sagas(event_id=skipped.id) == []
+    assert len(receiver.requests) == 1
+    with pytest.raises(BadEndpoint):
+        await shop.webhooks.disable(uuid4())
+
+
+@both_stores
+async def test_an_attempt_that_fails_after_its_subscription_was_disabled_is_the_last(
+    shop: Shop, receiver: Receiver
+) -> None:
+    receiver.answers = [503]
+    receiver.gate.clear()
+    subscription = await shop.webhooks.subscribe(receiver.url)
+    event = await shop.publish()
+    async with working(shop.hf):
+        await signal(receiver.came)
+        await shop.webhooks.disable(subscription.id)
+        receiver.gate.set()
+
+        async def has_ended() -> bool:
+            return (await shop.saga(event)).ended_at is not None
+
+        await wait_until(has_ended, "the saga has ended")
+    assert (await shop.saga(event)).status == "Canceled"
+    assert len(receiver.requests) == 1
 
 
 @both_stores
@@ -216,7 +315,7 @@ async def test_deliveries_are_jobs_of_the_events_tenant_wherever_it_is_published
     assert len(receiver.requests) == 2
     for tenant in ("a", "default"):
         jobs = (await shop.hf.for_tenant(tenant).jobs.list()).jobs
-        assert {job.name for job in jobs} == {"webhooks.deliver", "webhooks.orchestrate"}
+        assert {job.name for job in jobs} == {"webhooks.deliver"}
     (only,) = (await shop.hf.for_tenant("b").jobs.list()).jobs
     assert only.name == "publish"
 

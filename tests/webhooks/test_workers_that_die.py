@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from holdfast import Filter, Retry, State
+from holdfast import Retry, State
 from holdfast.webhooks import Message, Preset, Request
 from holdfast.webhooks.limits import LEASES_MAX
+from holdfast.webhooks.service import DELIVERY, ORCHESTRATION
 from tests.support.processes import WAIT_SECONDS, Process, wait_until
-from tests.support.running import let_leases_run_out, signal, working
+from tests.support.running import let_leases_run_out, seen_events, signal, working
 from tests.webhooks.receiving import Receiver
 from tests.webhooks.shop import Shop, both_stores, on_postgres, on_sqlite
 
 pytestmark = pytest.mark.heavy
+
+LONG_AGO = "2026-01-01T00:00:00Z"
 
 
 def make_no_request(message: Message, keys: Sequence[bytes]) -> Request:
@@ -32,7 +39,10 @@ class Workers:
         name = f"worker-{len(self._started)}"
         target = "tests.webhooks.app:hf"
         command = ["-m", "holdfast.cli.main", "worker", target, "--concurrency=1"]
-        variables = {"HOLDFAST_DATABASE_URL": self._url}
+        variables = {
+            "HOLDFAST_DATABASE_URL": self._url,
+            "HOLDFAST_SECRET_KEYS": os.environ["HOLDFAST_SECRET_KEYS"],
+        }
         process = Process(name, [*command, "--log-format=json"], self._folder, variables)
         self._started.append(process)
         return process
@@ -101,7 +111,7 @@ async def test_a_job_that_lost_four_leases_has_failed_and_the_orchestrator_decid
         await wait_until(is_dead, "the job is dead")
     assert (await shop.saga(event)).status == "InFlight"
     receiver.gate.set()
-    await shop.run_guard(saga.id)
+    await shop.run_guard()
     lost, last = await shop.webhooks.attempts(saga.id)
     assert (lost.id, lost.status, lost.error_code) == (attempt.id, "Failed", "LEASE_LOST")
     assert (last.attempt_no, last.status) == (2, "Completed")
@@ -115,53 +125,61 @@ async def test_a_guard_that_finds_its_job_alive_comes_back_later(
     receiver.gate.clear()
     await shop.webhooks.subscribe(receiver.url)
     event = await shop.publish()
-    saga = await shop.saga(event)
     async with working(shop.hf):
         await signal(receiver.came)
-        (guard,) = await shop.waiting("webhooks.orchestrate")
-        await shop.hf.jobs.retry(guard.id)
-        await shop.hf.result(guard.id, timeout_seconds=WAIT_SECONDS)
+        await shop.let_guards_run_out()
+        await shop.hf.queues.wake(ORCHESTRATION)
+
+        async def is_checked() -> bool:
+            (row,) = await shop.fetch("SELECT attempt_at, check_at FROM holdfast.webhook_attempts")
+            return bool(row["check_at"] > row["attempt_at"])
+
+        await wait_until(is_checked, "checked")
+        saga = await shop.saga(event)
         (attempt,) = await shop.webhooks.attempts(saga.id)
-        (next_guard,) = await shop.waiting("webhooks.orchestrate")
-        assert attempt.status == "Leased"
-        assert next_guard.id != guard.id
-        assert (await shop.saga(event)).status == "InFlight"
+        assert (saga.status, attempt.status) == ("InFlight", "Leased")
         receiver.gate.set()
-        await shop.hf.result(next_guard.id, timeout_seconds=WAIT_SECONDS)
-    assert (await shop.saga(event)).status == "Delivered"
-    assert await shop.waiting("webhooks.orchestrate") == []
-
-
-@both_stores
-async def test_a_report_makes_the_guard_due_and_nothing_is_left_waiting(
-    shop: Shop, receiver: Receiver
-) -> None:
-    await shop.webhooks.subscribe(receiver.url)
-    event = await shop.publish()
-    await shop.hf.run_due()
-    assert (await shop.saga(event)).status == "Delivered"
-    assert await shop.waiting("webhooks.orchestrate") == []
-    names = [job.name for job in (await shop.hf.jobs.list()).jobs]
-    assert sorted(names) == ["webhooks.deliver", *["webhooks.orchestrate"] * 2]
-
-
-@both_stores
-async def test_a_report_whose_guard_is_gone_is_judged(shop: Shop, receiver: Receiver) -> None:
-    """An operator canceled and deleted it, or the attempt is older than the column."""
-    receiver.gate.clear()
-    await shop.webhooks.subscribe(receiver.url)
-    event = await shop.publish()
-    async with working(shop.hf):
-        await signal(receiver.came)
-        (guard,) = await shop.waiting("webhooks.orchestrate")
-        await shop.hf.jobs.cancel(guard.id)
-        await shop.fetch("UPDATE holdfast.webhook_attempts SET guard_id = NULL")
-        receiver.gate.set()
+        await shop.hf.result(attempt.id, timeout_seconds=WAIT_SECONDS)
 
         async def is_delivered() -> bool:
             return (await shop.saga(event)).status == "Delivered"
 
         await wait_until(is_delivered, "delivered")
+    assert len(await shop.jobs()) == 1
+
+
+@both_stores
+async def test_a_delivered_event_costs_one_job(shop: Shop, receiver: Receiver) -> None:
+    await shop.webhooks.subscribe(receiver.url)
+    event = await shop.publish()
+    await shop.hf.run_due()
+    assert (await shop.saga(event)).status == "Delivered"
+    (job,) = await shop.jobs()
+    assert (job.name, job.queue) == ("webhooks.deliver", "webhooks.delivery")
+
+
+@both_stores
+async def test_two_orchestrators_at_once_make_one_attempt_for_each_saga(
+    store_url: str, receiver: Receiver
+) -> None:
+    async with Shop.open(store_url) as shop, Shop.open(store_url) as other:
+        await shop.webhooks.subscribe(receiver.url)
+        for number in range(150):
+            await shop.webhooks.publish("order.paid", {"order": number})
+        orchestration: dict[str, Any] = {"queues": [ORCHESTRATION], "until_empty": True}
+        async with seen_events() as seen:
+            await asyncio.gather(
+                *(each.hf.run_worker(**orchestration) for each in (shop, other, shop, other))
+            )
+        assert seen.named("sweep_failed") == []
+        (row,) = await shop.fetch(
+            "SELECT count(*) AS attempts, count(DISTINCT saga_id) AS sagas"
+            " FROM holdfast.webhook_attempts"
+        )
+        assert (row["attempts"], row["sagas"]) == (150, 150)
+        (count,) = await shop.hf.jobs.counts()
+        assert (count.queue, count.state, count.jobs) == (DELIVERY, State.QUEUED, 150)
+        assert receiver.requests == []
 
 
 @both_stores
@@ -182,7 +200,6 @@ async def test_a_delivery_that_fails_by_itself_is_judged_without_its_guard(
         assert (await shop.hf.get(attempt.id)).state is State.DEAD
         (letter,) = await shop.webhooks.dead_letters()
         assert (letter.event_id, letter.final_error_code) == (event.id, "ZeroDivisionError")
-        assert await shop.waiting("webhooks.orchestrate") == []
         assert receiver.requests == []
 
 
@@ -197,7 +214,7 @@ async def test_a_canceled_delivery_job_is_a_failed_attempt(shop: Shop, receiver:
         (attempt,) = await shop.webhooks.attempts(saga.id)
         await shop.hf.jobs.cancel(attempt.id)
     receiver.gate.set()
-    await shop.run_guard(saga.id)
+    await shop.run_guard()
     first, second = await shop.webhooks.attempts(saga.id)
     assert (first.status, first.error_code) == ("Failed", "CANCELED")
     assert (second.attempt_no, second.status) == (2, "Completed")
@@ -216,47 +233,60 @@ async def test_a_delivery_job_that_was_requeued_by_hand_sends_nothing(
     ended = await shop.hf.get(again.id)
     assert (ended.state, ended.error_code) == (State.FAILED, "NO_ATTEMPT")
     assert len(receiver.requests) == 1
-    orchestrated = await shop.hf.jobs.list(Filter(name="webhooks.orchestrate"))
-    assert len(orchestrated.jobs) == 2
+    assert len(await shop.jobs()) == 2
 
 
-@on_sqlite
-async def test_a_trigger_said_twice_changes_nothing(shop: Shop, receiver: Receiver) -> None:
-    await shop.webhooks.subscribe(receiver.url)
-    event = await shop.publish()
-    (trigger,) = await shop.waiting("webhooks.orchestrate")
-    await shop.hf.run_due()
-    saga = await shop.saga(event)
-    await shop.hf.jobs.requeue(trigger.id)
-    await shop.run_guard(saga.id)
-    assert await shop.saga(event) == saga
-    assert len(receiver.requests) == 1
-
-
-@on_sqlite
-async def test_a_guard_of_an_earlier_attempt_changes_nothing(
+@both_stores
+async def test_a_report_that_comes_after_the_saga_has_ended_changes_nothing(
     shop: Shop, receiver: Receiver
 ) -> None:
-    receiver.answers = [503, 200]
-    await shop.webhooks.subscribe(receiver.url, preset="acme")
+    await shop.webhooks.subscribe(receiver.url)
     event = await shop.publish()
     await shop.hf.run_due()
-    (retry,) = await shop.waiting("webhooks.orchestrate")
-    assert retry.arguments["attempt_no"] == 2
-    assert retry.parent_id is not None
-    waiting = await shop.saga(event)
-    guard = await shop.hf.jobs.requeue(retry.parent_id)
+    saga = await shop.saga(event)
+    late, again = await shop.publish(), await shop.publish()
+    await shop.hf.run_worker(queues=[ORCHESTRATION], until_empty=True)
+    end = "UPDATE holdfast.webhook_sagas SET status = 'Canceled', ended_at = created_at"
+    await shop.fetch(f"{end} WHERE event_id = '{late.id}'")
     await shop.hf.run_due()
-    assert (await shop.hf.get(guard.id)).state is State.SUCCEEDED
-    assert await shop.saga(event) == waiting
-    assert await shop.waiting("webhooks.orchestrate") == [retry]
+    assert [(await shop.saga(each)).status for each in (event, late, again)] == [
+        "Delivered",
+        "Canceled",
+        "Delivered",
+    ]
+    assert await shop.saga(event) == saga
+    assert len(receiver.requests) == 3
+    assert await shop.fetch("SELECT * FROM holdfast.webhook_attempts WHERE NOT judged") == []
 
-    receiver.gate.clear()
-    receiver.came.clear()
-    async with working(shop.hf):
-        await shop.hf.jobs.retry(retry.id)
-        await signal(receiver.came)
-        late = await shop.hf.jobs.requeue(guard.id)
-        await shop.hf.result(late.id, timeout_seconds=WAIT_SECONDS)
-        (its_guard,) = await shop.waiting("webhooks.orchestrate")
-        assert its_guard.arguments["attempt_no"] == 2
+
+@both_stores
+async def test_an_attempt_that_somebody_added_is_lost_and_holds_up_nobody(
+    shop: Shop, receiver: Receiver
+) -> None:
+    await shop.webhooks.subscribe(receiver.url)
+    odd, event = await shop.publish(), await shop.publish()
+    saga = await shop.saga(odd)
+    await shop.fetch(
+        "INSERT INTO holdfast.webhook_attempts"
+        " (id, tenant, saga_id, attempt_no, attempt_at, check_at)"
+        f" VALUES ('{uuid4()}', 'default', '{saga.id}', 1, '{LONG_AGO}', '{LONG_AGO}')"
+    )
+    await shop.hf.run_due()
+    assert (await shop.saga(event)).status == "Delivered"
+    assert (await shop.saga(odd)).status == "Delivered"
+    attempts = await shop.webhooks.attempts(saga.id)
+    assert [attempt.error_code for attempt in attempts] == ["LEASE_LOST", None]
+
+
+@both_stores
+async def test_settings_that_can_not_be_read_hold_up_nobody(shop: Shop, receiver: Receiver) -> None:
+    odd = await shop.webhooks.subscribe(receiver.url, tenant="odd")
+    await shop.webhooks.subscribe(receiver.url)
+    await shop.fetch(
+        f"UPDATE holdfast.webhook_subscriptions SET policy = '7' WHERE id = '{odd.id}'"
+    )
+    stuck, event = await shop.publish(tenant="odd"), await shop.publish()
+    await shop.hf.run_due()
+    assert (await shop.saga(event)).status == "Delivered"
+    assert (await shop.saga(stuck)).status == "InFlight"
+    assert len(receiver.requests) == 1

@@ -12,15 +12,18 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast import Permanent, Tables
+from holdfast import CannotDecrypt, Permanent, Tables
 from holdfast.domain.signature import OtherArguments
+from holdfast.webhooks.echoes import Echoes
 from holdfast.webhooks.presets import Message, Preset, Request
+from holdfast.webhooks.secrets import SubscriptionSecrets
 from holdfast.webhooks.sender import Report
 
 
 class Delivery(Message, frozen=True, kw_only=True):
     """What a delivery job sends, and where."""
 
+    tenant: str
     url: str
     preset: str
     policy: str
@@ -30,17 +33,16 @@ class Delivery(Message, frozen=True, kw_only=True):
     lease_until: datetime | None
 
 
-class _Secret(msgspec.Struct):
-    secret: str
-
-
 class Deliverer:
-    def __init__(self, tables: Tables, presets: Mapping[str, Preset]) -> None:
+    def __init__(
+        self, tables: Tables, presets: Mapping[str, Preset], secrets: SubscriptionSecrets
+    ) -> None:
         self._tables = tables
         self._presets = presets
+        self._secrets = secrets
 
-    async def prepare(self, connection: Any, job_id: UUID) -> tuple[Delivery, Request]:
-        """Read what the job sends, and sign it."""
+    async def prepare(self, connection: Any, job_id: UUID) -> tuple[Delivery, Request, Echoes]:
+        """Read what the job sends, and sign it. Also return the secrets to hide in the report."""
         statements = self._tables.on(connection)
         delivery = await statements.one("delivery_of_job", Delivery, id=job_id)
         if delivery is None:
@@ -55,12 +57,17 @@ class Deliverer:
             raise OtherArguments(
                 f"preset {delivery.preset!r} is unknown here; known: {', '.join(self._presets)}"
             )
-        secrets = await statements.all(
-            "secrets_of_subscription", _Secret, subscription_id=delivery.subscription_id
-        )
-        return delivery, preset.sign(delivery, [row.secret for row in secrets])
+        try:
+            secrets = await self._secrets.of_subscription(connection, delivery.subscription_id)
+        except CannotDecrypt as error:
+            # Hand the job back, for a worker that has the key.
+            raise OtherArguments(str(error)) from None
+        echoes = Echoes(secrets, map(preset.key_of, secrets))
+        return delivery, preset.sign(delivery, secrets), echoes
 
-    async def report(self, connection: Any, job_id: UUID, saga_id: UUID, report: Report) -> None:
+    async def report(
+        self, connection: Any, job_id: UUID, delivery: Delivery, report: Report
+    ) -> None:
         statements = self._tables.on(connection)
         await statements.execute(
             "report",
@@ -70,7 +77,13 @@ class Deliverer:
             error_code=report.error_code,
         )
         logged = msgspec.structs.asdict(report)
-        await statements.execute("log_attempt", attempt_id=job_id, saga_id=saga_id, **logged)
+        await statements.execute(
+            "log_attempt",
+            attempt_id=job_id,
+            tenant=delivery.tenant,
+            saga_id=delivery.saga_id,
+            **logged,
+        )
 
     async def report_failure(self, connection: Any, job_id: UUID, error_code: str | None) -> bool:
         """Report a job that fails itself, if an attempt is waiting for it."""

@@ -11,6 +11,8 @@ PAYLOAD_BYTES_MAX: Final = 256 * 1024
 SECRET_BYTES_MIN: Final = 24  # as Standard Webhooks requires
 SECRET_BYTES_MAX: Final = 64
 SECRET_BYTES: Final = 32  # of a generated secret
+SECRET_KEPT_SECONDS: Final = 86400.0  # default of `keep_seconds`
+SECRET_KEPT_SECONDS_MAX: Final = 365 * 86400
 
 RESPONSE_BYTES_MAX: Final = 64 * 1024  # read from a response
 RESPONSE_BYTES_KEPT: Final = 1024
@@ -27,3 +29,4 @@ GUARD_SECONDS: Final = 60.0  # default of `guard_seconds`
 GUARD_SECONDS_MIN: Final = 1.0
 GUARD_SECONDS_MAX: Final = 86400.0
 DEAD_LETTERS_PAGE_MAX: Final = 1000
+SAGAS_AT_ONCE_MAX: Final = 100  # in one transaction of the orchestrator

@@ -1,184 +1,222 @@
-"""The orchestrator: starts the attempts of a saga, and alone decides what follows each.
+"""The orchestrator: starts the attempts of sagas, and alone decides what follows each.
 
-A `webhooks.orchestrate` job names a saga and one of its attempts: to start the attempt, to judge it
-once it is reported, or to check that its job is alive. A job that comes late or twice finds that
-the saga has moved on, and changes nothing.
+It is a sweep. In each turn it checks on attempts that were not reported in time, judges those that
+were reported, and starts those that are due: a bounded number in one transaction, with a few
+statements. Several orchestrators share the work, because each skips what another one has locked.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from datetime import datetime
 from random import Random
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from holdfast import Holdfast, JobFunction, JobNotFound, Tables, WrongState
-from holdfast.webhooks.events import Died
-from holdfast.webhooks.policy import Delivered, GiveUp, Policy, TryAgain, decide
-from holdfast.webhooks.rows import SagaStatus
+from holdfast import Holdfast, JobFunction, Statements, SweepContext, Tables
+from holdfast.webhooks.events import Died, log_dead_letter
+from holdfast.webhooks.limits import SAGAS_AT_ONCE_MAX
+from holdfast.webhooks.policy import Decision, Delivered, GiveUp, TryAgain, decide, read_policy
 
-LEASE_LOST = "LEASE_LOST"
-
-
-class _Saga(msgspec.Struct, frozen=True):
-    id: UUID
-    status: SagaStatus
-    attempt_count: int
-    policy: str
+LEASE_LOST: Final = "LEASE_LOST"
+LOCKED_SECONDS: Final = 0.1  # until another orchestrator is done with what it has locked
 
 
-class _Reported(msgspec.Struct, frozen=True):
+class _Outlook(msgspec.Struct, frozen=True):
+    next_attempt_at: datetime | None
+    check_at: datetime | None
+    reported: bool
+    now: datetime
+
+    @property
+    def seconds(self) -> float | None:
+        """How long there is nothing to do; None if nothing is known."""
+        if self.reported:
+            return 0.0
+        times = [time for time in (self.next_attempt_at, self.check_at) if time is not None]
+        return max(0.0, (min(times) - self.now).total_seconds()) if times else None
+
+
+class _Unreported(msgspec.Struct, frozen=True):
     """An attempt, and the state of its job (None if the job is gone)."""
 
     id: UUID
-    status: str
-    response_status: int | None
-    error_code: str | None
+    policy: str
     job_state: str | None
     job_error_code: str | None
 
     @property
     def is_awaited(self) -> bool:
-        return self.status == "Pending" and self.job_state in ("queued", "running")
+        return self.job_state in ("queued", "running")
+
+    @property
+    def error_code(self) -> str:
+        code = self.job_error_code
+        return LEASE_LOST if code is None or code == "CRASHED" else code
 
 
-class _Watched(msgspec.Struct, frozen=True):
-    guard_id: UUID | None  # None: the attempt is older than this column
+class _Reported(msgspec.Struct, frozen=True):
+    """An attempt. If it is not awaited, its saga has ended in the meantime."""
+
+    id: UUID
+    saga_id: UUID
+    attempt_no: int
+    response_status: int | None
+    error_code: str | None
+    is_awaited: bool
+    policy: str
+    disabled: bool
+    failures: int
+
+    def decide(self, chance: float) -> Decision:
+        return decide(
+            read_policy(self.policy),
+            self.attempt_no,
+            self.failures,
+            self.response_status,
+            self.error_code,
+            chance,
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Jobs:
-    """The two jobs. Both take a saga's ID and the number of an attempt."""
+class _Due(msgspec.Struct, frozen=True):
+    """A saga, and the number of its next attempt."""
 
-    orchestrate: JobFunction[[UUID, int], None]
-    deliver: JobFunction[[UUID, int], None]
+    id: UUID
+    tenant: str
+    attempt_no: int
+    policy: str
+    disabled: bool
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    id: UUID
+    tenant: str
+    saga_id: UUID
+    attempt_no: int
+    guard_seconds: float
 
 
 class Orchestrator:
-    def __init__(self, hf: Holdfast, tables: Tables) -> None:
+    def __init__(
+        self, hf: Holdfast, tables: Tables, deliver: JobFunction[[UUID, int], None]
+    ) -> None:
         self._hf = hf
         self._tables = tables
+        self._deliver = deliver
         self._random = Random()
 
-    async def step(
-        self, connection: Any, jobs: Jobs, job_id: UUID, saga_id: UUID, attempt_no: int
-    ) -> Died | None:
-        """Move the saga one step forward, in the transaction that completes this job."""
-        statements = self._tables.on(connection)
-        saga = await statements.one("saga_to_decide", _Saga, id=saga_id)
-        if saga is None:
-            return None
-        if saga.status == "Pending" and saga.attempt_count == attempt_no - 1:
-            await self._start(connection, jobs, saga, attempt_no)
-        elif saga.status == "InFlight" and saga.attempt_count == attempt_no:
-            reported = await self._look(connection, jobs, saga)
-            if reported is not None:
-                worker_id = await statements.value("worker_of_job", id=job_id)
-                return await self._judge(connection, jobs, saga, reported, worker_id)
-        return None
+    async def sweep(self, ctx: SweepContext) -> float | None:
+        """Do what is due, up to a limit; return the number of seconds until there is more to do."""
+        async with self._hf.transaction(read_only=True) as connection:
+            outlook = await self._tables.on(connection).one("look", _Outlook)
+        assert outlook is not None
+        if outlook.seconds != 0:
+            return outlook.seconds
+        async with self._hf.transaction() as connection:
+            statements = self._tables.on(connection)
+            checked = await self._check(statements)
+            judged, died = await self._judge(statements, ctx.worker_id)
+            started = await self._start(statements, connection)
+        for each in died:
+            log_dead_letter(each)
+        return 0.0 if checked or judged or started else LOCKED_SECONDS
 
-    async def _start(self, connection: Any, jobs: Jobs, saga: _Saga, attempt_no: int) -> None:
-        statements = self._tables.on(connection)
-        job_id, guard_id = self._hf.new_id(), self._hf.new_id()
-        await statements.execute(
-            "insert_attempt",
-            id=job_id,
-            saga_id=saga.id,
-            attempt_no=attempt_no,
-            guard_id=guard_id,
-        )
-        await statements.execute("put_in_flight", id=saga.id, attempt_no=attempt_no)
-        deliver = jobs.deliver.options(id=job_id, connection=connection)
-        await deliver.enqueue(saga.id, attempt_no)
-        await self._watch(connection, jobs, saga, attempt_no, guard_id)
+    async def _check(self, statements: Statements) -> int:
+        """Check on attempts that were not reported. If the job has ended without a report, because
+        it was canceled or all its workers died, report for it."""
+        found = await statements.all("attempts_to_check", _Unreported, rows_max=SAGAS_AT_ONCE_MAX)
+        lost = [
+            {"id": each.id, "error_code": each.error_code} for each in found if not each.is_awaited
+        ]
+        awaited = [
+            {"id": each.id, "guard_seconds": read_policy(each.policy).guard_seconds}
+            for each in found
+            if each.is_awaited
+        ]
+        if lost:
+            await statements.execute("report_lost", attempts=_json(lost))
+        if awaited:
+            await statements.execute("check_again", attempts=_json(awaited))
+        return len(found)
 
-    async def _watch(
-        self, connection: Any, jobs: Jobs, saga: _Saga, attempt_no: int, guard_id: UUID
-    ) -> None:
-        """Check later, because a job whose workers all died reports nothing. A report makes this
-        guard due."""
-        delay_seconds = Policy.decode(saga.policy).guard_seconds
-        guard = jobs.orchestrate.options(
-            id=guard_id, delay_seconds=delay_seconds, connection=connection
-        )
-        await guard.enqueue(saga.id, attempt_no)
+    async def _judge(self, statements: Statements, worker_id: str) -> tuple[int, list[Died]]:
+        found = await statements.all("attempts_to_judge", _Reported, rows_max=SAGAS_AT_ONCE_MAX)
+        ended: list[dict[str, Any]] = []
+        put_off: list[dict[str, Any]] = []
+        died: list[Died] = []
+        for attempt in found:
+            if not attempt.is_awaited:
+                continue
+            match attempt.decide(self._random.random()):
+                case Delivered():
+                    ended.append({"id": attempt.saga_id, "status": "Delivered"})
+                case TryAgain() if attempt.disabled:
+                    ended.append({"id": attempt.saga_id, "status": "Canceled"})
+                case TryAgain(delay_seconds):
+                    put_off.append({"id": attempt.saga_id, "delay_seconds": delay_seconds})
+                case GiveUp(code):
+                    ended.append({"id": attempt.saga_id, "status": "DeadLettered"})
+                    died.append(self._died(attempt, code, worker_id))
+        if found:
+            await statements.execute("note_judged", ids=_json([each.id for each in found]))
+        if put_off:
+            await statements.execute("put_off", sagas=_json(put_off))
+        # First the letters: the database allows no dead-lettered saga without one.
+        if died:
+            await statements.execute("insert_dead_letters", letters=_json(_letters(died)))
+        if ended:
+            await statements.execute("end_sagas", sagas=_json(ended))
+        return len(found), died
 
-    async def follow(self, connection: Any, jobs: Jobs, saga_id: UUID, attempt_no: int) -> None:
-        """Have the attempt judged that this transaction reports: its guard is due now."""
-        watched = await self._tables.on(connection).one(
-            "guard_of_attempt", _Watched, saga_id=saga_id, attempt_no=attempt_no
+    def _died(self, attempt: _Reported, error_code: str, worker_id: str) -> Died:
+        return Died(
+            dead_letter_id=self._hf.new_id(),
+            saga_id=attempt.saga_id,
+            job_id=attempt.id,
+            attempt=attempt.attempt_no,
+            error_code=error_code,
+            worker_id=worker_id,
         )
-        if watched is not None and watched.guard_id is not None:
-            # If it is running, it may not see the report.
-            with suppress(JobNotFound, WrongState):
-                await self._hf.jobs.retry(watched.guard_id, connection=connection)
-                return
-        await jobs.orchestrate.options(connection=connection).enqueue(saga_id, attempt_no)
 
-    async def _look(self, connection: Any, jobs: Jobs, saga: _Saga) -> _Reported | None:
-        """Return how the attempt ended, or None if it has not."""
-        statements = self._tables.on(connection)
-        reported = await statements.one(
-            "report_of_attempt", _Reported, saga_id=saga.id, attempt_no=saga.attempt_count
-        )
-        if reported is not None and reported.is_awaited:
-            guard_id = self._hf.new_id()
-            # Changes nothing if the report came just now: another job follows that.
-            if await statements.execute("set_guard", id=reported.id, guard_id=guard_id):
-                await self._watch(connection, jobs, saga, saga.attempt_count, guard_id)
-            return None
-        if reported is not None and reported.status == "Pending":
-            return await self._report_lost(connection, reported)
-        return reported
+    async def _start(self, statements: Statements, connection: Any) -> int:
+        """Start the next attempts, unless their subscription has been disabled."""
+        found = await statements.all("due_sagas", _Due, rows_max=SAGAS_AT_ONCE_MAX)
+        ended = [{"id": saga.id, "status": "Canceled"} for saga in found if saga.disabled]
+        if ended:
+            await statements.execute("end_sagas", sagas=_json(ended))
+        attempts = [
+            _Attempt(
+                id=self._hf.new_id(),
+                tenant=saga.tenant,
+                saga_id=saga.id,
+                attempt_no=saga.attempt_no,
+                guard_seconds=read_policy(saga.policy).guard_seconds,
+            )
+            for saga in found
+            if not saga.disabled
+        ]
+        if attempts:
+            await statements.execute("insert_attempts", attempts=_json(attempts))
+            await statements.execute("put_in_flight", attempts=_json(attempts))
+            calls = [
+                self._deliver.options(id=each.id, tenant=each.tenant).call(
+                    each.saga_id, each.attempt_no
+                )
+                for each in attempts
+            ]
+            await self._hf.enqueue_many(calls, connection=connection)
+        return len(found)
 
-    async def _report_lost(self, connection: Any, reported: _Reported) -> _Reported:
-        """Report the attempt for a job that ended without reporting."""
-        code = reported.job_error_code
-        if code is None or code == "CRASHED":
-            code = LEASE_LOST
-        failed = msgspec.structs.replace(reported, status="Failed", error_code=code)
-        await self._tables.on(connection).execute(
-            "report", id=failed.id, status="Failed", response_status=None, error_code=code
-        )
-        return failed
 
-    async def _judge(
-        self, connection: Any, jobs: Jobs, saga: _Saga, reported: _Reported, worker_id: str | None
-    ) -> Died | None:
-        statements = self._tables.on(connection)
-        attempts = saga.attempt_count
-        failures = await statements.value(
-            "failures_with_code", saga_id=saga.id, error_code=reported.error_code
-        )
-        decision = decide(
-            Policy.decode(saga.policy),
-            attempts,
-            failures,
-            reported.response_status,
-            reported.error_code,
-            self._random.random(),
-        )
-        match decision:
-            case Delivered():
-                await statements.execute("end_delivered", id=saga.id)
-            case TryAgain(delay_seconds):
-                await statements.execute("put_off", id=saga.id, seconds=delay_seconds)
-                again = jobs.orchestrate.options(delay_seconds=delay_seconds, connection=connection)
-                await again.enqueue(saga.id, attempts + 1)
-            case GiveUp(code):
-                letter_id = await self._bury(connection, saga, code)
-                return Died(letter_id, saga.id, reported.id, attempts, code, worker_id)
-        return None
+def _letters(died: Sequence[Died]) -> list[dict[str, Any]]:
+    return [
+        {"id": each.dead_letter_id, "saga_id": each.saga_id, "error_code": each.error_code}
+        for each in died
+    ]
 
-    async def _bury(self, connection: Any, saga: _Saga, error_code: str) -> UUID:
-        """Write the letter first: the database allows no dead-lettered saga without one."""
-        statements = self._tables.on(connection)
-        letter_id = self._hf.new_id()
-        await statements.execute(
-            "insert_dead_letter", id=letter_id, saga_id=saga.id, final_error_code=error_code
-        )
-        await statements.execute("end_dead_lettered", id=saga.id)
-        return letter_id
+
+def _json(values: Sequence[Any]) -> str:
+    return msgspec.json.encode(values).decode()

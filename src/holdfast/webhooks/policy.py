@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from holdfast import ConfigurationError, Retry
+from holdfast import ConfigurationError, HoldfastError, Retry
 from holdfast.webhooks import limits
 from holdfast.webhooks.presets import Preset
 
@@ -63,6 +64,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, stored: str) -> Policy:
         return msgspec.json.decode(stored, type=cls)
+
+
+_FALLBACK: Final = Policy(
+    https_only=True,
+    allow_private_addresses=False,
+    retry=STANDARD,
+    timeout_seconds=limits.TIMEOUT_SECONDS,
+    guard_seconds=limits.GUARD_SECONDS,
+)
+
+
+@lru_cache(maxsize=1000)
+def read_policy(stored: str) -> Policy:
+    """Read the policy for a decision. One that this version can't read must not block the others:
+    the defaults replace it, and its deliveries fail."""
+    try:
+        return Policy.decode(stored)
+    except (msgspec.MsgspecError, HoldfastError):
+        return _FALLBACK
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,12 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_name("preset", self.name)
 
+    def new_secret(self, given: str | None) -> str:
+        """Return the given secret if it is good, or a new one."""
+        chosen = self.make_secret() if given is None else given
+        self.check_secret(chosen)
+        return chosen
+
     def check_secret(self, secret: str) -> None:
         """Reject a secret that can't sign or can't be stored, without repeating it."""
         if not isinstance(secret, str):

@@ -20,6 +20,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     event_types: tuple[str, ...]
     preset: str
+    disabled_at: datetime | None = None
 
     def wants(self, event_type: str) -> bool:
         """Whether events of this type are sent to it."""

@@ -14,6 +14,7 @@ from yarl import URL
 from holdfast.domain.secrets import masked
 from holdfast.domain.texts import storable_text
 from holdfast.webhooks.addresses import AddressForbidden, make_socket_factory
+from holdfast.webhooks.echoes import NOTHING, Echoes
 from holdfast.webhooks.endpoints import parse_url
 from holdfast.webhooks.errors import BadEndpoint
 from holdfast.webhooks.limits import (
@@ -74,8 +75,15 @@ async def open_client(policy: Policy) -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def send(client: aiohttp.ClientSession, policy: Policy, url: str, request: Request) -> Report:
-    """Send the request once. Failures are reported, not raised."""
+async def send(
+    client: aiohttp.ClientSession,
+    policy: Policy,
+    url: str,
+    request: Request,
+    echoes: Echoes = NOTHING,
+) -> Report:
+    """Send the request once. Failures are reported, not raised, and without the secrets that the
+    receiver repeats."""
     loop = asyncio.get_running_loop()
     started = loop.time()
 
@@ -84,9 +92,9 @@ async def send(client: aiohttp.ClientSession, policy: Policy, url: str, request:
 
     try:
         endpoint = parse_url(url, https_only=policy.https_only)
-        answer = await _post(client, endpoint, request)
+        answer = await _post(client, endpoint, request, echoes)
     except (aiohttp.ClientError, BadEndpoint, OSError, ValueError) as error:
-        text = masked(f"{type(error).__name__}: {error}", ERROR_TEXT_CHARS_MAX)
+        text = masked(echoes.hide_text(f"{type(error).__name__}: {error}"), ERROR_TEXT_CHARS_MAX)
         text = storable_text(text, ERROR_TEXT_CHARS_MAX)
         return Report(duration_ms=took_ms(), error_code=_code(error), error_text=text)
     return Report(
@@ -98,7 +106,9 @@ async def send(client: aiohttp.ClientSession, policy: Policy, url: str, request:
     )
 
 
-async def _post(client: aiohttp.ClientSession, url: URL, request: Request) -> _Answer:
+async def _post(
+    client: aiohttp.ClientSession, url: URL, request: Request, echoes: Echoes
+) -> _Answer:
     async with client.post(
         url, data=request.body, headers=request.headers, allow_redirects=False
     ) as response:
@@ -106,7 +116,8 @@ async def _post(client: aiohttp.ClientSession, url: URL, request: Request) -> _A
             body = await _read(response)
         except (aiohttp.ClientError, OSError):
             body = b""  # the status has arrived, and that is what counts
-        return _Answer(response.status, _kept_headers(response.headers), body)
+        kept = echoes.hide(body, RESPONSE_BYTES_KEPT)
+        return _Answer(response.status, _kept_headers(response.headers, echoes), kept)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -117,13 +128,16 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         if not piece:
             break
         size += len(piece)
-        kept += piece[: RESPONSE_BYTES_KEPT - len(kept)]
+        kept += piece[: 2 * RESPONSE_BYTES_KEPT - len(kept)]  # a secret may be across the end
     return kept
 
 
-def _kept_headers(headers: Mapping[str, str]) -> str:
+def _kept_headers(headers: Mapping[str, str], echoes: Echoes) -> str:
+    def shown(text: str) -> str:
+        return storable_text(echoes.hide_text(text), HEADER_CHARS_KEPT)
+
     kept = {
-        storable_text(name, HEADER_CHARS_KEPT): storable_text(value, HEADER_CHARS_KEPT)
+        shown(name): shown(value)
         for name, value in headers.items()
         if name.lower() not in _PRIVATE_HEADERS
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -17,18 +17,18 @@ from holdfast.webhooks import limits, validation
 from holdfast.webhooks.delivery import Deliverer, Delivery
 from holdfast.webhooks.endpoints import check_url
 from holdfast.webhooks.errors import BadEndpoint, DeadLetterNotFound, EventConflict
-from holdfast.webhooks.events import log_attempt, log_dead_letter
-from holdfast.webhooks.orchestrator import Jobs, Orchestrator
+from holdfast.webhooks.events import log_attempt
+from holdfast.webhooks.orchestrator import Orchestrator
 from holdfast.webhooks.policy import STANDARD, Policy
 from holdfast.webhooks.presets import STANDARD_WEBHOOKS, Preset, by_name
 from holdfast.webhooks.rows import Attempt, DeadLetter, Event, NewSubscription, Saga, Subscription
+from holdfast.webhooks.secrets import FORGET_SECONDS, SubscriptionSecrets
 from holdfast.webhooks.sender import Report, open_client, send
 
 T = TypeVar("T")
 
-QUEUE: Final = "webhooks"
-# Only its next orchestrator job moves a saga forward, so that job must not give up.
-_NEVER_GIVE_UP: Final = Retry.exponential(max_attempts=1000, base=1, cap=60)
+DELIVERY: Final = "webhooks.delivery"
+ORCHESTRATION: Final = "webhooks.orchestration"
 _IDENTITY: Final = ("tenant", "aggregate_type", "aggregate_id")
 _AFTER_A_LOST_LEASE: Final = Retry.exponential(max_attempts=limits.LEASES_MAX, base=1, cap=10)
 
@@ -39,6 +39,7 @@ class _SubscriptionRow(msgspec.Struct, frozen=True):
     url: str
     event_types: str
     preset: str
+    disabled_at: datetime | None
 
     def subscription(self) -> Subscription:
         types = msgspec.json.decode(self.event_types, type=tuple[str, ...])
@@ -48,7 +49,8 @@ class _SubscriptionRow(msgspec.Struct, frozen=True):
 class Webhooks:
     """Deliver events to subscribers, as jobs of `hf`.
 
-    Declares its tables and jobs on `hf`, so any worker of `hf` delivers.
+    Declares its tables, its job and its sweep on `hf`. A worker of the queue `webhooks.delivery`
+    delivers, one of `webhooks.orchestration` decides, and one of all queues does both.
     """
 
     def __init__(
@@ -75,16 +77,19 @@ class Webhooks:
         }
         self._hf = hf
         self._tables = hf.tables("webhooks", package=__package__)
-        self._orchestrator = Orchestrator(hf, self._tables)
-        self._deliverer = Deliverer(self._tables, self._presets)
-        self._jobs = self._declare_jobs()
+        self._secrets = SubscriptionSecrets(hf, self._tables)
+        self._deliverer = Deliverer(self._tables, self._presets, self._secrets)
+        self._declare_jobs()
 
-    def _declare_jobs(self) -> Jobs:
-        hf, deliverer, orchestrator = self._hf, self._deliverer, self._orchestrator
+    def _declare_jobs(self) -> None:
+        hf, deliverer = self._hf, self._deliverer
+
+        async def wake_orchestrator(connection: Any) -> None:
+            await hf.queues.wake(ORCHESTRATION, connection=connection)
 
         @hf.job(
             name="webhooks.deliver",
-            queue=QUEUE,
+            queue=DELIVERY,
             retry=_AFTER_A_LOST_LEASE,
             timeout_seconds=2 * limits.TIMEOUT_SECONDS_MAX,
         )
@@ -92,33 +97,27 @@ class Webhooks:
             try:
                 delivery, report = await self._send(ctx.job_id)
                 async with ctx.completing() as connection:
-                    await deliverer.report(connection, ctx.job_id, saga_id, report)
-                    await orchestrator.follow(connection, jobs, saga_id, attempt_no)
+                    await deliverer.report(connection, ctx.job_id, delivery, report)
+                    await wake_orchestrator(connection)
             except Exception as error:
                 judged = ctx.judge(error)
                 if judged.state.ended:
                     async with ctx.failing(error) as connection:
                         if await deliverer.report_failure(connection, ctx.job_id, judged.code):
-                            await orchestrator.follow(connection, jobs, saga_id, attempt_no)
+                            await wake_orchestrator(connection)
                 raise
             log_attempt(ctx.job_id, delivery, report)
 
-        @hf.job(name="webhooks.orchestrate", queue=QUEUE, retry=_NEVER_GIVE_UP)
-        async def orchestrate(ctx: Context, saga_id: UUID, attempt_no: int) -> None:
-            async with ctx.completing() as connection:
-                died = await orchestrator.step(connection, jobs, ctx.job_id, saga_id, attempt_no)
-            if died is not None:
-                log_dead_letter(died)
-
-        jobs = Jobs(orchestrate, deliver)
-        return jobs
+        hf.sweep(queue=ORCHESTRATION)(Orchestrator(hf, self._tables, deliver).sweep)
+        forget = hf.sweep(queue=ORCHESTRATION, every_seconds=FORGET_SECONDS)
+        forget(self._secrets.forget_expired)
 
     async def _send(self, job_id: UUID) -> tuple[Delivery, Report]:
         async with self._hf.transaction(read_only=True) as connection:
-            delivery, request = await self._deliverer.prepare(connection, job_id)
+            delivery, request, echoes = await self._deliverer.prepare(connection, job_id)
         policy = Policy.decode(delivery.policy)
         async with open_client(policy) as client:
-            return delivery, await send(client, policy, delivery.url, request)
+            return delivery, await send(client, policy, delivery.url, request, echoes)
 
     async def subscribe(
         self,
@@ -132,15 +131,13 @@ class Webhooks:
         """Send these event types, or all, to the URL. Only this call returns the secret."""
         chosen = self._preset(preset)
         self._check_url(url)
-        chosen_secret = chosen.make_secret() if secret is None else secret
-        chosen.check_secret(chosen_secret)
         subscription = NewSubscription(
             id=self._hf.new_id(),
             tenant=validation.tenant(tenant),
             url=url,
             event_types=validation.event_types(event_types),
             preset=preset,
-            secret=chosen_secret,
+            secret=chosen.new_secret(secret),
         )
         await self._record(subscription)
         return subscription
@@ -164,16 +161,58 @@ class Webhooks:
         """Apply the current settings of this application to the subscription from now on."""
         validation.id(subscription_id)
         async with self._hf.transaction() as connection:
-            statements = self._tables.on(connection)
-            known = await statements.one("find_subscription", _SubscriptionRow, id=subscription_id)
-            if known is None:
-                raise BadEndpoint(f"subscription {subscription_id} does not exist")
+            known = await self._known(connection, subscription_id)
             policy = self._policies[self._preset(known.preset).name]
             self._check_url(known.url)
-            await statements.execute("set_policy", id=subscription_id, policy=policy.encode())
+            await self._tables.on(connection).execute(
+                "set_policy", id=subscription_id, policy=policy.encode()
+            )
+
+    async def rotate_secret(
+        self,
+        subscription_id: UUID,
+        *,
+        keep_seconds: float = limits.SECRET_KEPT_SECONDS,
+        secret: str | None = None,
+    ) -> NewSubscription:
+        """Give the subscription a new secret, which only this call returns.
+
+        For `keep_seconds`, the old secrets sign too: give the receiver the new one in that time. If
+        an old one leaked, pass 0.
+        """
+        validation.id(subscription_id)
+        validation.keep_seconds(keep_seconds)
+        async with self._hf.transaction() as connection:
+            known = await self._known(connection, subscription_id)
+            made = self._preset(known.preset).new_secret(secret)
+            subscription = NewSubscription(
+                **msgspec.structs.asdict(known.subscription()), secret=made
+            )
+            await self._secrets.rotate(connection, subscription, keep_seconds)
+        return subscription
+
+    async def _known(self, connection: Any, subscription_id: UUID) -> _SubscriptionRow:
+        statements = self._tables.on(connection)
+        known = await statements.one("find_subscription", _SubscriptionRow, id=subscription_id)
+        if known is None:
+            raise BadEndpoint(f"subscription {subscription_id} does not exist")
+        return known
+
+    async def disable(self, subscription_id: UUID, *, tenant: str | None = None) -> None:
+        """Send nothing more to the subscription: it gets no new sagas, and sagas that are waiting
+        for an attempt end as `Canceled` when it is due.
+
+        With `tenant`, a subscription of another tenant does not exist.
+        """
+        validation.id(subscription_id)
+        async with self._transaction(validation.tenant_or_none(tenant)) as connection:
+            known = await self._known(connection, subscription_id)
+            if tenant not in (None, known.tenant):
+                raise BadEndpoint(f"subscription {subscription_id} does not exist")
+            await self._tables.on(connection).value("disable", id=subscription_id)
 
     async def _record(self, subscription: NewSubscription) -> None:
-        async with self._hf.transaction() as connection:
+        async with self._transaction(subscription.tenant) as connection:
             statements = self._tables.on(connection)
             existing = await statements.value("count_subscriptions", tenant=subscription.tenant)
             if existing >= limits.SUBSCRIPTIONS_MAX:
@@ -189,17 +228,14 @@ class Webhooks:
                 preset=subscription.preset,
                 policy=self._policies[subscription.preset].encode(),
             )
-            await statements.execute(
-                "insert_secret",
-                id=self._hf.new_id(),
-                subscription_id=subscription.id,
-                secret=subscription.secret,
-            )
+            await self._secrets.add(connection, subscription)
 
     async def subscriptions(self, *, tenant: str = DEFAULT_TENANT) -> list[Subscription]:
         """List a tenant's subscriptions."""
-        async with self._hf.transaction(read_only=True) as connection:
-            return await self._subscriptions(connection, tenant)
+        rows = await self._all(
+            "subscriptions_of_tenant", _SubscriptionRow, validation.tenant(tenant)
+        )
+        return [row.subscription() for row in rows]
 
     async def publish(
         self,
@@ -227,49 +263,43 @@ class Webhooks:
             "occurred_at": validation.time(occurred_at),
             "payload": validation.payload(payload),
         }
-        joined = self._hf.transaction() if connection is None else nullcontext(connection)
+        joined = self._transaction(tenant) if connection is None else nullcontext(connection)
         async with joined as connection:
             return await self._publish(connection, draft)
 
     async def _publish(self, connection: Any, draft: dict[str, Any]) -> Event:
+        """Insert the event; the database inserts its sagas."""
         statements = self._tables.on(connection)
-        is_new = await statements.execute("insert_event", **draft)
-        event = await statements.one("find_event", Event, id=draft["id"])
-        if event is None or not (is_new or _is_same(event, draft)):
+        if inserted := await statements.all("insert_event", Event, **draft):
+            await self._wake(connection)
+            return inserted[0]
+        event = await statements.one("find_event", Event, tenant=draft["tenant"], id=draft["id"])
+        if event is None or not _is_same(event, draft):
             raise EventConflict(draft["id"])
-        if is_new:
-            saga_ids = []
-            for subscription in await self._subscriptions(connection, event.tenant):
-                if subscription.wants(event.event_type):
-                    saga_ids.append(self._hf.new_id())
-                    await statements.execute(
-                        "insert_saga",
-                        id=saga_ids[-1],
-                        tenant=event.tenant,
-                        event_id=event.id,
-                        subscription_id=subscription.id,
-                    )
-            await self._trigger(connection, event.tenant, saga_ids)
         return event
 
-    async def _trigger(self, connection: Any, tenant: str, saga_ids: list[UUID]) -> None:
-        """Have the orchestrator give each saga its first attempt."""
-        calls = [self._jobs.orchestrate.call(saga_id, 1) for saga_id in saga_ids]
-        await self._hf.for_tenant(tenant).enqueue_many(calls, connection=connection)
+    async def _wake(self, connection: Any) -> None:
+        """Wake the orchestrator for new sagas. On PostgreSQL, the database does."""
+        if getattr(connection, "dialect", None) == "sqlite":
+            await self._hf.queues.wake(ORCHESTRATION, connection=connection)
 
-    async def _subscriptions(self, connection: Any, tenant: str) -> list[Subscription]:
-        rows = await self._tables.on(connection).all(
-            "subscriptions_of_tenant", _SubscriptionRow, tenant=validation.tenant(tenant)
+    def _transaction(
+        self, tenant: str | None = None, *, read_only: bool = False
+    ) -> AbstractAsyncContextManager[Any]:
+        """A transaction that sees one tenant's rows, or all."""
+        hf = self._hf if tenant is None else self._hf.for_tenant(tenant)
+        return hf.transaction(read_only=read_only)
+
+    async def sagas(self, *, event_id: UUID, tenant: str = DEFAULT_TENANT) -> list[Saga]:
+        """List the sagas of a tenant's event, oldest first; requeued ones come last."""
+        return await self._all(
+            "sagas_of_event", Saga, validation.tenant(tenant), event_id=validation.id(event_id)
         )
-        return [row.subscription() for row in rows]
 
-    async def sagas(self, *, event_id: UUID) -> list[Saga]:
-        """List the sagas of an event, oldest first; requeued ones come last."""
-        return await self._all("sagas_of_event", Saga, event_id=validation.id(event_id))
-
-    async def attempts(self, saga_id: UUID) -> list[Attempt]:
-        """List the attempts of a saga, oldest first."""
-        return await self._all("attempts_of_saga", Attempt, saga_id=validation.id(saga_id))
+    async def attempts(self, saga_id: UUID, *, tenant: str | None = None) -> list[Attempt]:
+        """List the attempts of a saga, oldest first; with `tenant`, only of that tenant's saga."""
+        chosen = validation.tenant_or_none(tenant)
+        return await self._all("attempts_of_saga", Attempt, chosen, saga_id=validation.id(saga_id))
 
     async def dead_letters(
         self, *, tenant: str = DEFAULT_TENANT, limit: int = 100
@@ -278,27 +308,31 @@ class Webhooks:
         return await self._all(
             "dead_letters_of_tenant",
             DeadLetter,
-            tenant=validation.tenant(tenant),
+            validation.tenant(tenant),
             rows_max=validation.rows_max(limit),
         )
 
-    async def _all(self, statement: str, row: type[T], **parameters: Any) -> list[T]:
-        async with self._hf.transaction(read_only=True) as connection:
-            return await self._tables.on(connection).all(statement, row, **parameters)
-
-    async def requeue(self, dead_letter_id: UUID) -> Saga:
-        """Start a new saga for a dead letter's event; a second call returns the same saga."""
-        validation.id(dead_letter_id)
-        async with self._hf.transaction() as connection:
+    async def _all(
+        self, statement: str, row: type[T], tenant: str | None, **parameters: Any
+    ) -> list[T]:
+        async with self._transaction(tenant, read_only=True) as connection:
             statements = self._tables.on(connection)
-            is_new = await statements.execute(
-                "requeue_saga", id=self._hf.new_id(), dead_letter_id=dead_letter_id
-            )
-            saga = await statements.one("saga_of_dead_letter", Saga, dead_letter_id=dead_letter_id)
-            if saga is None:
+            return await statements.all(statement, row, tenant=tenant, **parameters)
+
+    async def requeue(self, dead_letter_id: UUID, *, tenant: str | None = None) -> Saga:
+        """Start a new saga for a dead letter's event; a second call returns the same saga.
+
+        With `tenant`, a dead letter of another tenant does not exist.
+        """
+        validation.id(dead_letter_id)
+        async with self._transaction(validation.tenant_or_none(tenant)) as connection:
+            statements = self._tables.on(connection)
+            if not await statements.value("has_dead_letter", id=dead_letter_id, tenant=tenant):
                 raise DeadLetterNotFound(dead_letter_id)
-            if is_new:
-                await self._trigger(connection, saga.tenant, [saga.id])
+            await statements.execute("requeue", dead_letter_id=dead_letter_id)
+            await self._wake(connection)
+            saga = await statements.one("saga_of_dead_letter", Saga, dead_letter_id=dead_letter_id)
+            assert saga is not None
             return saga
 
 

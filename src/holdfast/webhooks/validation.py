@@ -15,6 +15,7 @@ from holdfast.webhooks.limits import (
     EVENT_TYPE_CHARS_MAX,
     EVENT_TYPES_MAX,
     PAYLOAD_BYTES_MAX,
+    SECRET_KEPT_SECONDS_MAX,
 )
 
 # Safe in a header: nothing in it can end the line.
@@ -30,6 +31,10 @@ def name(kind: str, value: str | None) -> str | None:
 def tenant(value: str) -> str:
     texts.check_name("tenant", value)
     return value
+
+
+def tenant_or_none(value: str | None) -> str | None:
+    return None if value is None else tenant(value)
 
 
 def id(value: UUID) -> UUID:
@@ -52,6 +57,11 @@ def payload(value: Mapping[str, Any]) -> str:
 
 def rows_max(value: int) -> int:
     texts.check_range("limit", value, 1, DEAD_LETTERS_PAGE_MAX, int)
+    return value
+
+
+def keep_seconds(value: float) -> float:
+    texts.check_range("keep_seconds", value, 0, SECRET_KEPT_SECONDS_MAX)
     return value
 
 

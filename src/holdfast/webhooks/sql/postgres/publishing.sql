@@ -1,0 +1,5 @@
+-- name: requeue
+SELECT holdfast.requeue_dead_letter(:dead_letter_id)
+
+-- name: disable
+SELECT holdfast.disable_webhook_subscription(:id)
