@@ -71,14 +71,14 @@ class Records:
         self._hf = hf
         self._tables = hf.tables("compute", package="holdfast_systems.compute")
 
-    async def claim(self, connection: Any, inputs_hash: str, job_id: UUID) -> UUID:
+    async def claim(self, connection: Any, inputs_hash: str, tenant_id: str, job_id: UUID) -> UUID:
         """Claim a hash for this job, unless another job has or may still get its result.
 
         Return the job that has the hash. Concurrent claims of one hash wait for each other.
         """
         statements = self._tables.on(connection)
         names = {"inputs_hash": inputs_hash, "job_id": job_id}
-        holder = await statements.one("claim_hash", HolderRow, **names)
+        holder = await statements.one("claim_hash", HolderRow, tenant_id=tenant_id, **names)
         if holder is None or holder.job_id == job_id:
             return job_id
         # A second statement, because it sees what was committed while the first one waited.
@@ -93,7 +93,7 @@ class Records:
 
     async def request_of(self, job_id: UUID, inputs_hash: str) -> RequestRow | None:
         """Find the request of this job; a requeued job takes over the request of the old one."""
-        found = await self._one("find_request", RequestRow, id=job_id)
+        found = await self._one(self._hf, "find_request", RequestRow, id=job_id)
         if found is not None:
             return found
         async with self._hf.transaction() as connection:
@@ -101,12 +101,13 @@ class Records:
             await statements.execute("adopt_job", id=job_id, inputs_hash=inputs_hash)
             adopted = await statements.one("find_request", RequestRow, id=job_id)
             if adopted is not None:
-                await self.claim(connection, inputs_hash, job_id)
+                await self.claim(connection, inputs_hash, adopted.tenant_id, job_id)
         return adopted
 
-    async def answered_by(self, inputs_hash: str) -> UUID | None:
-        """Find the job that has a result for this hash."""
-        found = await self._one("find_answer", HolderRow, inputs_hash=inputs_hash)
+    async def answered_by(self, inputs_hash: str, tenant: Tenant | None = None) -> UUID | None:
+        """Find the job that has a result for this hash, which names its tenant, too."""
+        reader = tenant or self._hf
+        found = await self._one(reader, "find_answer", HolderRow, inputs_hash=inputs_hash)
         return None if found is None else found.job_id
 
     async def copy_answer(self, job_id: UUID) -> Answer | None:
@@ -149,17 +150,19 @@ class Records:
 
     async def job(self, job_id: UUID, tenant: Tenant) -> JobRow | None:
         """Find the tenant's job; a job of another tenant counts as missing."""
-        found = await self._one("find_job", JobRow, id=job_id)
+        found = await self._one(tenant, "find_job", JobRow, id=job_id)
         return found if found is not None and found.tenant_id == tenant.name else None
 
-    async def outputs(self, job_id: UUID) -> bytes | None:
-        found = await self._one("find_result", ResultRow, job_id=job_id)
+    async def outputs(self, job_id: UUID, tenant: Tenant) -> bytes | None:
+        found = await self._one(tenant, "find_result", ResultRow, job_id=job_id)
         return None if found is None else found.outputs_json.encode()
 
     async def content(self, artifact_id: UUID, tenant: Tenant) -> ContentRow | None:
-        found = await self._one("find_artifact", ContentRow, id=artifact_id)
+        found = await self._one(tenant, "find_artifact", ContentRow, id=artifact_id)
         return found if found is not None and found.tenant_id == tenant.name else None
 
-    async def _one(self, statement: str, row_type: type[Row], **values: Any) -> Row | None:
-        async with self._hf.transaction(read_only=True) as connection:
+    async def _one(
+        self, reader: Holdfast | Tenant, statement: str, row_type: type[Row], **values: Any
+    ) -> Row | None:
+        async with reader.transaction(read_only=True) as connection:
             return await self._tables.on(connection).one(statement, row_type, **values)

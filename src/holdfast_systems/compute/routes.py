@@ -91,7 +91,7 @@ def _add_reading(router: Router, records: Records) -> None:
     async def result(job_id: UUID, caller: AsCaller) -> Response:
         """Get the outputs of a job."""
         job = await own_job(job_id, caller)
-        outputs = await records.outputs(job.id)
+        outputs = await records.outputs(job.id, caller.tenant_for(None))
         if outputs is None:
             text = f"job {job.id} has no result; it is {job.status}"
             raise Problem("wrong-state", text, job_id=job.id, reason="NO_RESULT")

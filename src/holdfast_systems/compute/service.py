@@ -73,11 +73,11 @@ class Compute:
         contract = self.contracts.find(wanted.definition, wanted.version)
         inputs = contract.inputs.filled(wanted.inputs)
         name = hash_inputs(tenant.name, wanted.definition, wanted.version, inputs)
-        if known := await self.records.answered_by(name):
+        if known := await self.records.answered_by(name, tenant):
             return known
         job_id = self.hf.new_id()
-        async with self.hf.transaction() as connection:
-            holder = await self.records.claim(connection, name, job_id)
+        async with tenant.transaction() as connection:
+            holder = await self.records.claim(connection, name, tenant.name, job_id)
             if holder != job_id:
                 return holder
             request = RequestRow(

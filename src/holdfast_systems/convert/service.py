@@ -62,7 +62,9 @@ class Convert:
             timeout_seconds=settings.gateway_timeout_seconds + FILES_SECONDS_MAX,
         )(self._run)
 
-    async def submit(self, pdf: bytes, mapping: str, original_filename: str) -> UUID:
+    async def submit(
+        self, pdf: bytes, mapping: str, original_filename: str, *, tenant: str = "default"
+    ) -> UUID:
         """Store the PDF, enqueue its conversion, and return the job's id."""
         check_mapping(mapping, self.settings.mappings)
         if not 0 < len(pdf) <= PDF_BYTES_MAX:
@@ -71,21 +73,26 @@ class Convert:
         job_id = self.hf.new_id()
         # Before the job: a worker may read the file as soon as the job exists.
         await asyncio.to_thread(self.files.write_upload, job_id, pdf)
-        async with self.hf.transaction() as connection:
+        own = self.hf.for_tenant(tenant)
+        async with own.transaction() as connection:
             await self.tables.on(connection).execute(
                 "insert_conversion",
                 job_id=job_id,
+                tenant=tenant,
                 mapping=mapping,
                 original_filename=failures.one_line(original_filename)[:FILENAME_CHARS_MAX],
                 pdf_bytes=len(pdf),
             )
             job = self.job.options(id=job_id, correlation_id=str(job_id), connection=connection)
-            await job.enqueue(job_id, mapping)
+            await own.enqueue(job, job_id, mapping)
         return job_id
 
-    async def get(self, job_id: UUID) -> Conversion | None:
-        async with self.hf.transaction(read_only=True) as connection:
-            return await self.tables.on(connection).one("find_job", Conversion, id=job_id)
+    async def get(self, job_id: UUID, *, tenant: str = "default") -> Conversion | None:
+        """Find the tenant's conversion; one of another tenant counts as missing."""
+        async with self.hf.for_tenant(tenant).transaction(read_only=True) as connection:
+            return await self.tables.on(connection).one(
+                "find_job", Conversion, id=job_id, tenant=tenant
+            )
 
     async def convert_gateway(self) -> AsyncIterator[GatewayClient]:
         """Give every worker both folders, and connections to the gateway."""
@@ -137,7 +144,7 @@ class Convert:
         """Give a requeued job, which has a new id, its own row."""
         async with self.hf.transaction() as connection:
             await self.tables.on(connection).execute(
-                "adopt_upload", job_id=ctx.job_id, upload_id=upload_id
+                "adopt_upload", job_id=ctx.job_id, upload_id=upload_id, tenant=ctx.tenant
             )
 
     async def _complete(self, ctx: Context, path: Path, xml_bytes: int) -> None:

@@ -189,7 +189,7 @@ async def _listen(play: Play) -> None:
 
 async def _announce(play: Play, step: Step) -> None:
     await until(
-        lambda: play.webhooks.sagas(event_id=play.event_id),
+        lambda: play.webhooks.sagas(event_id=play.event_id, tenant=play.tenant),
         lambda sagas: [saga.status for saga in sagas] == ["Delivered"],
     )
     requests = await read_requests(play.receiver.address, "passport")

@@ -64,7 +64,7 @@ class _Shop:
         """Wait for the end of this endpoint's newest saga."""
 
         async def newest() -> Saga:
-            sagas = await self.webhooks.sagas(event_id=event.id)
+            sagas = await self.webhooks.sagas(event_id=event.id, tenant=self.tenant)
             return [saga for saga in sagas if self.names[saga.subscription_id] == name][-1]
 
         return await until(newest, lambda saga: saga.ended_at is not None)
@@ -76,7 +76,7 @@ async def _publish(stage: Stage, shop: _Shop) -> Event:
         await shop.subscribe("broken", BROKEN)
         event = await shop.publish()
         again = await shop.publish(event.id)
-        sagas = await shop.webhooks.sagas(event_id=event.id)
+        sagas = await shop.webhooks.sagas(event_id=event.id, tenant=shop.tenant)
         step.expects(again == event, "one event when its id is published twice")
         step.expects(len(sagas) == 2, "one saga for each endpoint")
         step.says(f"{len(sagas)} sagas")
@@ -120,7 +120,7 @@ async def _requeue(stage: Stage, shop: _Shop, event: Event, letter: DeadLetter) 
 
 async def _write_attempts(stage: Stage, shop: _Shop, event: Event) -> None:
     with stage.step("write down every attempt") as step:
-        sagas = await shop.webhooks.sagas(event_id=event.id)
+        sagas = await shop.webhooks.sagas(event_id=event.id, tenant=shop.tenant)
         letters = await shop.webhooks.dead_letters(tenant=shop.tenant)
         report = {
             "event": event,

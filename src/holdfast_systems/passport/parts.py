@@ -50,8 +50,8 @@ class Parts:
         }
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[Statements]:
-        async with self.hf.transaction(read_only=True) as connection:
+    async def reading(self, tenant: str) -> AsyncIterator[Statements]:
+        async with self.hf.for_tenant(tenant).transaction(read_only=True) as connection:
             yield self.tables.on(connection)
 
     async def audit(
@@ -103,7 +103,7 @@ class Parts:
             raise
 
     async def find_version(self, tenant: str, version_id: UUID) -> Version:
-        async with self.reading() as statements:
+        async with self.reading(tenant) as statements:
             return await find(statements, "find_version", Version, tenant, version_id)
 
     async def find_signed(self, tenant: str, version_id: UUID) -> Version:
@@ -116,7 +116,7 @@ class Parts:
         self, tenant: str, snapshot_id: UUID, rules_id: UUID
     ) -> tuple[RulePackage, list[Fact]]:
         """Read what a passport is made of, once it can no longer change."""
-        async with self.reading() as statements:
+        async with self.reading(tenant) as statements:
             snapshot = await find(statements, "find_snapshot", Snapshot, tenant, snapshot_id)
             if not snapshot.is_sealed:
                 raise SnapshotNotReady(f"snapshot {snapshot_id} is not sealed")

@@ -65,7 +65,7 @@ class Passport:
         """Open a snapshot, which collects facts. The same id twice is one snapshot."""
         check_name("tenant", tenant)
         snapshot_id = id or self._hf.new_id()
-        async with self._hf.transaction() as connection:
+        async with self._hf.for_tenant(tenant).transaction() as connection:
             statements = self._tables.on(connection)
             if await statements.execute("insert_snapshot", id=snapshot_id, tenant=tenant):
                 about = ("Snapshot", snapshot_id)
@@ -89,7 +89,7 @@ class Passport:
         passport is compiled.
         """
         document = _new_document(tenant, name, schema_version, content)
-        async with self._hf.transaction() as connection:
+        async with self._hf.for_tenant(tenant).transaction() as connection:
             statements = self._tables.on(connection)
             snapshot = await lock_snapshot(statements, tenant, snapshot_id)
             if snapshot.is_sealed:
@@ -123,7 +123,7 @@ class Passport:
 
     async def seal_snapshot(self, tenant: str, snapshot_id: UUID) -> None:
         """Seal a snapshot: from now on, nothing in it changes."""
-        async with self._hf.transaction() as connection:
+        async with self._hf.for_tenant(tenant).transaction() as connection:
             snapshot = await lock_snapshot(self._tables.on(connection), tenant, snapshot_id)
             await seal(self._parts, connection, tenant, snapshot, self._compile)
 
@@ -132,7 +132,7 @@ class Passport:
         check_name("tenant", tenant)
         package = read_package(source)
         rules_id = id_of("rules", tenant, package.hash)
-        async with self._hf.transaction() as connection:
+        async with self._hf.for_tenant(tenant).transaction() as connection:
             await self._tables.on(connection).execute(
                 "insert_rules",
                 id=rules_id,
@@ -145,7 +145,7 @@ class Passport:
 
     async def publish_rules(self, tenant: str, rules_id: UUID) -> None:
         """Publish rules for use in passports; raise RuleTypeError if their types don't match."""
-        async with self._hf.transaction() as connection:
+        async with self._hf.for_tenant(tenant).transaction() as connection:
             statements = self._tables.on(connection)
             rules = await find(statements, "find_rules", Rules, tenant, rules_id)
             compile_rules(read_package(rules.source.encode()))
@@ -204,7 +204,7 @@ class Passport:
 
     async def audit(self, tenant: str, aggregate_id: UUID) -> list[AuditEvent]:
         """List what happened to a document, snapshot, rules or passport version, oldest first."""
-        async with self._parts.reading() as statements:
+        async with self._parts.reading(tenant) as statements:
             return await statements.all(
                 "audit_of_aggregate", AuditEvent, tenant=tenant, aggregate_id=aggregate_id
             )

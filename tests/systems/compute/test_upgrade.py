@@ -35,6 +35,7 @@ async def make_version_1(url: str) -> None:
             f" payload_json, priority, created_at) VALUES ('{job_id}', {tenant}, 'a', 'd', '1',"
             f" '{'0' * 64}', '{{}}', 7, '2026-01-01T00:00:00.000000Z')",
         )
+    await execute(url, f"INSERT INTO compute_hashes (inputs_hash, job_id) VALUES ('h', '{IDS[1]}')")
 
 
 @pytest.mark.heavy
@@ -47,3 +48,8 @@ async def test_what_had_no_tenant_belongs_to_default(store_url: str) -> None:
         for tenant, own in (("default", IDS[0]), (str(TENANT), IDS[1])):
             found = [await compute.records.job(each, hf.for_tenant(tenant)) for each in IDS]
             assert [job.id for job in found if job] == [own]
+        async with hf.transaction(read_only=True) as connection:
+            table = (
+                "compute_hashes" if store_url.startswith("sqlite") else "holdfast.compute_hashes"
+            )
+            assert await connection.fetchval(f"SELECT tenant_id FROM {table}") == str(TENANT)

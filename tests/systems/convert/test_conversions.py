@@ -381,3 +381,11 @@ async def test_the_file_of_a_worker_that_lost_its_job_is_removed(
     assert [path.name for path in files.written] == [f"{job_id}.1.xml"]
     lost = await bench.conversion(job_id)
     assert (lost.status, lost.result_path) == ("processing", None)
+
+
+@both_stores
+async def test_a_conversion_of_another_tenant_does_not_exist(bench: Bench) -> None:
+    job_id = await bench.convert.submit(b"[{}]", "text", "a.pdf", tenant="acme")
+    assert (await bench.hf.get(job_id)).tenant == "acme"
+    assert await bench.convert.get(job_id, tenant="acme") is not None
+    assert await bench.convert.get(job_id) is None

@@ -219,7 +219,6 @@ async def test_a_tenant_sees_nothing_of_another(line: Line) -> None:
         line.passport.prove(stranger, version_id, "CELL-1"),
         line.passport.seal_snapshot(stranger, order.snapshot_id),
         line.passport.publish_rules(stranger, order.rules_id),
-        line.passport.open_snapshot(stranger, id=order.snapshot_id),
         line.passport.add_document(stranger, order.snapshot_id, "a.csv", DOCUMENT),
     ):
         with pytest.raises(PassportError, match="no such"):

@@ -1,5 +1,6 @@
 -- name: claim_hash
-INSERT INTO holdfast.compute_hashes (inputs_hash, job_id) VALUES (:inputs_hash, :job_id)
+INSERT INTO holdfast.compute_hashes (inputs_hash, tenant_id, job_id)
+VALUES (:inputs_hash, :tenant_id, :job_id)
 -- The update changes nothing, but waits for a concurrent claim of the same hash and locks the row.
 ON CONFLICT (inputs_hash) DO UPDATE SET inputs_hash = excluded.inputs_hash
 RETURNING job_id

@@ -1,14 +1,14 @@
 -- name: insert_conversion
 INSERT INTO holdfast.convert_conversions
-    (job_id, upload_id, mapping, original_filename, pdf_bytes, created_at)
-VALUES (:job_id, :job_id, :mapping, :original_filename, :pdf_bytes, now());
+    (job_id, tenant, upload_id, mapping, original_filename, pdf_bytes, created_at)
+VALUES (:job_id, :tenant, :job_id, :mapping, :original_filename, :pdf_bytes, now());
 
 -- name: adopt_upload
 INSERT INTO holdfast.convert_conversions
-    (job_id, upload_id, mapping, original_filename, pdf_bytes, created_at)
-SELECT :job_id, upload_id, mapping, original_filename, pdf_bytes, now()
+    (job_id, tenant, upload_id, mapping, original_filename, pdf_bytes, created_at)
+SELECT :job_id, tenant, upload_id, mapping, original_filename, pdf_bytes, now()
 FROM holdfast.convert_conversions
-WHERE job_id = :upload_id
+WHERE job_id = :upload_id AND tenant = :tenant
 ON CONFLICT (job_id) DO NOTHING;
 
 -- name: complete_conversion
@@ -29,4 +29,4 @@ WHERE job_id = :job_id;
 SELECT id, status, mapping, original_filename, attempts, created_at, started_at, completed_at,
     failed_at, result_path, error_code, error_message
 FROM holdfast.convert_jobs
-WHERE id = :id;
+WHERE id = :id AND tenant = :tenant;

@@ -32,7 +32,7 @@ def define(
     async def parse_facts(ctx: Context, payload: ParseFacts) -> None:
         tenant = ctx.tenant
         async with parts.step(ctx, ("DocumentVersion", payload.document_version_id)):
-            async with parts.reading() as statements:
+            async with parts.reading(tenant) as statements:
                 document = await find(
                     statements, "find_document", Document, tenant, payload.document_version_id
                 )
