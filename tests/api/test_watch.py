@@ -233,9 +233,7 @@ async def test_ticks_slow_down_in_calm_and_a_new_watcher_waits_for_none(local_ur
                     after - before
                     for before, after in zip(store.asked_at, store.asked_at[1:], strict=False)
                 ]
-                assert (
-                    QUICK_SECONDS <= gaps[0] < CALM_SECONDS
-                )  # slow looks rest longer
+                assert QUICK_SECONDS <= gaps[0] < CALM_SECONDS  # slow looks rest longer
                 assert CALM_SECONDS <= gaps[-1] < 1.2 * CALM_SECONDS
                 with watch.watching([second.id]) as another:
                     assert list(await seen(another)) == [second.id]
