@@ -5,11 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import (
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
@@ -44,7 +40,7 @@ from holdfast.operations.results import wait_for_result
 from holdfast.operations.roles import Roles
 from holdfast.operations.secrets import Secrets
 from holdfast.operations.workers import Workers
-from holdfast.runtime.blocking import blocking, entered_sync, refuse_on_loop
+from holdfast.runtime.blocking import blocking, refuse_on_loop
 from holdfast.runtime.loops import Loops
 from holdfast.runtime.seam import Seam
 from holdfast.settings import DEFAULT_URL, read_settings
@@ -52,10 +48,13 @@ from holdfast.starter import run_worker
 from holdfast.stores.protocol import Store, Transactions, require
 from holdfast.stores.registry import absolute_url, make_store, plain_url
 from holdfast.tenant import Tenant
-from holdfast.transactions.completion import SyncConnection
-from holdfast.transactions.hooks import Hooks, after_commit, hooked
+from holdfast.transactions.hooks import after_commit, hooked
+from holdfast.transactions.sync import SyncConnection, transaction_sync
 from holdfast.transactions.tables import Tables, check_tables, migrate_tables
 from holdfast.transactions.transaction import transaction
+from holdfast.wakeups.messengers import Messengers
+from holdfast.wakeups.protocol import Messenger
+from holdfast.wakeups.registry import make_messengers
 from holdfast.worker import resources
 from holdfast.worker.middleware import AsyncFunction, Function, Middleware
 from holdfast.worker.processes.origin import check_not_loading
@@ -88,12 +87,19 @@ class Holdfast:
     """
 
     def __init__(
-        self, url: str | None = None, *, seam: Seam | None = None, **settings: Any
+        self,
+        url: str | None = None,
+        *,
+        messengers: str | Sequence[str | Messenger] | None = None,
+        seam: Seam | None = None,
+        **settings: Any,
     ) -> None:
         self.settings = read_settings(settings)
+        given = self.settings.messengers if messengers is None else messengers
         given_url = url or os.environ.get("HOLDFAST_DATABASE_URL") or DEFAULT_URL
         self._url = plain_url(given_url)
         self._seam = seam or Seam()
+        self.messengers = Messengers(make_messengers(given, self._seam))
         self._definitions: dict[str, Definition] = {}
         self._functions: dict[str, JobFunction[..., Any]] = {}
         self._resources: dict[str, resources.ResourceFunction] = {}
@@ -118,6 +124,7 @@ class Holdfast:
             self.settings,
             self._run_sync,
             JobCipher(self.secrets),
+            self.messengers,
         )
         self._desk = desk
         self.jobs = Jobs(desk)
@@ -308,17 +315,8 @@ class Holdfast:
         """`transaction` for code without an event loop."""
         refuse_on_loop("transaction_sync", "async with transaction(...)")
         store = require(self._run_sync(self._store()), Transactions, "offer transactions")
-        hooks = Hooks()
-        block = transaction(store, read_only=read_only, hooks=hooks)
-        try:
-            with (
-                entered_sync(self._run_sync, block) as connection,
-                nullcontext() if read_only else store.writing(),
-            ):
-                yield SyncConnection(connection, self._run_sync)
-        finally:
-            if hooks.is_committed:  # even if Ctrl-C came during the commit
-                hooks.run_sync(self._run_sync)
+        with transaction_sync(store, self._run_sync, read_only=read_only) as connection:
+            yield connection
 
     def after_commit(self, connection: Any, function: Callable[[], Any]) -> None:
         """Call a function, async or not, after the commit of this connection's block.
@@ -451,10 +449,13 @@ class Holdfast:
 
     async def close(self) -> None:
         """Close the connections of this event loop. The object can be used again."""
+        await self.messengers.close()
         await self._loops.close()
 
     def close_sync(self) -> None:
         """Close the connections that methods for code without an event loop opened."""
+        if self.messengers:
+            self._run_sync(self.messengers.close())
         self._loops.close_sync()
 
     enqueue_many_sync = blocking(enqueue_many)

@@ -19,6 +19,8 @@ from holdfast.observability import tracing
 from holdfast.observability.metrics import Metrics
 from holdfast.operations.desk import Desk
 from holdfast.stores.protocol import Enrolled
+from holdfast.transactions.hooks import wake_after
+from holdfast.wakeups.messengers import hints_of
 
 Record = Callable[[Sequence[NewJob]], Awaitable[Sequence[Receipt]]]
 
@@ -73,6 +75,8 @@ class Enqueuer:
         receipts = await (record or store.enqueue)(jobs)
         if self._metrics.counting:
             self._metrics.enqueued(jobs, receipts)
+        if self._desk.messengers:
+            self._desk.messengers.post(hints_of(jobs, receipts, now))
         return await self._enqueued(jobs, receipts, store.get, now)
 
     async def enqueue_through(
@@ -82,6 +86,9 @@ class Enqueuer:
 
         async def enqueue(enrolled: Enrolled) -> list[Enqueued]:
             receipts = await enrolled.enqueue(jobs)
+            if self._desk.messengers:
+                messengers = self._desk.messengers.after_commit(wake_after(connection))
+                messengers.post(hints_of(jobs, receipts, now))
             return await self._enqueued(jobs, receipts, enrolled.get, now)
 
         return await self._desk.through(connection, "enqueue", enqueue) if jobs else []

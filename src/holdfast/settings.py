@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from holdfast.domain import limits
@@ -65,18 +65,19 @@ class Settings:
     metrics_host: str = "127.0.0.1"
     app_version: str = ""  # of the application, shown for each of its workers
     log_errors: bool = False
+    messengers: str = field(default="", repr=False)  # URLs, which may contain passwords
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for each in fields(self):
+            value = getattr(self, each.name)
             if isinstance(value, str):
                 continue
-            least = 0.0 if field.name in MAY_BE_ZERO else 1e-3
+            least = 0.0 if each.name in MAY_BE_ZERO else 1e-3
             if not least <= value or math.isinf(value):
                 bound = "more than 0" if least else "0 or more"
-                raise ConfigurationError(f"{field.name} must be {bound}, not {value}")
-            if field.name.endswith("_seconds") and value > limits.DELAY_SECONDS_MAX:
-                raise ConfigurationError(f"{field.name} must be at most ten years, not {value}")
+                raise ConfigurationError(f"{each.name} must be {bound}, not {value}")
+            if each.name.endswith("_seconds") and value > limits.DELAY_SECONDS_MAX:
+                raise ConfigurationError(f"{each.name} must be at most ten years, not {value}")
         for name in ("payload_bytes_max", "result_bytes_max"):
             if getattr(self, name) > limits.STORED_BYTES_MAX:
                 raise ConfigurationError(
@@ -118,7 +119,7 @@ def read_settings(
 ) -> Settings:
     """Read settings from the arguments, then the environment, then the defaults."""
     environment = os.environ if environment is None else environment
-    known = {field.name: type(field.default) for field in fields(Settings)}
+    known = {each.name: type(each.default) for each in fields(Settings)}
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known) or f"; the settings are: {', '.join(known)}"

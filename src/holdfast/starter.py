@@ -85,6 +85,7 @@ async def run_worker(
             settings=app.settings,
             seam=app._seam,
             metrics=app._metrics,
+            messengers=app.messengers,
             slots=slots,
             horizon_seconds=horizon_seconds,
         )
@@ -95,7 +96,15 @@ async def run_upkeep(app: Holdfast) -> None:
     """Do the upkeep of a worker for an API server, until this is canceled."""
     remote = sorted(name for name, each in app._definitions.items() if each.is_remote)
     store = await app._loops.store_at_last()
-    setup = Setup(app._seam.identity(), store, tuple(remote), Slots.none(), app.settings, app._seam)
+    setup = Setup(
+        app._seam.identity(),
+        store,
+        tuple(remote),
+        Slots.none(),
+        app.settings,
+        app._seam,
+        app.messengers,
+    )
     events = Events(setup.worker_id, app._metrics, app._seam)
     await Upkeep(setup, app._make_store, events.reclaimed).run()
 

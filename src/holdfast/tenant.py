@@ -15,7 +15,7 @@ from holdfast.operations.dead import Dead
 from holdfast.operations.jobs import Jobs
 from holdfast.operations.results import wait_for_result
 from holdfast.runtime.blocking import blocking
-from holdfast.transactions.completion import SyncConnection
+from holdfast.transactions.sync import SyncConnection
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

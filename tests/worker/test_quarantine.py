@@ -220,6 +220,7 @@ class Claiming:
             slots=self.slots,
             settings=hf.settings,
             seam=Seam(),
+            messengers=hf.messengers,
         )
         self.claimer = Claimer(
             setup,

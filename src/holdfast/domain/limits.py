@@ -33,6 +33,8 @@ HAND_BACK_SECONDS_MAX: Final = 60  # the delay doubles with each release, up to 
 
 ENQUEUE_BATCH_MAX: Final = 10_000  # jobs in one call to enqueue_many
 ENQUEUE_BYTES_MAX: Final = 4 * 1024 * 1024  # arguments in one statement
+HINTS_AT_ONCE_MAX: Final = 100  # messages for the jobs of one call to enqueue_many
+HINTS_WAITING_MAX: Final = 1000  # hints that wait for a broker
 CLAIM_BATCH_MAX: Final = 1000
 CLAIM_BYTES_AIM: Final = 8 * 1024 * 1024  # arguments above which claims get smaller
 CLAIM_BYTES_MAX: Final = CLAIM_BATCH_MAX * PAYLOAD_BYTES_MAX  # arguments in one claim

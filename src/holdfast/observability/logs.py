@@ -58,6 +58,9 @@ class Fields(TypedDict, total=False):
     version: str | None
     app_version: str | None
     jobs: str | None
+    messenger: str | None
+    address: str | None
+    direction: str | None
 
 
 ALLOWED: Final = tuple(Fields.__annotations__)

@@ -15,7 +15,8 @@ from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Enrolled, Store, Transactions, require
 from holdfast.transactions.drivers import Driver, recognize_callers
-from holdfast.transactions.hooks import hooks_of
+from holdfast.transactions.hooks import wake_after
+from holdfast.wakeups.messengers import Messengers
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class Desk:
     settings: Settings
     run_sync: RunSync
     cipher: JobCipher
+    messengers: Messengers
 
     async def through(
         self, connection: Any, method: str, work: Callable[[Enrolled], Coroutine[Any, Any, T]]
@@ -44,8 +46,7 @@ class Desk:
 
         async def join(driver: Driver) -> T:
             await driver.join()
-            hooks = hooks_of(connection)
-            return await work(store.enrol(driver, None if hooks is None else hooks.add_wake))
+            return await work(store.enrol(driver, wake_after(connection)))
 
         return await foreign.run(join)
 

@@ -41,6 +41,8 @@ from holdfast.stores.protocol import (
     Store,
     capability,
 )
+from holdfast.transactions.hooks import wake_after
+from holdfast.wakeups.protocol import Hint
 
 T = TypeVar("T")
 
@@ -220,7 +222,7 @@ class Jobs:
             )
         await self._check_owned(job_id)
         if await (await self._desk.store()).retry(job_id):
-            return await self.get(job_id)
+            return self._posted(await self.get(job_id))
         job = await self.get(job_id)
         if not job.state.ended:
             raise WrongState(f"job {job_id} is {job.state}; there is nothing to retry")
@@ -257,7 +259,9 @@ class Jobs:
         if await store.requeue(job_id, new_id, arguments=data, once=not again):
             # A store whose records belong to another system requeues the same record.
             copy = await store.get(new_id)
-            return await self.get(job_id) if copy is None else self._desk.cipher.shown(copy)
+            if copy is None:
+                return self._posted(await self.get(job_id))
+            return self._posted(self._desk.cipher.shown(copy))
         job = await self.get(job_id)
         if not job.state.ended:
             raise WrongState(f"job {job_id} is {job.state}; only an ended job can be requeued")
@@ -265,6 +269,11 @@ class Jobs:
         if requeued_as is None:  # it ended just now
             return await self.requeue(job_id, arguments=arguments, again=again)
         raise AlreadyRequeued(job_id, requeued_as)
+
+    def _posted(self, job: Job) -> Job:
+        """Tell the messengers of a job that is due now."""
+        self._desk.messengers.post([Hint(job.id, job.queue)])
+        return job
 
     async def _through(
         self, connection: Any, method: str, change: Callable[[Jobs], Coroutine[Any, Any, T]]
@@ -275,7 +284,9 @@ class Jobs:
             async def store() -> Store:
                 return cast(Store, enrolled)  # it has the verbs that these changes need
 
-            return change(Jobs(replace(self._desk, store=store), self._tenant))
+            messengers = self._desk.messengers.after_commit(wake_after(connection))
+            desk = replace(self._desk, store=store, messengers=messengers)
+            return change(Jobs(desk, self._tenant))
 
         return await self._desk.through(connection, method, on)
 

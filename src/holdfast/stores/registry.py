@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Final
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.runtime.plugins import load_plugin
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
@@ -58,25 +59,11 @@ def _find(scheme: str) -> StoreFactory:
             return _make_postgres
     registered = entry_points(group=ENTRY_POINTS)
     if scheme in registered.names:
-        return _load(registered[scheme])
+        factory: StoreFactory = load_plugin(registered[scheme], f"the store for {scheme}://")
+        return factory
     schemes = ["sqlite", "postgresql", *sorted(registered.names)]
     known = ", ".join(f"{each}://" for each in schemes)
     raise ConfigurationError(f"there is no store for {scheme}://; installed stores: {known}")
-
-
-def _load(entry: EntryPoint) -> StoreFactory:
-    try:
-        factory: StoreFactory = entry.load()
-        if not callable(factory):
-            raise TypeError(f"it is of type {type(factory).__name__}, not a function")
-    except Exception as error:  # whatever the import of another package raises
-        package = "an unknown package" if entry.dist is None else entry.dist.name
-        raise ConfigurationError(
-            f"the store for {entry.name}:// can't be loaded: the entry point {entry.value} of"
-            f" {package} failed with {type(error).__name__}: {error}; fix, upgrade or uninstall"
-            " that package"
-        ) from error
-    return factory
 
 
 def _make_sqlite(url: str, seam: Seam, settings: Settings) -> Store:

@@ -18,7 +18,7 @@ from holdfast.domain.job import Claimed, Settlement, Standing
 from holdfast.domain.outcomes import Succeeded, Verdict
 from holdfast.domain.states import State
 from holdfast.runtime.backoff import Backoff
-from holdfast.runtime.blocking import RunSync, wait_for
+from holdfast.runtime.blocking import wait_for
 from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import History, Transactions, capability
 from holdfast.transactions.drivers import (
@@ -31,6 +31,7 @@ from holdfast.transactions.drivers import (
 )
 from holdfast.transactions.drivers.failures import is_of_driver, is_refusal, unwrapped
 from holdfast.transactions.hooks import Hooks, hooked
+from holdfast.transactions.sync import SyncConnection
 from holdfast.transactions.transaction import roll_back
 
 T = TypeVar("T")
@@ -295,42 +296,6 @@ class Completing:
             if not ready.done():
                 ready.set_exception(error)
             raise
-
-
-class SyncConnection:
-    """The connection of code without an event loop. `run` runs a coroutine on the connection's
-    loop, while this thread waits."""
-
-    def __init__(self, connection: Any, run: RunSync) -> None:
-        self.__holdfast_connection__ = connection
-        self._connection = connection
-        self._run = run
-
-    def execute(self, query: str, *args: Any) -> Any:
-        return self._run(self._connection.execute(query, *args))
-
-    def fetch(self, query: str, *args: Any) -> Any:
-        return self._run(self._connection.fetch(query, *args))
-
-    def fetchrow(self, query: str, *args: Any) -> Any:
-        return self._run(self._connection.fetchrow(query, *args))
-
-    def fetchval(self, query: str, *args: Any) -> Any:
-        return self._run(self._connection.fetchval(query, *args))
-
-    def __holdfast_foreign__(self) -> _Remote:
-        return _Remote(self._connection, self._run)
-
-
-class _Remote:
-    is_async = False
-
-    def __init__(self, connection: Any, run: RunSync) -> None:
-        self._foreign = recognize_async(connection, "")
-        self._run = run
-
-    async def run(self, work: Any) -> Any:
-        return self._run(self._foreign.run(work))
 
 
 def is_on_loop(loop: asyncio.AbstractEventLoop) -> bool:

@@ -74,6 +74,12 @@ def hooks_of(connection: Any) -> Hooks | None:
     return _open.get(id(itself(connection)))
 
 
+def wake_after(connection: Any) -> Callable[[Callable[[], None]], None] | None:
+    """What takes a wake-up to send after the commit, if Holdfast sees this connection's commit."""
+    hooks = hooks_of(connection)
+    return None if hooks is None else hooks.add_wake
+
+
 def after_commit(connection: Any, function: Callable[[], Any], *, log_errors: bool) -> None:
     if not callable(function):
         raise BadArguments(

@@ -48,6 +48,7 @@ class LeaseKeeper:
         self._lost = lost
         self._died = died
         self._deadline = deadline
+        self._escorts = setup.escorts
         self._heartbeat = Heartbeat(setup)
         self._kept: dict[int, Claimed] = {}  # by the id as a number, which hashes faster
         self._unsettled: deque[Lease] = deque(maxlen=UNSETTLED_MAX)
@@ -150,6 +151,7 @@ class LeaseKeeper:
             logs.event(WARNING, "renew_failed", str(error), count=len(leases))
             return self._backoff.next_seconds()
         self._backoff.reset()
+        self._escorts.renewed(leases, lost)
         # A job that was settled during the renewal is not lost.
         if still_kept := [entry for entry in lost if self._is_kept(entry)]:
             self._workers_loop.call_soon_threadsafe(self._lost, still_kept)

@@ -1,4 +1,5 @@
-"""Listen for wake-ups as soon as the database allows it. Until then, polling finds jobs."""
+"""Listen for wake-ups: of the messengers, and of the database as soon as it allows it. Until then,
+polling finds jobs."""
 
 from __future__ import annotations
 
@@ -11,26 +12,28 @@ from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Listening, Store, capability
+from holdfast.wakeups.messengers import Messengers
 from holdfast.wakeups.protocol import Heard, Listener, Wakeup
 
 BACKOFF_SECONDS: Final = 0.2, 10.0
 
 
-async def listen(store: Store, heard: Heard, seam: Seam) -> None:
+async def listen(store: Store, messengers: Messengers, heard: Heard, seam: Seam) -> None:
     """Call `heard` for each wake-up until this is canceled."""
     source = capability(store, Listening)
-    listener: Listener | None = None
+    listeners: list[Listener] = []
     trouble = Backoff(seam, *BACKOFF_SECONDS)
-    while source is not None:
-        try:
-            listener = await source.listen(heard)
-            heard(Wakeup())  # for what came before
-            break
-        except StoreUnavailable as error:
-            logs.event(WARNING, "listen_failed", str(error))
-        await trouble.wait()
     try:
+        listeners += await messengers.listen(heard)
+        while source is not None:
+            try:
+                if (listener := await source.listen(heard)) is not None:
+                    listeners.append(listener)
+                heard(Wakeup())  # for what came before
+                break
+            except StoreUnavailable as error:
+                logs.event(WARNING, "listen_failed", str(error))
+            await trouble.wait()
         await asyncio.Event().wait()
     finally:
-        if listener is not None:
-            await listener.close()
+        await asyncio.gather(*(listener.close() for listener in listeners))

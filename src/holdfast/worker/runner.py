@@ -73,6 +73,7 @@ class Runner:
             store, work.resources, settings.results, seam, loop, work.children, judge=self
         )
         self._keeper = keeper
+        self._escorts = setup.escorts
         self._lifeline = lifeline
         self._parker = parker
         self._wake = wake
@@ -109,6 +110,7 @@ class Runner:
         now = self._seam.monotonic()
         runs = [Run(job, Context(job, self._around), now, now) for job in jobs]
         self._keeper.keep(jobs)
+        self._escorts.started(jobs)
         self._slots.take([job.queue for job in jobs])
         self._runs.update(runs)
         for run in runs:
@@ -317,9 +319,11 @@ class Runner:
             outcome = verb(settlement)
             self.report.count(outcome)
             self._events.settled(run, settlement, outcome)
+            self._escorts.settled(run.job, settlement)
             if run.job.capped:
                 self._wake()
 
     def _report_lost(self, run: Run, state: State | None) -> None:
         self.report.lost += 1
         self._events.lost(run, state)
+        self._escorts.lost(run.job)

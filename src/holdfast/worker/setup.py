@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Store
+from holdfast.wakeups.messengers import Messengers
+from holdfast.worker.escorts import Escorts
 from holdfast.worker.slots import Slots
 
 
@@ -21,5 +23,11 @@ class Setup:
     slots: Slots
     settings: Settings
     seam: Seam
+    messengers: Messengers
     suspects_only: bool = False
     horizon_seconds: float | None = None
+    escorts: Escorts = field(init=False)
+
+    def __post_init__(self) -> None:
+        escorts = Escorts(self.messengers.escorts, self.worker_id, self.store.get)
+        object.__setattr__(self, "escorts", escorts)

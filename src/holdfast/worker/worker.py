@@ -21,6 +21,7 @@ from holdfast.observability.metrics import CLAIMING, POOL, POOL_IN_USE, SLOTS, S
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Breakers, Pooled, Store, capability
+from holdfast.wakeups.messengers import Messengers
 from holdfast.wakeups.protocol import Wakeup
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.deadline import STOP_HANDLERS_SECONDS
@@ -77,14 +78,15 @@ class Worker:
         settings: Settings,
         seam: Seam,
         metrics: Metrics,
+        messengers: Messengers,
         slots: Slots,
         horizon_seconds: float | None,
     ) -> None:
         worker_id = seam.identity(token=birth.token if birth else None)
-        suspects_only = birth is not None and birth.suspects_only
+        is_alone = birth is not None and birth.suspects_only
         names = tuple(sorted(work.definitions))
         self._setup = setup = Setup(
-            worker_id, store, names, slots, settings, seam, suspects_only, horizon_seconds
+            worker_id, store, names, slots, settings, seam, messengers, is_alone, horizon_seconds
         )
         self._find_launch = find_launch
         self._metrics_socket = metrics_socket
@@ -102,9 +104,7 @@ class Worker:
         self._keeper = LeaseKeeper(make_keepers_store, setup, self._lost, self._die, stop.deadline)
         # A quarantine process is a short-lived helper of a worker that does this.
         self._reclaimer = (
-            None
-            if suspects_only
-            else Reclaimer(make_keepers_store, seam, settings, self._reclaimed)
+            None if is_alone else Reclaimer(make_keepers_store, seam, settings, self._reclaimed)
         )
         guarded = owns_process and seam.starts_processes
         self._lifeline = Lifeline(setup, self._keeper.leased) if guarded else None
@@ -213,7 +213,9 @@ class Worker:
         return measured
 
     async def _work(self) -> None:
-        listening = asyncio.create_task(listen(self._store, self._heard, self._seam))
+        listening = asyncio.create_task(
+            listen(self._store, self._setup.messengers, self._heard, self._seam)
+        )
         settling = asyncio.create_task(self._runner.settler.run())
         upkeep = [asyncio.create_task(part) for part in self._upkeep()]
         claiming = asyncio.create_task(self._claimer.run())

@@ -100,7 +100,7 @@ class Desk:
 
     async def _listen(self) -> None:
         hf = self._hf
-        await listen(await hf._loops.store_at_last(), self._heard, hf._seam)
+        await listen(await hf._loops.store_at_last(), hf.messengers, self._heard, hf._seam)
 
     def _heard(self, wakeup: Wakeup) -> None:
         for line in self._lines.values():

@@ -1,0 +1,74 @@
+"""The messengers of one app."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+
+from holdfast.domain.job import NewJob, Receipt
+from holdfast.domain.messengers import MessengerStatus
+from holdfast.wakeups.protocol import Escort, Heard, Hint, Listener, Messenger
+
+
+class Messengers:
+    def __init__(self, each: Sequence[Messenger]) -> None:
+        self._each = tuple(each)
+
+    def __bool__(self) -> bool:
+        return bool(self._each)
+
+    def __iter__(self) -> Iterator[Messenger]:
+        return iter(self._each)
+
+    @property
+    def escorts(self) -> list[Escort]:
+        return [each for each in self._each if isinstance(each, Escort)]
+
+    def connect(self) -> None:
+        for each in self._each:
+            each.connect()
+
+    def post(self, hints: Sequence[Hint]) -> None:
+        if hints:
+            for each in self._each:
+                each.post(hints)
+
+    def after_commit(self, add: Callable[[Callable[[], None]], None] | None) -> Messengers:
+        """The same for a transaction, whose block calls what it is given by `add` after its commit.
+        Without `add`, nobody would see the commit, so nothing is sent."""
+        return Messengers(()) if add is None else _AfterCommit(self, add)
+
+    async def listen(self, heard: Heard) -> list[Listener]:
+        return [await each.listen(heard) for each in self._each]
+
+    def statuses(self) -> tuple[MessengerStatus, ...]:
+        return tuple(each.status() for each in self._each)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(each.close() for each in self._each))
+
+
+class _AfterCommit(Messengers):
+    def __init__(self, messengers: Messengers, add: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__([*messengers])
+        self._add = add
+
+    def post(self, hints: Sequence[Hint]) -> None:
+        self._add(partial(super().post, hints))
+
+
+def hints_of(jobs: Sequence[NewJob], receipts: Sequence[Receipt], now: datetime) -> list[Hint]:
+    """The jobs that were recorded: not those of an idempotency key that was known already."""
+    return [
+        Hint(receipt.id, job.queue, _delay_seconds(job, now))
+        for job, receipt in zip(jobs, receipts, strict=True)
+        if receipt.created
+    ]
+
+
+def _delay_seconds(job: NewJob, now: datetime) -> float:
+    if job.run_at is None:
+        return job.delay_seconds
+    return max(0.0, (job.run_at - now).total_seconds())

@@ -1,0 +1,56 @@
+"""Which messenger a URL belongs to: its scheme decides.
+
+Other packages register a messenger with an entry point in the group `holdfast.messengers`. Its name
+is the scheme, and it refers to a function with the signature of `MessengerFactory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import entry_points
+from typing import Final
+
+from holdfast.domain.errors import ConfigurationError
+from holdfast.runtime.plugins import load_plugin
+from holdfast.runtime.seam import Seam
+from holdfast.wakeups.protocol import Messenger
+
+MessengerFactory = Callable[[str, Seam], Messenger]
+
+ENTRY_POINTS: Final = "holdfast.messengers"
+
+
+def make_messengers(given: str | Iterable[str | Messenger], seam: Seam) -> tuple[Messenger, ...]:
+    """Make messengers from their URLs, without connecting. A text has several with spaces between
+    them; objects stay as they are."""
+    each = given.split() if isinstance(given, str) else given
+    return tuple(_make(one, seam) if isinstance(one, str) else one for one in each)
+
+
+def _make(url: str, seam: Seam) -> Messenger:
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise ConfigurationError("a messenger's URL looks like amqp://user:password@host/")
+    return _find(scheme.lower())(url, seam)
+
+
+def _find(scheme: str) -> MessengerFactory:
+    match scheme:
+        case "amqp" | "amqps":
+            return _make_rabbitmq
+    registered = entry_points(group=ENTRY_POINTS)
+    if scheme in registered.names:
+        factory: MessengerFactory = load_plugin(
+            registered[scheme], f"the messenger for {scheme}://"
+        )
+        return factory
+    known = ", ".join(f"{each}://" for each in ["amqp", "amqps", *sorted(registered.names)])
+    raise ConfigurationError(
+        f"there is no messenger for {scheme}://; installed messengers: {known}"
+    )
+
+
+def _make_rabbitmq(url: str, seam: Seam) -> Messenger:
+    from holdfast.wakeups.rabbitmq import make_messenger
+
+    return make_messenger(url, seam)
