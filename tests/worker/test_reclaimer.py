@@ -49,7 +49,7 @@ class Machine:
         self.seam = CutOff
 
     def app(
-        self, process: str, **settings: float
+        self, process: str, **settings: Any
     ) -> tuple[CutOff, Holdfast, JobFunction[Any, Any]]:
         seam = self.seam(self.simulation, process)
         hf = self.holdfast(self._url, seam=seam, sqlite_synchronous="NORMAL", **settings)
