@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import figures, growth, http
+from bench import figures, growth, http, messengers
 from bench.cases import ALL, QUICK, Measuring, Scale, drain
 from bench.driver import Driver, Subject, SubjectFailed
 from bench.figures import Figure, Recorder, Recording
@@ -35,10 +35,13 @@ OUT = ROOT / ".cache/bench/results"
 PAGE = ROOT / "docs/benchmarks.md"
 PICTURES = ROOT / "docs/pictures"
 GROWTH = {
-    POSTGRES: (*growth.POSTGRES, *http.POSTGRES),
+    POSTGRES: (*growth.POSTGRES, *http.POSTGRES, messengers.pick_up),
     SQLITE: (*growth.SQLITE, *http.SQLITE),
 }
-QUICK_GROWTH = {POSTGRES: (*growth.QUICK, *http.POSTGRES), SQLITE: http.SQLITE}
+QUICK_GROWTH = {
+    POSTGRES: (*growth.QUICK, *http.POSTGRES, messengers.pick_up),
+    SQLITE: http.SQLITE,
+}
 Cases = Mapping[str, Sequence[growth.Case]]
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 

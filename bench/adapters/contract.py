@@ -60,7 +60,7 @@ class Surroundings:
     handler: str
     """`nothing`, `wait`, `burn-thread` or `burn-process`; peers have `nothing` only."""
     wakeups: str
-    """`notify` or `poll`; peers are left as they are."""
+    """`notify`, `poll` or the URL of a messenger; peers are left as they are."""
 
     @classmethod
     def read(cls) -> Surroundings:

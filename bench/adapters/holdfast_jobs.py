@@ -32,7 +32,8 @@ class DeafSeam(Seam):
 around = Surroundings.read()
 hf = Holdfast(
     around.database_url or None,
-    seam=DeafSeam() if around.wakeups == "poll" else None,
+    seam=None if around.wakeups == "notify" else DeafSeam(),
+    messengers=[around.wakeups] if "://" in around.wakeups else [],
     grace_seconds=GRACE_SECONDS,
 )
 
