@@ -64,8 +64,14 @@ def draw(text: str, *, scale: int = SCALE, border: int = BORDER) -> bytes:
     """Draw a code of level M as a PNG, black on white."""
     picture = io.BytesIO()
     try:
-        code = segno.make_qr(text, error="m", boost_error=False)
-        code.save(picture, kind="png", scale=scale, border=border, dpi=DOTS_PER_INCH)
+        make_code(text).save(picture, kind="png", scale=scale, border=border, dpi=DOTS_PER_INCH)
     except ValueError as error:
         raise QrEncodeFailed(f"can't draw the QR code: {error}") from None
     return picture.getvalue()
+
+
+def make_code(text: str) -> segno.QRCode:
+    try:
+        return segno.make_qr(text, error="m", boost_error=False)
+    except ValueError as error:
+        raise QrEncodeFailed(f"can't make the QR code: {error}") from None
