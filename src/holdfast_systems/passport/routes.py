@@ -190,7 +190,7 @@ def _add_documents(router: Router, passport: Passport) -> None:
     }
 
     @router.post("/snapshots/{snapshot_id}/documents", **uploading)
-    async def upload(
+    async def upload_document(
         request: Request,
         snapshot_id: UUID,
         caller: AsCaller,
@@ -209,7 +209,7 @@ def _add_documents(router: Router, passport: Passport) -> None:
     @router.post(
         "/snapshots/{snapshot_id}/seal", **describes("enqueue", {200: SnapshotRow}, _REFUSED)
     )
-    async def seal(snapshot_id: UUID, caller: AsCaller) -> Response:
+    async def seal_snapshot(snapshot_id: UUID, caller: AsCaller) -> Response:
         """Seal a snapshot: from now on, nothing in it changes."""
         tenant = caller.tenant_name_for(None)
         with _problems():
@@ -252,7 +252,7 @@ def _add_rules(router: Router, passport: Passport) -> None:
             )
 
     @router.post("/rules/{rules_id}/publish", **describes("enqueue", {200: RulesRow}, _REFUSED))
-    async def publish(rules_id: UUID, caller: AsCaller) -> Response:
+    async def publish_rules(rules_id: UUID, caller: AsCaller) -> Response:
         """Publish rules, after a check of their types: from now on, they never change."""
         tenant = caller.tenant_name_for(None)
         with _problems():
@@ -293,7 +293,7 @@ def _add_versions(router: Router, passport: Passport) -> None:
             return answer(await passport.queries.version(caller.tenant_name_for(None), version_id))
 
     @router.post("/versions/{version_id}/sign", **describes("enqueue", {202: Ordered}, _REFUSED))
-    async def sign(version_id: UUID, caller: AsCaller) -> Response:
+    async def sign_version(version_id: UUID, caller: AsCaller) -> Response:
         """Sign a compiled version. One that is signed keeps its signature."""
         with _problems():
             job = await passport.sign(caller.tenant_name_for(None), version_id)
@@ -309,14 +309,14 @@ def _file(media_type: str) -> dict[str, Any]:
 
 def _add_files(router: Router, passport: Passport) -> None:
     @router.get("/versions/{version_id}/passport.json", **_file("application/json"))
-    async def get_payload(version_id: UUID, caller: AsCaller) -> Response:
+    async def get_passport_file(version_id: UUID, caller: AsCaller) -> Response:
         """Get the passport itself, byte for byte as it was signed."""
         with _problems():
             sealed = await passport.sealed(caller.tenant_name_for(None), version_id)
         return Response(sealed.payload, media_type="application/json")
 
     @router.get("/versions/{version_id}/receipt.json", **_file("application/json"))
-    async def get_receipt(
+    async def get_receipt_file(
         version_id: UUID,
         caller: AsCaller,
         fact: Annotated[list[str], Query(max_length=PAGE_ROWS_MAX)] = [],  # noqa: B006
@@ -330,7 +330,7 @@ def _add_files(router: Router, passport: Passport) -> None:
         return Response(content, media_type="application/json")
 
     @router.get("/versions/{version_id}/qr.png", **_file("image/png"))
-    async def get_code(version_id: UUID, caller: AsCaller) -> Response:
+    async def get_qr_code(version_id: UUID, caller: AsCaller) -> Response:
         """Get the QR code."""
         with _problems():
             sealed = await passport.sealed(caller.tenant_name_for(None), version_id)
@@ -354,19 +354,21 @@ def _add_history(router: Router, passport: Passport) -> None:
         return answer(Deliveries([_shown(msgspec.structs.asdict(each)) for each in found]))
 
     @router.get("/audit/{aggregate_id}", **describes("read", {200: Audit}))
-    async def audit(aggregate_id: UUID, caller: AsCaller) -> Response:
+    async def list_passport_events(aggregate_id: UUID, caller: AsCaller) -> Response:
         """List what happened to a document, a snapshot, rules, a passport version or a job."""
         found = await passport.audit(caller.tenant_name_for(None), aggregate_id)
         return answer(Audit([_event(each) for each in found]))
 
     @router.get("/jobs", **describes("read", {200: Jobs}, _REFUSED))
-    async def list_jobs(caller: AsCaller, limit: Limit = 50, after: UUID | None = None) -> Response:
+    async def list_passport_jobs(
+        caller: AsCaller, limit: Limit = 50, after: UUID | None = None
+    ) -> Response:
         """List jobs, newest first. `after` is the last ID of the page before."""
         tenant = caller.tenant_name_for(None)
         return answer(Jobs(await passport.queries.jobs(tenant, limit=limit, after=after)))
 
     @router.get("/jobs/{job_id}", **describes("read", {200: JobRow}, _REFUSED))
-    async def get_job(job_id: UUID, caller: AsCaller) -> Response:
+    async def get_passport_job(job_id: UUID, caller: AsCaller) -> Response:
         """Get a job: QUEUED, RUNNING, SUCCEEDED, FAILED, DEAD_LETTER or CANCELED."""
         with _problems():
             return answer(await passport.queries.job(caller.tenant_name_for(None), job_id))
