@@ -126,3 +126,30 @@ async def test_a_database_that_goes_away_in_a_step_is_told_when_it_is_back(
         (job,) = await line.jobs("SIGN_PASSPORT")
         attempts = await line.hf.jobs.attempts(job.id)
     assert "DB_UNAVAILABLE" in {attempt.error_code for attempt in attempts}
+
+
+@both_stores
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [("BAD_ARGUMENTS", "VALIDATION_ERROR"), ("StoreUnavailable", "DB_UNAVAILABLE")],
+)
+async def test_what_the_engine_itself_records_is_shown_in_the_same_terms(
+    line: Line, code: str, shown: str
+) -> None:
+    order = await line.prepare()
+    line.keys = OSError("no disk")
+    await line.passport.compile(TENANT, order)
+    await line.run()
+    (job,) = await line.jobs("SIGN_PASSPORT")
+    table = "jobs" if line.url.startswith("sqlite") else "holdfast.jobs"
+    text = "what happened' || chr(10) || '  /srv/app.py:7 in run"
+    if line.url.startswith("sqlite"):
+        text = text.replace("chr", "char")
+    async with line.hf.transaction() as connection:
+        await connection.execute(
+            f"UPDATE {table} SET error_code = '{code}', error_text = '{text}'"
+            " WHERE name = 'SIGN_PASSPORT'"
+        )
+    found = await line.passport.queries.job(TENANT, job.id)
+    assert found.last_error is not None
+    assert (found.last_error.code, found.last_error.text) == (shown, "what happened")
