@@ -15,7 +15,7 @@ from holdfast_systems.passport.compiler import compile_version
 from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.label import SIDE_MM, draw_label
 from holdfast_systems.passport.payload import read_payload
-from holdfast_systems.passport.qr import label_of
+from holdfast_systems.passport.qr import code_text_of
 from holdfast_systems.passport.records import Version
 from tests.support.services import missing
 from tests.systems.passport.samples import ORDER, TENANT, sample_facts, sample_rules
@@ -46,7 +46,7 @@ def make_version() -> Version:
         signature=b"s" * 64,
         public_key=b"k" * 32,
         signed_at=ORDER.issued_at,
-        qr_text=label_of(receipt).text,
+        qr_text=code_text_of(receipt).text,
         qr_png=b"",
         created_at=ORDER.issued_at,
     )

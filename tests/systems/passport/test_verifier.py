@@ -27,7 +27,7 @@ from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.facts import Fact
 from holdfast_systems.passport.files import PAYLOAD, PICTURE, RECEIPT, read_files, write_files
 from holdfast_systems.passport.limits import FILE_BYTES_MAX
-from holdfast_systems.passport.qr import draw, label_of
+from holdfast_systems.passport.qr import code_text_of, draw
 from holdfast_systems.passport.receipt import read_receipt
 from tests.support.services import missing
 from tests.systems.passport.samples import ORDER, TENANT, sample_facts, sample_keys, sample_rules
@@ -53,8 +53,8 @@ def issue() -> Sealed:
         receipt=compiled.receipt.data,
         signature=signature.value,
         key_id=signature.key_id,
-        qr_text=label_of(compiled.receipt).text,
-        qr_png=draw(label_of(compiled.receipt).text, scale=2),
+        qr_text=code_text_of(compiled.receipt).text,
+        qr_png=draw(code_text_of(compiled.receipt).text, scale=2),
         public_key=signature.public_key,
         proofs=(prove_fact(sample_rules(), sample_facts(), "component", "CELL-1"),),
     )
@@ -295,7 +295,7 @@ def test_a_picture_with_or_without_a_quiet_zone_is_read(border: int) -> None:
     ("picture", "problem"),
     [
         (draw(TEXT.replace("pv=", "pv=0")), "belongs to another"),
-        (draw(label_of(replace(RECEIPT_OF_IT, facts=9)).text), "belongs to another"),
+        (draw(code_text_of(replace(RECEIPT_OF_IT, facts=9)).text), "belongs to another"),
         (draw(TEXT + "\n"), "belongs to another"),
         (beside_each_other(TEXT, TEXT.lower()), "2 QR codes"),
         (beside_each_other(TEXT.lower()), "belongs to another"),

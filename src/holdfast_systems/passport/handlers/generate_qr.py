@@ -11,7 +11,7 @@ import msgspec
 from holdfast import Context, JobFunction
 from holdfast_systems.passport.handlers.deliver_webhook import DeliverWebhook
 from holdfast_systems.passport.parts import About, Parts
-from holdfast_systems.passport.qr import draw, label_of
+from holdfast_systems.passport.qr import code_text_of, draw
 from holdfast_systems.passport.receipt import read_receipt
 
 
@@ -31,7 +31,7 @@ def define(
         async with parts.step(ctx, GenerateQr, payload) as step:
             version_id = step.passport_version_id
             version = await parts.find_signed(tenant, version_id)
-            text = label_of(read_receipt(version.receipt.encode())).text
+            text = code_text_of(read_receipt(version.receipt.encode())).text
             picture = await asyncio.to_thread(draw, text, border=parts.qr_border)
             async with ctx.completing() as connection:
                 statements = parts.tables.on(connection)
