@@ -9,50 +9,42 @@ const stopping = new AbortController();
 for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => stopping.abort());
 
 // Every request can be repeated. So if the server fails, or its response is lost, ask again.
-async function call(method, path, body, signal) {
+async function call(path, body, { method = "POST", signal } = {}) {
   const options = { method, headers, signal, body: JSON.stringify(body) };
   for (let wait = 250; ; wait = Math.min(2 * wait, 10_000)) {
-    const answer = await fetch(HOLDFAST_URL + path, options).catch(() => undefined);
+    const answer = await fetch(`${HOLDFAST_URL}/v1/leases${path}`, options).catch(() => undefined);
     const text = await answer?.text().catch(() => undefined);
     if (text !== undefined && !/429|5../.test(answer.status)) return JSON.parse(text || "{}");
     await sleep(wait, null, { signal });
   }
 }
-
-// Wait for a job. When the worker stops, ask for one that was leased to it at that very moment.
-async function lease() {
-  const wish = { request_id: crypto.randomUUID(), names: Object.keys(handlers) };
-  const ask = (wait, signal) => call("POST", "/v1/leases", { ...wish, wait_seconds: wait }, signal);
-  const { leases = [], detail } = await ask(50, stopping.signal).catch(() => ask(0));
-  if (detail) throw new Error(detail);
-  return leases;
-}
+const renew = ({ lease_id, progress }) => call("/renew", { leases: [{ lease_id, progress }] });
+const end = ({ lease_id }, outcome) => call(`/${lease_id}/outcome`, outcome, { method: "PUT" });
+const failed = (err) => ({ status: "failed", code: `${err.code ?? err.name}`, text: err.message });
 
 // Renew the lease until the attempt is over. If the lease is lost or the job canceled, abort it.
 async function keep(job, attempt) {
-  while (await sleep(1000 * job.renew_after, true, attempt).catch(() => false)) {
-    const renewal = { lease_id: job.lease_id, progress: job.progress };
-    const { leases } = await call("POST", "/v1/leases/renew", { leases: [renewal] });
-    if (leases?.[0].status !== "ok") attempt.abort();
-  }
+  while (await sleep(1000 * job.renew_after, true, attempt).catch(() => false))
+    if ((await renew(job)).leases?.[0].status !== "ok") attempt.abort();
 }
 
-function perform(job, { signal }) {
-  const succeeded = (result) => ({ status: "succeeded", result });
-  const failed = ({ code, name, message }) =>
-    ({ status: "failed", code: String(code ?? name), text: message });
-  return handlers[job.name](job.arguments, { job, signal }).then(succeeded, failed);
-}
-
-async function run(job) {
-  const attempt = new AbortController();
+// Run a job and report its outcome. If the server rejects that, report a failure instead.
+async function run(job, attempt = new AbortController()) {
   keep(job, attempt);
-  const outcome = stopping.signal.aborted ? { status: "released" } : await perform(job, attempt);
-  if (!attempt.signal.aborted) await call("PUT", `/v1/leases/${job.lease_id}/outcome`, outcome);
+  const outcome = await handlers[job.name](job.arguments, { job, signal: attempt.signal })
+    .then((result) => ({ status: "succeeded", result }), failed);
+  const { detail } = attempt.signal.aborted ? {} : await end(job, outcome);
+  if (detail) await end(job, failed({ code: "REJECTED", message: detail }));
   attempt.abort();
 }
 
+// Wait for a job. When the worker stops, ask for one that was leased to it at that very moment.
 async function work() {
-  while (!stopping.signal.aborted) for (const job of await lease()) await run(job);
+  const wish = { request_id: crypto.randomUUID(), names: Object.keys(handlers) };
+  const ask = (wait_seconds, signal) => call("", { ...wish, wait_seconds }, { signal });
+  const { leases: [job] = [], detail } = await ask(50, stopping.signal).catch(() => ask(0));
+  if (detail) throw new Error(detail);
+  if (job) await (stopping.signal.aborted ? end(job, { status: "released" }) : run(job));
 }
-await Promise.all(Array.from({ length: SLOTS }, work));
+const slot = async () => { while (!stopping.signal.aborted) await work(); };
+await Promise.all(Array.from({ length: SLOTS }, slot));

@@ -15,7 +15,7 @@ from holdfast.testing import sandbox
 from tests.support.api import served
 from tests.support.leasing import end, job_of, make_app, renew, take
 from tests.support.processes import wait_until
-from tests.support.running import execute, let_leases_run_out
+from tests.support.running import execute, let_leases_run_out, seen_events
 
 
 async def test_a_worker_leases_a_job_and_reports_its_result(store_url: str) -> None:
@@ -338,24 +338,29 @@ async def test_two_keys_of_a_tenant_do_not_share_request_ids(local_url: str) -> 
 
 async def test_failures_open_a_breaker_and_a_probe_over_http_closes_it(store_url: str) -> None:
     hf = make_app(store_url)
-    async with served(hf) as client:
+    async with served(hf) as client, seen_events() as told:
         jobs = [await job_of(hf, "pay").enqueue(number) for number in range(4)]
         down = {"status": "failed", "code": "DOWN", "text": "no answer"}
         first, second, third = await take(client, max=3)
-        for lease in (first, second):
-            assert (await end(client, lease, **down)).json()["state"] == "queued"
+        assert (await end(client, first, **down)).json()["state"] == "queued"
+        assert told.named("breaker_opened") == []
+        assert (await end(client, second, **down)).json()["state"] == "queued"
         # The breaker is open by now, so this failure costs no attempt.
         assert (await end(client, third, **down)).status_code == 200
         assert (await hf.get(jobs[2].id)).attempts == 0
         assert await take(client) == []
+        (opened,) = told.named("breaker_opened")
+        assert (opened.fields["breaker"], opened.fields["count"]) == ("gateway", 2)
+        assert opened.message.endswith("attempt: DOWN: no answer")
         (breaker,) = await hf.breakers.list()
         assert breaker.is_open
         await require(await hf._store(), Breakers, "park jobs").park(100)
         await execute(store_url, "UPDATE breakers SET next_probe_at = opened_at")
         (probe,) = await take(client, wait_seconds=50)
-        assert (await end(client, probe, status="succeeded")).status_code == 200
+        assert (await end(client, probe, status="succeeded", result=1)).status_code == 200
         (breaker,) = await hf.breakers.list()
         assert not breaker.is_open
+        assert len(told.named("breaker_closed")) == 1
 
 
 async def test_suspects_are_leased_too(local_url: str) -> None:

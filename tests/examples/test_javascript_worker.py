@@ -6,16 +6,21 @@ import asyncio
 import shutil
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast import JobFailed, State
-from tests.support.api import served
+from holdfast import Holdfast, JobFailed, State
+from holdfast.api import make_api
+from holdfast.api.server import make_server
+from tests.support.api import client_of, served
 from tests.support.leasing import job_of, make_app
 from tests.support.processes import ROOT, wait_until
 from tests.support.proxy import Proxy
@@ -28,11 +33,15 @@ export const handlers = {
   async resize({ image }, { job, signal }) {
     if (image === "broken") throw Object.assign(new Error("can't read it"), { code: "BROKEN" });
     if (image === "endless" && job.attempt === 1) {
+      job.progress = { percent: 40 };
       console.log("started");
       await new Promise((resolve) => signal.addEventListener("abort", resolve));
       console.log("aborted");
     }
     return { image, attempt: job.attempt };
+  },
+  async pay() {
+    return "a lot";
   },
 };
 """
@@ -50,8 +59,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def worker(folder: Path, url: object) -> AsyncIterator[Process]:
-    environment = {"HOLDFAST_URL": str(url), "PATH": "/usr/bin:/bin:/usr/local/bin"}
+async def worker(folder: Path, url: object, **more: str) -> AsyncIterator[Process]:
+    environment = {"HOLDFAST_URL": str(url), "PATH": "/usr/bin:/bin:/usr/local/bin", **more}
     process = await asyncio.create_subprocess_exec(
         shutil.which("node") or "node", "worker.mjs", cwd=folder, env=environment, stdout=PIPE
     )
@@ -75,6 +84,31 @@ async def stopped(process: Process) -> int | None:
         return await process.wait()
 
 
+class Trouble:
+    """In front of the service: answers the first requests with these statuses, and records when
+    each request came."""
+
+    def __init__(self, app: ASGIApp, statuses: Sequence[int], came_at: list[float]) -> None:
+        self._app = app
+        self._statuses = list(statuses)
+        self._came_at = came_at
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._came_at.append(asyncio.get_running_loop().time())
+        app = Response(status_code=self._statuses.pop(0)) if self._statuses else self._app
+        await app(scope, receive, send)
+
+
+@asynccontextmanager
+async def troubled(hf: Holdfast, *statuses: int) -> AsyncIterator[tuple[httpx.URL, list[float]]]:
+    """Serve the API after this trouble; the block gets its address, and when requests came."""
+    came_at: list[float] = []
+    api = make_api(hf, upkeep=False)
+    api.add_middleware(Trouble, statuses=statuses, came_at=came_at)
+    async with client_of(make_server(api)) as client:
+        yield client.base_url, came_at
+
+
 def port_of(client: httpx.AsyncClient) -> int:
     port = client.base_url.port
     assert port is not None
@@ -95,6 +129,14 @@ async def test_it_runs_jobs_reports_failures_and_stops_on_a_signal(
         assert await stopped(process) == 0
 
 
+async def test_a_result_that_the_server_rejects_is_a_failure(local_url: str, folder: Path) -> None:
+    hf = make_app(local_url)
+    async with served(hf) as client, worker(folder, client.base_url):
+        job = await job_of(hf, "pay").options(max_attempts=1).enqueue(1)
+        with pytest.raises(JobFailed, match="REJECTED: pay: the result: Expected int, got str"):
+            await hf.result(job, WAIT_SECONDS_MAX)
+
+
 async def test_a_job_of_a_killed_worker_is_run_by_another(local_url: str, folder: Path) -> None:
     hf = make_app(local_url, reclaim_seconds=0.1)
     async with served(hf, upkeep=True) as client:
@@ -109,7 +151,7 @@ async def test_a_job_of_a_killed_worker_is_run_by_another(local_url: str, folder
     assert result == {"image": "endless", "attempt": 2}
 
 
-async def test_it_renews_its_lease_and_stops_a_job_that_is_canceled(
+async def test_it_renews_its_lease_with_progress_and_stops_a_job_that_is_canceled(
     local_url: str, folder: Path
 ) -> None:
     hf = make_app(local_url, lease_seconds=3.0)
@@ -122,9 +164,36 @@ async def test_it_renews_its_lease_and_stops_a_job_that_is_canceled(
             return (await hf.get(job.id)).lease_expires_at != leased
 
         await wait_until(is_renewed, "a renewal")
+
+        async def has_progress() -> bool:
+            return bool((await hf.get(job.id)).progress == {"percent": 40})
+
+        await wait_until(has_progress, "the handler's progress")
         await hf.cancel(job.id)
         await says(process, b"aborted")
         assert (await hf.get(job.id)).state is State.CANCELED
+
+
+async def test_it_waits_longer_after_each_failed_request(local_url: str, folder: Path) -> None:
+    hf = make_app(local_url)
+    job = await job_of(hf).enqueue(1)
+    async with troubled(hf, 503, 429, 500) as (url, came_at), worker(folder, url, SLOTS="1"):
+        assert await hf.result(job, WAIT_SECONDS_MAX) == {"image": 1, "attempt": 1}
+    waits = [later - earlier for earlier, later in pairwise(came_at)]
+    least = [0.25, 0.5, 1.0]
+    # A busy machine makes them longer, and a timer may be early by a fraction of a millisecond.
+    assert all(wait > 0.99 * seconds for wait, seconds in zip(waits, least, strict=False)), waits
+
+
+async def test_it_does_not_repeat_a_request_that_the_server_rejects(
+    local_url: str, folder: Path
+) -> None:
+    hf = make_app(local_url)
+    await hf.keys.create("a key that the worker does not have", scopes=["work"])
+    async with troubled(hf) as (url, came_at), worker(folder, url, SLOTS="1") as process:
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            assert await process.wait() == 1
+    assert len(came_at) == 1
 
 
 @asynccontextmanager

@@ -310,6 +310,13 @@ def test_modules_fit_in_a_sitting() -> None:
     assert long == {}, f"split these: a module has at most {MODULE_LINES_MAX} lines"
 
 
+def test_the_worker_in_javascript_has_40_lines() -> None:
+    text = (ROOT / "examples/javascript_worker/worker.mjs").read_text(encoding="utf-8")
+    code = [line for line in text.splitlines() if not re.match(r"\s*(//|$)", line)]
+    assert len(code) <= 40
+    assert max(map(len, text.splitlines())) <= DOC_COLUMNS_MAX
+
+
 def test_only_the_seam_reads_a_clock() -> None:
     clocks = re.compile(r"(^|\.)(datetime\.(now|utcnow|today)|date\.today|time\.(time|time_ns))$")
     readers = [

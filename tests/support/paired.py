@@ -144,7 +144,7 @@ async def paired_world(url: str, operators_url: str, *, shared: bool) -> AsyncIt
     hf = Holdfast(url, seam=seam, **QUICK)
 
     @hf.job
-    async def add(a: int, text: str = "") -> int:
+    async def add(a: int, text: str = "") -> Any:
         return a
 
     api = make_api(hf, upkeep=False)

@@ -48,9 +48,7 @@ class Machine:
         self.holdfast = Holdfast
         self.seam = CutOff
 
-    def app(
-        self, process: str, **settings: Any
-    ) -> tuple[CutOff, Holdfast, JobFunction[Any, Any]]:
+    def app(self, process: str, **settings: Any) -> tuple[CutOff, Holdfast, JobFunction[Any, Any]]:
         seam = self.seam(self.simulation, process)
         hf = self.holdfast(self._url, seam=seam, sqlite_synchronous="NORMAL", **settings)
 

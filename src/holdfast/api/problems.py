@@ -43,6 +43,7 @@ KINDS: Final = {
     "too-large": Kind(413, "Content too large"),
     "wrong-media-type": Kind(415, "The Content-Type must be application/json"),
     "bad-arguments": Kind(422, "Invalid arguments"),
+    "bad-result": Kind(422, "The result does not fit the job's declared type"),
     "unknown-name": Kind(422, "Unknown job name"),
     "idempotency-conflict": Kind(422, "The Idempotency-Key was used for a different request"),
     "too-many-requests": Kind(429, "Rate limit exceeded"),

@@ -25,7 +25,7 @@ from holdfast.domain.storable import Walk
 
 Handler = Callable[..., Any]
 
-_PLACE: Final = re.compile(r" - at (?P<key>`key` in )?`\$\.(?P<place>[^`]*)`$")
+_PLACE: Final = re.compile(r" - at (?P<key>`key` in )?`\$\.?(?P<place>[^`]*)`$")
 _STEP: Final = re.compile(r"\[(?P<index>\d+)\]|(?P<name>[^.\[]+)")
 _ENCODER: Final = msgspec.json.Encoder()
 _NAMES: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -177,18 +177,36 @@ class Signature:
 
     def load_result(self, job: Job) -> Any:
         """Turn a stored result into the annotated type, or raise UnreadableResult."""
-        if self.result is None:
-            return job.result
-        data = _ENCODER.encode(job.result)
         try:
-            if isinstance(self.result, Model):
-                return self.result.load(data)
-            return self.result.decode(data)
+            return self._load_result(job.result)
         except Misfit as misfit:
             reason = f"${misfit.place}: {misfit.problem}"
         except Exception as error:
             reason = str(error).replace("`", "")
         raise UnreadableResult(job, reason)
+
+    def check_result(self, result: Any) -> None:
+        """Raise a Misfit if these JSON values don't fit the annotated type."""
+        try:
+            self._load_result(result)
+        except Misfit:
+            raise
+        except Exception as error:
+            words, found = _words(error)
+            path = _steps(found["place"]) if found else ()
+            misfit = Misfit(path, words.replace("`", ""))
+        else:
+            return
+        # Outside of the block: the error knows the value, which may be secret.
+        raise misfit
+
+    def _load_result(self, result: Any) -> Any:
+        if self.result is None:
+            return result
+        data = _ENCODER.encode(result)
+        if isinstance(self.result, Model):
+            return self.result.load(data)
+        return self.result.decode(data)
 
     def check_names(self, data: bytes) -> None:
         """Raise OtherArguments if the names of the stored arguments don't fit the handler."""
@@ -238,13 +256,8 @@ class Signature:
 
 def _explain(error: Exception) -> BadArguments:
     """Translate msgspec's error, which speaks of `$.width`, into the handler's terms."""
-    text = words = str(error)
-    found = _PLACE.search(text)
-    if found:
-        words = text[: found.start()]
-    if isinstance(error.__cause__, Exception) and len(error.__cause__.args) > 1:
-        # The validators of attrs add the value to their errors, and put it into their words.
-        words = f"refused by a validator ({type(error.__cause__).__name__})"
+    text = str(error)
+    words, found = _words(error)
     if found:
         in_key = ", in a key" if found["key"] else ""
         text = f"argument {found['place']}: {words}{in_key}"
@@ -253,6 +266,16 @@ def _explain(error: Exception) -> BadArguments:
     else:
         text = f"the arguments can't be read: {text}"
     return BadArguments(text.replace("`", ""), _steps(found["place"]) if found else ())
+
+
+def _words(error: Exception) -> tuple[str, re.Match[str] | None]:
+    """What is wrong, without the value, and where."""
+    text = str(error)
+    found = _PLACE.search(text)
+    if isinstance(error.__cause__, Exception) and len(error.__cause__.args) > 1:
+        # The validators of attrs add the value to their errors, and put it into their words.
+        return f"refused by a validator ({type(error.__cause__).__name__})", found
+    return (text[: found.start()] if found else text), found
 
 
 def _steps(place: str) -> tuple[str | int, ...]:

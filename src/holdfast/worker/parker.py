@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from logging import INFO, WARNING
 
 from holdfast.domain.breakers import Parking
@@ -16,6 +15,7 @@ from holdfast.domain.limits import PARK_ROWS_MAX
 from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff, is_set_within
 from holdfast.stores.protocol import Breakers
+from holdfast.worker.openings import Openings
 from holdfast.worker.refusals import logging_refusals
 from holdfast.worker.setup import Setup
 
@@ -35,15 +35,14 @@ class Parker:
         self._probe_in = probe_in
         self._trouble = Backoff(setup.seam, 0.1, 5.0)
         self._closing: set[str] = set()
-        self._struck: set[str] = set()
-        self._logged: dict[str, datetime | None] = {}
+        self._openings = Openings(setup.worker_id)
         self._awake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
     def struck(self, keys: Iterable[str]) -> None:
         """Failures were counted against these breakers: check whether they have opened."""
-        self._struck.update(keys)
+        self._openings.struck(keys)
         self._awake.set()
 
     def close(self, key: str) -> None:
@@ -94,24 +93,10 @@ class Parker:
         return Parking(moved, step.probe_in_seconds)
 
     async def _log_opened(self, parking: Parking) -> None:
-        """Log once each breaker that opened when failures of this worker were counted."""
-        struck = self._struck.copy()
-        if struck and parking.probe_in_seconds is not None:
-            opened = {each.key: each for each in await self._breakers.breakers() if each.is_open}
-            for key in sorted(struck & opened.keys()):
-                breaker = opened[key]
-                if self._logged.get(key) == breaker.opened_at:
-                    continue
-                logs.event(
-                    WARNING,
-                    "breaker_opened",
-                    f"its jobs wait and lose no attempt: {breaker.opened_because}",
-                    worker_id=self._worker_id,
-                    count=breaker.failures,
-                    breaker=key,
-                )
-            self._logged = {key: breaker.opened_at for key, breaker in opened.items()}
-        self._struck -= struck
+        if parking.probe_in_seconds is not None:
+            await self._openings.look(self._breakers)
+        else:
+            self._openings.forget()
 
     def _rest_seconds(self, parking: Parking) -> float:
         if parking.moved or parking.probe_in_seconds is not None:

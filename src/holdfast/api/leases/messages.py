@@ -107,7 +107,8 @@ class _Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 
 
 class SucceededOutcome(_Outcome, frozen=True, tag="succeeded"):
-    """The job is done. The result is any JSON value."""
+    """The job is done. The result is a JSON value of the type that the job declares, or any if it
+    declares none."""
 
     result: Any = None
 

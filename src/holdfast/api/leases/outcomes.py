@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from logging import INFO
 
 import msgspec
 
+from holdfast.api.exact_json import pointer_to
 from holdfast.api.leases.messages import (
     FailedOutcome,
     LeaseOutcome,
@@ -15,17 +17,19 @@ from holdfast.api.leases.messages import (
     SnoozedOutcome,
     SucceededOutcome,
 )
-from holdfast.api.problems import Problem
+from holdfast.api.problems import At, Problem
 from holdfast.app import Holdfast
 from holdfast.domain.encrypted_jobs import ENCRYPTED
 from holdfast.domain.errors import (
     JobError,
     LeaseLost,
     Permanent,
+    StoreUnavailable,
     Transient,
     UnstorableValue,
 )
 from holdfast.domain.job import Attempt, Claimed, Job, Lease, Settlement
+from holdfast.domain.models import Misfit
 from holdfast.domain.outcomes import (
     Counted,
     Failed,
@@ -45,6 +49,7 @@ from holdfast.observability import logs
 from holdfast.stores.protocol import Breakers, History, RemoteLeases, Store, capability, require
 from holdfast.worker.classify import describer, failed, is_permanent
 from holdfast.worker.events import log_settled
+from holdfast.worker.openings import Openings
 from holdfast.worker.report import verb
 from holdfast.worker.successes import Successes
 
@@ -58,6 +63,7 @@ class Outcomes:
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
         self._successes = Successes(hf._seam)
+        self._openings = Openings()
 
     async def record(self, lease: Lease, told: LeaseOutcome) -> RecordedOutcome:
         store = await self._hf._store()
@@ -84,6 +90,7 @@ class Outcomes:
         describe = describer(encrypted is not None)
         match told:
             case SucceededOutcome(result):
+                _check_result(definition, result)
                 return Succeeded(self._encode(result, encrypted))
             case ReleasedOutcome():
                 return Released()
@@ -131,6 +138,10 @@ class Outcomes:
         now = self._hf._seam.monotonic()
         strike = self._successes.dated(verdict.counted.strike, now)
         (found_open,) = await breakers.strike([strike])
+        if not found_open:
+            self._openings.struck([strike.key])
+        with suppress(StoreUnavailable):  # the next failure looks again
+            await self._openings.look(breakers)
         return verdict.after_strike(found_open).settlement
 
     async def _learn(self, store: Store, job: Claimed, outcome: Outcome) -> None:
@@ -181,6 +192,17 @@ class Outcomes:
 
 def _encrypts(definition: Definition | None) -> bool:
     return definition is not None and definition.encrypted
+
+
+def _check_result(definition: Definition | None, result: object) -> None:
+    if definition is None:
+        return
+    try:
+        definition.signature.check_result(result)
+    except Misfit as misfit:
+        text = f"{definition.name}: the result{misfit.place}: {misfit.problem}"
+        pointer = pointer_to("result", *misfit.path)
+        raise Problem("bad-result", text, [At(text, pointer=pointer)]) from None
 
 
 def _error(told: FailedOutcome) -> JobError:

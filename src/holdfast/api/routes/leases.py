@@ -54,13 +54,16 @@ def routes(service: Service) -> Router:
         **describes(
             "work",
             {200: RecordedOutcome},
-            ["not-found", "lease-lost", "unknown-name"],
+            ["not-found", "lease-lost", "bad-result", "unknown-name"],
             body=LeaseOutcome,
         ),
     )
     async def end_lease(lease_id: LeaseId, request: Request, caller: AsCaller) -> Response:
         """Report how the attempt ended. If the response is lost, send the request again: the same
         outcome gets the same response.
+
+        A result that does not fit the type that the job declares is rejected with `bad-result`, and
+        the lease stays: report another outcome.
         """
         body = await read_json(request, outcome_bytes_max)
         told: LeaseOutcome = convert(body, LeaseOutcome)  # type: ignore[arg-type]
