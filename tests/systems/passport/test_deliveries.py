@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -81,6 +82,9 @@ async def test_a_delivery_is_pending_after_a_refusal_and_delivered_in_the_end(
         assert list(row) == COLUMNS
         ids = {request.headers["X-BPC-Delivery-Id"] for request in receiver.requests}
         assert ids == {str(delivered.webhook_delivery_id)}
+        body = json.loads(receiver.requests[-1].body)
+        assert body["event_type"] == "PASSPORT_SIGNED"
+        assert body["payload"] == {"passport_version_id": str(version_id), "key_id": "key-1"}
         assert await line.passport.queries.deliveries("another", version_id) == []
 
 
