@@ -25,6 +25,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "systems/compute/": 90.0,
     "systems/convert/": 60.0,
     "systems/documents/": 60.0,
+    "systems/passport/": 180.0,
     "testing/": 90.0,
     "transactions/": 120.0,
     "webhooks/": 90.0,

@@ -56,7 +56,7 @@ TABLES = (
     *("convert_conversions", "convert_jobs", "job"),
     *("passport_document_versions", "passport_facts", "passport_rules", "passport_snapshots"),
     *("passport_snapshot_documents", "passport_snapshot_facts", "passport_versions"),
-    "passport_audit_events",
+    *("passport_audit_events", "passport_jobs", "webhook_deliveries"),
 )
 NOWHERE = "http://127.0.0.1:9"
 PEPPER = {"HOLDFAST_KEY_PEPPER": "p" * 32}
@@ -250,6 +250,26 @@ async def _issue_a_passport(made: World) -> None:
     version = await passport.version(TENANT, version_id)
     assert version.signature is not None
     assert version.qr_png is not None
+    assert (await made.get("/passport/jobs"))["jobs"]
+    told = await made.get(f"/passport/versions/{version_id}/deliveries")
+    assert [each["status"] for each in told["deliveries"]] == ["DELIVERED"]
+    await _expire_an_upload(made)
+
+
+async def _expire_an_upload(made: World) -> None:
+    """Only workers may remove a snapshot, and only one that is not sealed."""
+    snapshot_id = await made.app.passport.open_snapshot(TENANT)
+    remove = "SELECT holdfast.passport_remove_snapshot($1, $2)"
+    for role in ("api", "worker"):
+        connection = await asyncpg.connect(made.roles.url(role))
+        try:
+            if role == "api":
+                with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                    await connection.fetchval(remove, TENANT, snapshot_id)
+            else:
+                assert await connection.fetchval(remove, TENANT, snapshot_id) is True
+        finally:
+            await connection.close()
 
 
 async def _requeue_a_dead_letter(made: World) -> None:

@@ -5,7 +5,7 @@ The other names are for routes of your own: see `Holdfast.add_routes`.
 
 from holdfast.api.answers import answer
 from holdfast.api.app import make_api
-from holdfast.api.bodies import read_body
+from holdfast.api.bodies import read_body, read_bytes
 from holdfast.api.callers import AsCaller, Caller, Router, caller_of
 from holdfast.api.openapi import describes
 from holdfast.api.problems import At, Problem
@@ -23,4 +23,5 @@ __all__ = [
     "describes",
     "make_api",
     "read_body",
+    "read_bytes",
 ]

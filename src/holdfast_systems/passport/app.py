@@ -1,4 +1,4 @@
-"""What a worker runs: `holdfast worker holdfast_systems.passport.app:hf`."""
+"""What `holdfast serve holdfast_systems.passport.app:hf --worker` serves and runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from holdfast import Holdfast
 from holdfast.webhooks import Webhooks
 from holdfast_systems.environment import Variables, is_set, milliseconds, read_variables
-from holdfast_systems.passport.preset import BPC
+from holdfast_systems.passport.preset import BPC, TIMEOUT_SECONDS
 from holdfast_systems.passport.system import Passport
 
 DEFAULTS = {"lease_seconds": 60.0, "poll_seconds": 1.0}
@@ -29,5 +29,11 @@ def settings_from(environment: Mapping[str, str]) -> dict[str, Any]:
 hf = Holdfast(**settings_from(os.environ))
 # For development. Without it, webhooks go to https:// URLs with public addresses only.
 _is_local = is_set(os.environ, "BPC_WEBHOOKS_LOCAL")
-webhooks = Webhooks(hf, presets=[BPC], https_only=not _is_local, allow_private_addresses=_is_local)
+webhooks = Webhooks(
+    hf,
+    presets=[BPC],
+    https_only=not _is_local,
+    allow_private_addresses=_is_local,
+    timeout_seconds=TIMEOUT_SECONDS,
+)
 passport = Passport(hf, webhooks)

@@ -32,6 +32,9 @@ class Order(msgspec.Struct, frozen=True):
     def version_id(self, tenant: str) -> UUID:
         return version_id(tenant, self.passport_id, self.snapshot_id, self.rules_id, self.build_id)
 
+    def about(self, tenant: str) -> tuple[str, UUID]:
+        return "PassportVersion", self.version_id(tenant)
+
 
 class Compiled(msgspec.Struct, frozen=True):
     payload: bytes
@@ -78,9 +81,22 @@ def compile_version(
 def prove_fact(
     package: RulePackage, facts: Sequence[Fact], fact_type: str, fact_key: str
 ) -> FactProof:
-    used = in_order(compile_rules(package).used(facts))
-    for index, fact in enumerate(used):
-        if (fact.fact_type, fact.fact_key) == (fact_type, fact_key):
-            path = merkle.inclusion_proof([each.leaf for each in used], index)
-            return FactProof(fact, index, tuple(each.hex() for each in path))
+    for proof in prove_facts(package, facts, [fact_key]):
+        if proof.fact.fact_type == fact_type:
+            return proof
     raise ValidationError(f"this passport does not use a {fact_type} {fact_key!r}")
+
+
+def prove_facts(
+    package: RulePackage, facts: Sequence[Fact], fact_keys: Sequence[str] | None
+) -> tuple[FactProof, ...]:
+    """Prove the facts with these keys, or all."""
+    used = in_order(compile_rules(package).used(facts))
+    if unknown := set(fact_keys or ()) - {fact.fact_key for fact in used}:
+        raise ValidationError(f"this passport does not use {min(unknown)!r}")
+    prove = merkle.prover([fact.leaf for fact in used])
+    return tuple(
+        FactProof(fact, index, tuple(each.hex() for each in prove(index)))
+        for index, fact in enumerate(used)
+        if fact_keys is None or fact.fact_key in fact_keys
+    )

@@ -17,6 +17,7 @@ from holdfast_systems.passport.verifier import FactProof, Sealed
 PAYLOAD = "passport.json"
 RECEIPT = "receipt.json"
 PICTURE = "qr.png"
+LABEL = "label.pdf"
 
 
 class ReceiptFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,9 +32,9 @@ class ReceiptFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     proofs: tuple[FactProof, ...]
 
 
-def write_files(folder: Path, sealed: Sealed, public_key: bytes) -> None:
+def write_files(folder: Path, sealed: Sealed) -> None:
     (folder / PAYLOAD).write_bytes(sealed.payload)
-    (folder / RECEIPT).write_bytes(_receipt_file(sealed, public_key))
+    (folder / RECEIPT).write_bytes(receipt_file(sealed))
     if sealed.qr_png is not None:
         (folder / PICTURE).write_bytes(sealed.qr_png)
 
@@ -64,17 +65,19 @@ def read_files(folder: Path) -> Sealed:
     )
     if found.receipt_hash != sha256(sealed.receipt).hex():
         raise ValidationError(f"{RECEIPT}: receipt_hash is not the hash of the receipt")
-    if _receipt_file(sealed, public_key) != content:
+    if receipt_file(sealed) != content:
         raise ValidationError(f"{RECEIPT} is not as write_files writes it")
     return sealed
 
 
-def _receipt_file(sealed: Sealed, public_key: bytes) -> bytes:
+def receipt_file(sealed: Sealed) -> bytes:
+    if sealed.public_key is None:
+        raise ValidationError("the passport was signed before public keys were stored with it")
     receipt = ReceiptFile(
         receipt=read_canonical(sealed.receipt),
         receipt_hash=sha256(sealed.receipt).hex(),
         key_id=sealed.key_id,
-        public_key=b64encode(public_key).decode(),
+        public_key=b64encode(sealed.public_key).decode(),
         signature=b64encode(sealed.signature).decode(),
         qr_text=sealed.qr_text,
         proofs=sealed.proofs,

@@ -29,6 +29,7 @@ _SEED_BYTES = 32
 class Signature(NamedTuple):
     key_id: str
     value: bytes
+    public_key: bytes
 
 
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,7 +47,9 @@ class SigningKeys:
         self._keys = dict(keys)
 
     def sign(self, receipt_hash: bytes) -> Signature:
-        return Signature(self.active, self._keys[self.active].sign(receipt_hash))
+        key = self._keys[self.active]
+        public_key = key.public_key().public_bytes_raw()
+        return Signature(self.active, key.sign(receipt_hash), public_key)
 
     def public_keys(self) -> dict[str, bytes]:
         """Return the public keys by id, for those who verify passports."""

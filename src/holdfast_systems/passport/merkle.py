@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast_systems.passport.canonical import sha256
 
@@ -22,15 +22,25 @@ def root(leaves: Sequence[bytes]) -> bytes:
 
 def inclusion_proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
     """Return the sibling hashes on the path from the leaf to the root, bottom up."""
-    if not 0 <= index < len(leaves):
-        raise IndexError(f"no leaf {index} in a tree of {len(leaves)}")
-    proof = []
-    for level in _levels([leaf_hash(leaf) for leaf in leaves])[:-1]:
-        beside = index ^ 1
-        if beside < len(level):
-            proof.append(level[beside])
-        index //= 2
-    return proof
+    return prover(leaves)(index)
+
+
+def prover(leaves: Sequence[bytes]) -> Callable[[int], list[bytes]]:
+    """Return `inclusion_proof` for many leaves of one tree, which is hashed once."""
+    levels = _levels([leaf_hash(leaf) for leaf in leaves])
+
+    def prove(index: int) -> list[bytes]:
+        if not 0 <= index < len(leaves):
+            raise IndexError(f"no leaf {index} in a tree of {len(leaves)}")
+        proof = []
+        for level in levels[:-1]:
+            beside = index ^ 1
+            if beside < len(level):
+                proof.append(level[beside])
+            index //= 2
+        return proof
+
+    return prove
 
 
 def root_from_proof(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes | None:

@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from holdfast import Context, Holdfast, Retry, State, Statements, Tables
+from holdfast import (
+    Context,
+    Holdfast,
+    Judgment,
+    Retry,
+    State,
+    Statements,
+    StoreUnavailable,
+    Tables,
+)
 from holdfast.webhooks import Webhooks
 from holdfast_systems.passport.errors import (
     PERMANENT_CODES,
+    RETRYABLE_CODES,
+    NotFound,
     RulesNotPublished,
     SnapshotNotReady,
     ValidationError,
+    in_own_terms,
 )
 from holdfast_systems.passport.facts import Fact
 from holdfast_systems.passport.keys import SigningKeys
+from holdfast_systems.passport.limits import STEP_SECONDS_MAX
 from holdfast_systems.passport.records import FactRow, Rules, Snapshot, Version
 from holdfast_systems.passport.rules.package import RulePackage, read_package
 
 Row = TypeVar("Row")
 Details = Mapping[str, object]
 About = tuple[str, UUID]  # the type and the id of what an audit event is about
+
+
+class StepPayload(Protocol):
+    """The payload of a job. `about` says what the audit events of its step are about: None means
+    the job itself."""
+
+    def about(self, tenant: str) -> About | None: ...
+
+
+Payload = TypeVar("Payload", bound=StepPayload)
 
 RETRY = Retry.exponential(max_attempts=5, base=2, factor=2, cap=1024, jitter=0)
 
@@ -40,13 +64,15 @@ class Parts:
     qr_border: int
 
     def options(self, name: str, priority: int) -> dict[str, Any]:
-        """Return the options of `@hf.job` for one of the five jobs."""
+        """Return the options of `@hf.job` for one of this system's jobs."""
         return {
             "name": name,
             "priority": priority,
             "queue": self.queue,
             "retry": RETRY,
             "permanent": PERMANENT_CODES,
+            "transient": RETRYABLE_CODES,
+            "timeout_seconds": STEP_SECONDS_MAX,
         }
 
     @asynccontextmanager
@@ -82,25 +108,39 @@ class Parts:
         await self.audit(statements, ctx.tenant, event_type, about, details, ctx.job_id)
 
     @asynccontextmanager
-    async def step(self, ctx: Context, about: About) -> AsyncIterator[None]:
-        """Run a step. If it fails, append that to the audit log, in the failure's transaction."""
+    async def step(
+        self, ctx: Context, kind: type[Payload], given: object
+    ) -> AsyncIterator[Payload]:
+        """Run a step with this payload. If it fails, append that to the audit log, in the
+        transaction that ends the attempt."""
+        about: About = ("Job", ctx.job_id)
         try:
-            yield
-        except Exception as error:
-            judged = ctx.judge(error)
-            if judged.code is not None:  # else the worker stops, and another one runs the step
-                details = {
-                    "job": ctx.name,
-                    "attempt": ctx.attempt,
-                    "status": "DEAD_LETTER" if judged.state is State.DEAD else judged.state.upper(),
-                    "code": judged.code,
-                }
-                async with ctx.failing(error) as connection:
-                    statements = self.tables.on(connection)
-                    await self.audit(
-                        statements, ctx.tenant, "STEP_FAILED", about, details, ctx.job_id
-                    )
-            raise
+            payload = read_as(kind, given)
+            about = payload.about(ctx.tenant) or about
+            yield payload
+        except (Exception, asyncio.CancelledError) as error:
+            told = in_own_terms(error)
+            judged = ctx.judge(told)
+            if judged.code is None:  # the worker stops, and another one runs the step
+                raise
+            # Without a database, the worker records the failure itself when there is one again.
+            with suppress(StoreUnavailable):
+                await self._fail(ctx, told, judged, about)
+            raise told from told.__cause__
+
+    async def _fail(
+        self, ctx: Context, error: BaseException, judged: Judgment, about: About
+    ) -> None:
+        details = {
+            "job": ctx.name,
+            "attempt": ctx.attempt,
+            "status": "DEAD_LETTER" if judged.state is State.DEAD else judged.state.upper(),
+            "code": judged.code,
+            "text": judged.text,
+        }
+        async with ctx.failing(error) as connection:
+            statements = self.tables.on(connection)
+            await self.audit(statements, ctx.tenant, "STEP_FAILED", about, details, ctx.job_id)
 
     async def find_version(self, tenant: str, version_id: UUID) -> Version:
         async with self.reading(tenant) as statements:
@@ -135,5 +175,14 @@ async def find(
     """Return the tenant's row; a row of another tenant counts as missing."""
     row = await statements.one(statement, row_type, tenant=tenant, id=id)
     if row is None:
-        raise ValidationError(f"no such {row_type.__name__.lower()}: {id}")
+        raise NotFound(f"no such {row_type.__name__.lower()}: {id}")
     return row
+
+
+def read_as(kind: type[Payload], given: object) -> Payload:
+    """Read a job's payload here, not in the engine, so that a malformed one is this system's
+    VALIDATION_ERROR, with an audit event."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"malformed payload: {error}") from None

@@ -33,6 +33,9 @@ def _make_request(message: Message, keys: Sequence[bytes]) -> Request:
     return Request(headers, body)
 
 
+# Of `Webhooks`, for a whole request.
+TIMEOUT_SECONDS: Final = 30.0
+
 BPC: Final = Preset(
     name="bpc",
     make_request=_make_request,

@@ -22,7 +22,7 @@ _HASH = r"[A-Z2-7]{52}"
 _TEXT = re.compile(rf"BPC1\|pv=([0-9a-f-]{{36}})\|ph=({_HASH})\|pr=({_HASH})\|rh=({_HASH})")
 
 
-class Label(msgspec.Struct, frozen=True):
+class CodeText(msgspec.Struct, frozen=True):
     """What the code says: the version, and the hashes of its payload, facts and receipt."""
 
     passport_version_id: UUID
@@ -37,8 +37,8 @@ class Label(msgspec.Struct, frozen=True):
         return f"BPC1|pv={self.passport_version_id}|ph={payload}|pr={root}|rh={receipt}"
 
 
-def label_of(receipt: Receipt) -> Label:
-    return Label(
+def code_text_of(receipt: Receipt) -> CodeText:
+    return CodeText(
         receipt.passport_version_id,
         bytes.fromhex(receipt.payload_hash),
         bytes.fromhex(receipt.proof_root),
@@ -46,26 +46,32 @@ def label_of(receipt: Receipt) -> Label:
     )
 
 
-def read_label(text: str) -> Label:
+def read_code_text(text: str) -> CodeText:
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ValidationError("not the text of a passport's QR code")
     payload, root, receipt = (b32decode(each + "====") for each in match.groups()[1:])
     try:
-        label = Label(UUID(match[1]), payload, root, receipt)
+        found = CodeText(UUID(match[1]), payload, root, receipt)
     except ValueError:
         raise ValidationError("the QR code does not name a passport version") from None
-    if label.text != text:
+    if found.text != text:
         raise ValidationError("the QR code's text is not written in its only valid form")
-    return label
+    return found
 
 
 def draw(text: str, *, scale: int = SCALE, border: int = BORDER) -> bytes:
     """Draw a code of level M as a PNG, black on white."""
     picture = io.BytesIO()
     try:
-        code = segno.make_qr(text, error="m", boost_error=False)
-        code.save(picture, kind="png", scale=scale, border=border, dpi=DOTS_PER_INCH)
+        make_code(text).save(picture, kind="png", scale=scale, border=border, dpi=DOTS_PER_INCH)
     except ValueError as error:
         raise QrEncodeFailed(f"can't draw the QR code: {error}") from None
     return picture.getvalue()
+
+
+def make_code(text: str) -> segno.QRCode:
+    try:
+        return segno.make_qr(text, error="m", boost_error=False)
+    except ValueError as error:
+        raise QrEncodeFailed(f"can't make the QR code: {error}") from None

@@ -72,9 +72,11 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     receipt_hash: str
     key_id: str | None
     signature: bytes | None
+    public_key: bytes | None
     signed_at: datetime | None
     qr_text: str | None
     qr_png: bytes | None
+    created_at: datetime
 
 
 class AuditEvent(msgspec.Struct, frozen=True):

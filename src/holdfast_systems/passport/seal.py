@@ -24,6 +24,7 @@ async def seal(
     tenant: str,
     snapshot: Snapshot,
     compile_passport: JobFunction[[Order], None],
+    by: str | None = None,
 ) -> Job | None:
     """Seal a locked snapshot, and compile the passport that was ordered from it."""
     if snapshot.is_sealed:
@@ -32,7 +33,7 @@ async def seal(
     if waiting := await count_unparsed(statements, tenant, snapshot):
         raise SnapshotNotReady(f"{waiting} documents in snapshot {snapshot.id} are not parsed yet")
     await statements.execute("seal_snapshot", tenant=tenant, id=snapshot.id)
-    await parts.audit(statements, tenant, "SNAPSHOT_SEALED", ("Snapshot", snapshot.id), {})
+    await parts.audit(statements, tenant, "SNAPSHOT_SEALED", ("Snapshot", snapshot.id), {"by": by})
     if snapshot.ordered is None:
         return None
     order = msgspec.json.decode(snapshot.ordered, type=Order)

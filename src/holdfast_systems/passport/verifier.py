@@ -15,7 +15,7 @@ from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.facts import Fact
 from holdfast_systems.passport.payload import read_payload
 from holdfast_systems.passport.picture import ReaderMissing, read_codes
-from holdfast_systems.passport.qr import label_of, read_label
+from holdfast_systems.passport.qr import code_text_of, read_code_text
 from holdfast_systems.passport.receipt import Hash, is_hash, read_receipt, version_id
 
 
@@ -86,7 +86,7 @@ def _checks(
     if not passport.proofs:
         yield "facts", None
     text, picture = passport.qr_text, passport.qr_png
-    yield "QR text", None if text is None else partial(_check_label, passport, text)
+    yield "QR text", None if text is None else partial(_check_code_text, passport, text)
     yield "QR picture", None if picture is None else partial(_check_picture, passport, picture)
 
 
@@ -127,16 +127,16 @@ def _check_fact(passport: Sealed, proof: FactProof) -> None:
     _expect(root is not None and root.hex() == receipt.proof_root, "it is not in this passport")
 
 
-def _check_label(passport: Sealed, text: str) -> None:
+def _check_code_text(passport: Sealed, text: str) -> None:
     receipt = read_receipt(passport.receipt)
-    _expect(read_label(text) == label_of(receipt), "it belongs to another passport")
+    _expect(read_code_text(text) == code_text_of(receipt), "it belongs to another passport")
 
 
 def _check_picture(passport: Sealed, picture: bytes) -> None:
     codes = read_codes(picture)
     _expect(len(codes) == 1, f"it has {len(codes)} QR codes that can be read, not one")
     receipt = read_receipt(passport.receipt)
-    _expect(codes == [label_of(receipt).text.encode()], "it belongs to another passport")
+    _expect(codes == [code_text_of(receipt).text.encode()], "it belongs to another passport")
 
 
 def _expect(holds: bool, problem: str) -> None:

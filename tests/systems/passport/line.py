@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from holdfast import Holdfast, Job
+from holdfast import Filter, Holdfast, Job
 from holdfast.webhooks import Webhooks
-from holdfast_systems.passport import Order, Passport, SigningKeys
+from holdfast_systems.passport import BPC, Order, Passport, SigningKeys
 from holdfast_systems.passport.qr import BORDER
 from tests.support.running import QUICK
 from tests.systems.passport.samples import DOCUMENT, ORDER, SOURCE, TENANT, sample_keys
@@ -19,16 +20,20 @@ on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 
 
 class Line:
-    def __init__(self, url: str, qr_border: int = BORDER) -> None:
+    def __init__(self, url: str, qr_border: int = BORDER, **webhooks: Any) -> None:
         self.url = url
         self.hf = Holdfast(url, **QUICK)
-        self.webhooks = Webhooks(self.hf)
+        self.webhooks = Webhooks(self.hf, presets=[BPC], **webhooks)
         self.keys: SigningKeys | Exception = sample_keys()
+        self.before_keys: Callable[[], None] | None = None  # called once, before keys are read
         self.passport = Passport(
             self.hf, self.webhooks, read_keys=self._read_keys, qr_border=qr_border
         )
 
     def _read_keys(self) -> SigningKeys:
+        if self.before_keys is not None:
+            before, self.before_keys = self.before_keys, None
+            before()
         if isinstance(self.keys, Exception):
             raise self.keys
         return self.keys
@@ -44,6 +49,13 @@ class Line:
         rules_id = await passport.add_rules(tenant, SOURCE)
         await passport.publish_rules(tenant, rules_id)
         return await self.order(snapshot_id, rules_id)
+
+    async def issue(self, tenant: str = TENANT) -> UUID:
+        """A passport that is signed, drawn and published."""
+        order = await self.prepare(tenant)
+        await self.passport.compile(tenant, order)
+        await self.run()
+        return order.version_id(tenant)
 
     async def order(self, snapshot_id: UUID, rules_id: UUID) -> Order:
         return await self.passport.order(
@@ -63,7 +75,7 @@ class Line:
         return await self.hf.get(job.id)
 
     async def jobs(self, name: str) -> list[Job]:
-        return [job for job in (await self.hf.jobs.list(limit=100)).jobs if job.name == name]
+        return list((await self.hf.jobs.list(Filter(name=name), limit=100)).jobs)
 
     async def count(self, table: str) -> int:
         return len(await self.rows(table))

@@ -24,7 +24,8 @@ async def play(url: str, out: Path) -> None:
         await passport.run(stage)
         assert [step.failures for step in stage.steps if step.failures] == []
     assert stage.succeeded
-    assert {made.path.name for made in stage.files} == {"passport.json", "receipt.json", "qr.png"}
+    files = {"passport.json", "receipt.json", "qr.png", "label.pdf"}
+    assert {made.path.name for made in stage.files} == files
     receipt = json.loads((out / "receipt.json").read_bytes())
     sealed = read_files(out)
     verification = verify(sealed, {receipt["key_id"]: b64decode(receipt["public_key"])})

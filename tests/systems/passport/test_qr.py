@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast_systems.passport.errors import QrEncodeFailed, ValidationError
-from holdfast_systems.passport.qr import Label, draw, read_label
+from holdfast_systems.passport.qr import CodeText, draw, read_code_text
 from tests.support.services import missing
 
 pytestmark = pytest.mark.heavy
 
 HASHES = st.binary(min_size=32, max_size=32)
-LABELS = st.builds(Label, st.uuids(), HASHES, HASHES, HASHES)
-LABEL = Label(UUID("550e8400-e29b-41d4-a716-446655440000"), b"p" * 32, b"r" * 32, b"h" * 32)
+CODES = st.builds(CodeText, st.uuids(), HASHES, HASHES, HASHES)
+CODE = CodeText(UUID("550e8400-e29b-41d4-a716-446655440000"), b"p" * 32, b"r" * 32, b"h" * 32)
 QR_VERSION_10_MODULES = 57
 
 
@@ -54,57 +54,57 @@ def pixels(png: bytes) -> list[str]:
 
 def test_the_picture_on_disk_is_read_by_zbar(tmp_path: Path) -> None:
     path = tmp_path / "qr.png"
-    path.write_bytes(draw(LABEL.text))
-    assert scan(path) == LABEL.text
+    path.write_bytes(draw(CODE.text))
+    assert scan(path) == CODE.text
 
 
 def test_the_text_has_212_characters_and_fits_version_10() -> None:
-    assert len(LABEL.text) == 212
-    assert LABEL.text.startswith("BPC1|pv=550e8400-e29b-41d4-a716-446655440000|ph=OBYHA4DQ")
-    assert "=" not in LABEL.text.partition("ph=")[2].replace("|pr=", "").replace("|rh=", "")
-    assert len(pixels(draw(LABEL.text))) == (QR_VERSION_10_MODULES + 2 * 4) * 10
+    assert len(CODE.text) == 212
+    assert CODE.text.startswith("BPC1|pv=550e8400-e29b-41d4-a716-446655440000|ph=OBYHA4DQ")
+    assert "=" not in CODE.text.partition("ph=")[2].replace("|pr=", "").replace("|rh=", "")
+    assert len(pixels(draw(CODE.text))) == (QR_VERSION_10_MODULES + 2 * 4) * 10
 
 
 def test_a_quiet_zone_of_four_modules_is_around_it_unless_it_is_switched_off() -> None:
-    rows = pixels(draw(LABEL.text))
+    rows = pixels(draw(CODE.text))
     assert all(set(row) == {"1"} for row in rows[:40] + rows[-40:])
     assert all(set(row[:40] + row[-40:]) == {"1"} for row in rows)
     assert rows[40][40:110] == "0" * 70
-    bare = pixels(draw(LABEL.text, border=0))
+    bare = pixels(draw(CODE.text, border=0))
     assert len(bare) == QR_VERSION_10_MODULES * 10
     assert bare[0][:70] == "0" * 70
 
 
-@pytest.mark.parametrize("text", [LABEL.text, "x"])
+@pytest.mark.parametrize("text", [CODE.text, "x"])
 def test_the_level_is_m_whatever_fits(text: str) -> None:
     """The first two modules of the format information are dark and light for this level alone."""
     row = pixels(draw(text, scale=1, border=0))[8]
     assert row[:2] == "01"
 
 
-@given(LABELS)
-def test_what_was_written_is_read(label: Label) -> None:
-    assert read_label(label.text) == label
+@given(CODES)
+def test_what_was_written_is_read(code: CodeText) -> None:
+    assert read_code_text(code.text) == code
 
 
 @settings(max_examples=30)
-@given(LABELS, st.data())
-def test_a_text_that_was_changed_anywhere_is_another_label_or_none(
-    label: Label, data: st.DataObject
+@given(CODES, st.data())
+def test_a_text_that_was_changed_anywhere_is_another_code_or_none(
+    code: CodeText, data: st.DataObject
 ) -> None:
-    place = data.draw(st.integers(0, len(label.text) - 1))
-    letter = data.draw(st.characters().filter(lambda each: each != label.text[place]))
-    changed = label.text[:place] + letter + label.text[place + 1 :]
+    place = data.draw(st.integers(0, len(code.text) - 1))
+    letter = data.draw(st.characters().filter(lambda each: each != code.text[place]))
+    changed = code.text[:place] + letter + code.text[place + 1 :]
     with suppress(ValidationError):
-        assert read_label(changed) != label
+        assert read_code_text(changed) != code
 
 
 def test_bits_that_no_hash_has_are_not_ignored() -> None:
     """52 letters hold 260 bits, of which a hash takes 256."""
-    last = LABEL.text[-1]
+    last = CODE.text[-1]
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
     with pytest.raises(ValidationError, match="only valid form"):
-        read_label(LABEL.text[:-1] + letters[letters.index(last) + 1])
+        read_code_text(CODE.text[:-1] + letters[letters.index(last) + 1])
 
 
 def test_a_text_that_fits_no_code_is_refused() -> None:

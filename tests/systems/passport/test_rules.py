@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast_systems.passport.errors import PassportError, RuleTypeError, ValidationError
+from holdfast_systems.passport.limits import RULE_STEPS_MAX
 from holdfast_systems.passport.rules.package import (
     CheckRule,
     FieldRule,
@@ -215,3 +216,14 @@ def test_a_package_that_is_not_one_is_refused(change: dict[str, object]) -> None
 def test_a_package_is_known_by_its_content_not_by_its_layout() -> None:
     spread = json.dumps(json.loads(SOURCE), indent=3, sort_keys=True).encode()
     assert read_package(spread).hash == sample_rules().hash
+
+
+def test_rules_that_take_too_long_are_stopped_at_the_same_step_on_every_machine() -> None:
+    facts = sample_facts() * 20_000
+    terms = RULE_STEPS_MAX // len(facts) // 2 // 20
+    expression = f"sum({' + '.join(['component.mass_kg'] * terms)})"
+    enough = compile_rules(package(*[expression] * 10))
+    assert enough.evaluate(facts)
+    too_many = compile_rules(package(*[expression] * 21))
+    with pytest.raises(ValidationError, match="10,000,000 steps"):
+        too_many.evaluate(facts)

@@ -27,7 +27,7 @@ from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.facts import Fact
 from holdfast_systems.passport.files import PAYLOAD, PICTURE, RECEIPT, read_files, write_files
 from holdfast_systems.passport.limits import FILE_BYTES_MAX
-from holdfast_systems.passport.qr import draw, label_of
+from holdfast_systems.passport.qr import code_text_of, draw
 from holdfast_systems.passport.receipt import read_receipt
 from tests.support.services import missing
 from tests.systems.passport.samples import ORDER, TENANT, sample_facts, sample_keys, sample_rules
@@ -53,8 +53,9 @@ def issue() -> Sealed:
         receipt=compiled.receipt.data,
         signature=signature.value,
         key_id=signature.key_id,
-        qr_text=label_of(compiled.receipt).text,
-        qr_png=draw(label_of(compiled.receipt).text, scale=2),
+        qr_text=code_text_of(compiled.receipt).text,
+        qr_png=draw(code_text_of(compiled.receipt).text, scale=2),
+        public_key=signature.public_key,
         proofs=(prove_fact(sample_rules(), sample_facts(), "component", "CELL-1"),),
     )
 
@@ -170,18 +171,19 @@ def test_only_trusted_keys_count() -> None:
 
 
 def test_the_public_key_in_the_file_is_not_trusted_by_itself(tmp_path: Path) -> None:
-    write_files(tmp_path, PASSPORT, TRUSTED["key-1"])
+    write_files(tmp_path, PASSPORT)
     assert read_files(tmp_path) == replace(PASSPORT, public_key=TRUSTED["key-1"])
     forger = sample_keys("key-1x")
     found = json.loads((tmp_path / RECEIPT).read_bytes())
     assert {"public_key", "receipt_hash"} <= found.keys()
-    forged = replace(PASSPORT, signature=forger.sign(b"h" * 32).value)
-    write_files(tmp_path, forged, forger.public_keys()["key-1x"])
+    signature = forger.sign(b"h" * 32)
+    forged = replace(PASSPORT, signature=signature.value, public_key=signature.public_key)
+    write_files(tmp_path, forged)
     assert problems(read_files(tmp_path)) == ["signature"]
 
 
 def test_files_that_are_not_there_or_too_large_are_refused_unread(tmp_path: Path) -> None:
-    write_files(tmp_path, PASSPORT, TRUSTED["key-1"])
+    write_files(tmp_path, PASSPORT)
     for name in (PAYLOAD, RECEIPT):
         before = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(before + b" " * FILE_BYTES_MAX)
@@ -293,7 +295,7 @@ def test_a_picture_with_or_without_a_quiet_zone_is_read(border: int) -> None:
     ("picture", "problem"),
     [
         (draw(TEXT.replace("pv=", "pv=0")), "belongs to another"),
-        (draw(label_of(replace(RECEIPT_OF_IT, facts=9)).text), "belongs to another"),
+        (draw(code_text_of(replace(RECEIPT_OF_IT, facts=9)).text), "belongs to another"),
         (draw(TEXT + "\n"), "belongs to another"),
         (beside_each_other(TEXT, TEXT.lower()), "2 QR codes"),
         (beside_each_other(TEXT.lower()), "belongs to another"),
@@ -339,7 +341,7 @@ def holds(folder: Path) -> bool:
 def test_files_hold_as_they_were_written_and_with_no_other_byte(
     folder: Path, name: str, place: int, put: bytes, taken: int
 ) -> None:
-    write_files(folder, PASSPORT, TRUSTED["key-1"])
+    write_files(folder, PASSPORT)
     assert holds(folder)
     content = (folder / name).read_bytes()
     place %= len(content) + 1
@@ -368,7 +370,7 @@ def written(folder: Path, document: Any) -> bool:
 def test_no_field_of_the_files_can_be_added_left_out_or_changed(
     folder: Path, data: st.DataObject
 ) -> None:
-    write_files(folder, PASSPORT, TRUSTED["key-1"])
+    write_files(folder, PASSPORT)
     document = json.loads((folder / RECEIPT).read_bytes())
     assert written(folder, document)
     path = data.draw(st.sampled_from([path for path in places(document) if path]))
@@ -396,7 +398,7 @@ def test_no_field_of_the_files_can_be_added_left_out_or_changed(
 
 
 def test_a_false_hash_key_or_field_in_the_files_is_refused(folder: Path) -> None:
-    write_files(folder, PASSPORT, TRUSTED["key-1"])
+    write_files(folder, PASSPORT)
     document = json.loads((folder / RECEIPT).read_bytes())
     assert not written(folder, {**document, "receipt_hash": "0" * 64})
     stranger = sample_keys("stranger").public_keys()["stranger"]

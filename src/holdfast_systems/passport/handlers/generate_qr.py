@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from holdfast import Context, JobFunction
 from holdfast_systems.passport.handlers.deliver_webhook import DeliverWebhook
-from holdfast_systems.passport.parts import Parts
-from holdfast_systems.passport.qr import draw, label_of
+from holdfast_systems.passport.parts import About, Parts
+from holdfast_systems.passport.qr import code_text_of, draw
 from holdfast_systems.passport.receipt import read_receipt
 
 
 class GenerateQr(msgspec.Struct, frozen=True):
     passport_version_id: UUID
 
+    def about(self, _tenant: str) -> About:
+        return "PassportVersion", self.passport_version_id
+
 
 def define(
     parts: Parts, deliver_webhook: JobFunction[[DeliverWebhook], None]
 ) -> JobFunction[[GenerateQr], None]:
     @parts.hf.job(**parts.options("GENERATE_QR", priority=2))
-    async def generate_qr(ctx: Context, payload: GenerateQr) -> None:
-        tenant, version_id = ctx.tenant, payload.passport_version_id
-        async with parts.step(ctx, ("PassportVersion", version_id)):
+    async def generate_qr(ctx: Context, payload: Any) -> None:
+        tenant = ctx.tenant
+        async with parts.step(ctx, GenerateQr, payload) as step:
+            version_id = step.passport_version_id
             version = await parts.find_signed(tenant, version_id)
-            text = label_of(read_receipt(version.receipt.encode())).text
+            text = code_text_of(read_receipt(version.receipt.encode())).text
             picture = await asyncio.to_thread(draw, text, border=parts.qr_border)
             async with ctx.completing() as connection:
                 statements = parts.tables.on(connection)
@@ -39,4 +44,5 @@ def define(
                 job = await following.enqueue(DeliverWebhook(version_id))
                 ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
 
-    return generate_qr
+    typed: JobFunction[[GenerateQr], None] = generate_qr
+    return typed

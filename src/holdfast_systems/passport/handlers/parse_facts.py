@@ -12,9 +12,10 @@ import msgspec
 from holdfast import Context, JobFunction, Statements
 from holdfast_systems.passport.canonical import canonical
 from holdfast_systems.passport.compiler import Order
-from holdfast_systems.passport.errors import ValidationError
+from holdfast_systems.passport.errors import DocumentTooLarge, ValidationError
 from holdfast_systems.passport.facts import Fact, parse_document
-from holdfast_systems.passport.parts import Parts, find
+from holdfast_systems.passport.limits import SNAPSHOT_FACTS_MAX
+from holdfast_systems.passport.parts import About, Parts, find
 from holdfast_systems.passport.records import Document, Snapshot, SnapshotDocument
 from holdfast_systems.passport.schema import find_schema
 from holdfast_systems.passport.seal import count_unparsed, lock_snapshot, seal
@@ -24,17 +25,20 @@ class ParseFacts(msgspec.Struct, frozen=True):
     document_version_id: UUID
     snapshot_id: UUID
 
+    def about(self, _tenant: str) -> About:
+        return "DocumentVersion", self.document_version_id
+
 
 def define(
     parts: Parts, compile_passport: JobFunction[[Order], None]
 ) -> JobFunction[[ParseFacts], None]:
     @parts.hf.job(**parts.options("PARSE_FACTS", priority=2))
-    async def parse_facts(ctx: Context, payload: ParseFacts) -> None:
+    async def parse_facts(ctx: Context, payload: Any) -> None:
         tenant = ctx.tenant
-        async with parts.step(ctx, ("DocumentVersion", payload.document_version_id)):
+        async with parts.step(ctx, ParseFacts, payload) as step:
             async with parts.reading(tenant) as statements:
                 document = await find(
-                    statements, "find_document", Document, tenant, payload.document_version_id
+                    statements, "find_document", Document, tenant, step.document_version_id
                 )
             schema = find_schema(document.schema_version)
             facts = await asyncio.to_thread(parse_document, document.content, schema)
@@ -42,18 +46,19 @@ def define(
             async with ctx.completing() as connection:
                 statements = parts.tables.on(connection)
                 # Locked: of two jobs that parse the last two documents, the later one sees both.
-                snapshot = await lock_snapshot(statements, tenant, payload.snapshot_id)
+                snapshot = await lock_snapshot(statements, tenant, step.snapshot_id)
                 added = await _store(statements, tenant, snapshot, document.id, rows)
                 result: dict[str, Any] = {"facts": len(facts), "added": added}
                 about = ("DocumentVersion", document.id)
-                details = {"snapshot_id": payload.snapshot_id, **result}
+                details = {"snapshot_id": step.snapshot_id, **result}
                 await parts.audit(statements, tenant, "FACTS_PARSED", about, details, ctx.job_id)
                 if snapshot.ordered and not await count_unparsed(statements, tenant, snapshot):
                     job = await seal(parts, connection, tenant, snapshot, compile_passport)
                     result |= {"next_job_id": job.id} if job else {}
                 ctx.set_result(result)
 
-    return parse_facts
+    typed: JobFunction[[ParseFacts], None] = parse_facts
+    return typed
 
 
 async def _store(
@@ -73,6 +78,11 @@ async def _store(
     await statements.execute(
         "add_snapshot_facts", tenant=tenant, snapshot_id=snapshot.id, facts=rows
     )
+    count = await statements.value("count_facts", tenant=tenant, snapshot_id=snapshot.id)
+    if count > SNAPSHOT_FACTS_MAX:
+        raise DocumentTooLarge(
+            f"snapshot {snapshot.id} would have {count} facts; the limit is {SNAPSHOT_FACTS_MAX}"
+        )
     if key := await statements.value("find_conflict", **place):
         raise ValidationError(
             f"another document in snapshot {snapshot.id} describes {key} differently"

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from holdfast import Context, JobFunction
 from holdfast_systems.passport.handlers.generate_qr import GenerateQr
-from holdfast_systems.passport.parts import Parts
+from holdfast_systems.passport.parts import About, Parts
 
 
 class SignPassport(msgspec.Struct, frozen=True):
     passport_version_id: UUID
+
+    def about(self, _tenant: str) -> About:
+        return "PassportVersion", self.passport_version_id
 
 
 def define(
     parts: Parts, generate_qr: JobFunction[[GenerateQr], None]
 ) -> JobFunction[[SignPassport], None]:
     @parts.hf.job(**parts.options("SIGN_PASSPORT", priority=1))
-    async def sign_passport(ctx: Context, payload: SignPassport) -> None:
-        tenant, version_id = ctx.tenant, payload.passport_version_id
-        async with parts.step(ctx, ("PassportVersion", version_id)):
+    async def sign_passport(ctx: Context, payload: Any) -> None:
+        tenant = ctx.tenant
+        async with parts.step(ctx, SignPassport, payload) as step:
+            version_id = step.passport_version_id
             version = await parts.find_version(tenant, version_id)
             keys = await asyncio.to_thread(parts.read_keys)
             signature = keys.sign(bytes.fromhex(version.receipt_hash))
@@ -35,6 +40,7 @@ def define(
                     id=version_id,
                     key_id=signature.key_id,
                     signature=signature.value,
+                    public_key=signature.public_key,
                 )
                 key_id = signature.key_id if signed else version.key_id
                 details = {"key_id": key_id, "signed": bool(signed)}
@@ -43,4 +49,5 @@ def define(
                 job = await following.enqueue(GenerateQr(version_id))
                 ctx.set_result({"passport_version_id": version_id, "next_job_id": job.id})
 
-    return sign_passport
+    typed: JobFunction[[SignPassport], None] = sign_passport
+    return typed

@@ -1,6 +1,7 @@
 """Evaluate an expression that passed the type check, over facts in order.
 
-Arithmetic is decimal with 34 digits, rounding half to even: the same on every machine.
+Arithmetic is decimal with 34 digits, rounding half to even: the same on every machine. So is the
+limit on its time, which counts operations, not seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from holdfast_systems.passport.errors import ValidationError
 from holdfast_systems.passport.facts import Fact
+from holdfast_systems.passport.limits import RULE_STEPS_MAX
 from holdfast_systems.passport.rules.syntax import (
     Binary,
     Call,
@@ -67,6 +69,7 @@ class Evaluator:
     def __init__(self, schema: Schema, facts: Sequence[Fact]) -> None:
         self._schema = schema
         self._facts = facts
+        self._steps_left = RULE_STEPS_MAX
         self.fields: dict[str, Value] = {}
 
     def value(self, expression: Expression) -> Value:
@@ -88,15 +91,16 @@ class Evaluator:
             case Column(fact_type, field):
                 return self._column(fact_type, field)
             case Unary("-", operand):
-                return _spread(_ARITHMETIC.minus, self._find(operand))
+                return self._spread(_ARITHMETIC.minus, self._find(operand))
             case Unary(_, operand):
-                return _spread(operator.not_, self._find(operand))
+                return self._spread(operator.not_, self._find(operand))
             case Binary(sign, left, right):
-                return _spread(_BINARY[sign], self._find(left), self._find(right))
+                return self._spread(_BINARY[sign], self._find(left), self._find(right))
             case Call():
                 return self._call(expression)
 
     def _column(self, fact_type: str, field: str) -> list[Value]:
+        self._spend(len(self._facts))
         is_number = self._schema.kind_of(field) is Kind.NUMBER
         cells = [fact.payload[field] for fact in self._facts if fact.fact_type == fact_type]
         return [Decimal(cell) if is_number else cell for cell in cells]
@@ -107,13 +111,35 @@ class Evaluator:
             places = call.arguments[1]
             assert isinstance(places, Literal)
             step = Decimal(1).scaleb(-int(places.value))
-            return _spread(lambda number: _ARITHMETIC.quantize(number, step), first)
+            return self._spread(lambda number: _ARITHMETIC.quantize(number, step), first)
         values = first if isinstance(first, list) else [first]
+        self._spend(len(values))
         if call.where is not None:
             chosen = self._find(call.where)
             pairs = zip(values, chosen if isinstance(chosen, list) else [], strict=True)
             values = [value for value, is_chosen in pairs if is_chosen]
         return _aggregate(call.function, values)
+
+    def _spread(
+        self, function: Callable[..., Value], *operands: Value | list[Value]
+    ) -> Value | list[Value]:
+        """Apply a function to single values, or fact by fact; a single value applies to every
+        fact."""
+        lengths = {len(operand) for operand in operands if isinstance(operand, list)}
+        if not lengths:
+            self._spend(1)
+            return function(*operands)
+        (length,) = lengths
+        self._spend(length)
+        columns = [each if isinstance(each, list) else [each] * length for each in operands]
+        return [function(*row) for row in zip(*columns, strict=True)]
+
+    def _spend(self, steps: int) -> None:
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise ValidationError(
+                f"the rules take more than {RULE_STEPS_MAX:,} steps with these facts"
+            )
 
 
 def _aggregate(function: str, values: list[Any]) -> Value:
@@ -130,13 +156,3 @@ def _aggregate(function: str, values: list[Any]) -> Value:
         raise ValidationError(f"{function} of no facts")
     least_or_most: Value = min(values) if function == "min" else max(values)
     return least_or_most
-
-
-def _spread(function: Callable[..., Value], *operands: Value | list[Value]) -> Value | list[Value]:
-    """Apply a function to single values, or fact by fact; a single value applies to every fact."""
-    lengths = {len(operand) for operand in operands if isinstance(operand, list)}
-    if not lengths:
-        return function(*operands)
-    (length,) = lengths
-    columns = [each if isinstance(each, list) else [each] * length for each in operands]
-    return [function(*row) for row in zip(*columns, strict=True)]

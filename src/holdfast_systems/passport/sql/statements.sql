@@ -43,6 +43,10 @@ WHERE tenant = :tenant AND snapshot_id = :snapshot_id
 SELECT count(*) FROM holdfast.passport_snapshot_documents
 WHERE tenant = :tenant AND snapshot_id = :snapshot_id AND parsed_at IS NULL
 
+-- name: count_facts
+SELECT count(*) FROM holdfast.passport_snapshot_facts
+WHERE tenant = :tenant AND snapshot_id = :snapshot_id
+
 -- name: find_conflict
 SELECT there.fact_key FROM holdfast.passport_snapshot_facts AS there
 JOIN holdfast.passport_facts AS fact
@@ -85,17 +89,23 @@ ON CONFLICT DO NOTHING
 -- name: find_version
 SELECT id, tenant, passport_id, snapshot_id, rules_id, build_id, issued_at,
     payload, payload_hash, proof_root, receipt, receipt_hash,
-    key_id, signature, signed_at, qr_text, qr_png
+    key_id, signature, public_key, signed_at, qr_text, qr_png, created_at
 FROM holdfast.passport_versions WHERE tenant = :tenant AND id = :id
 
 -- name: sign_version
 UPDATE holdfast.passport_versions
-SET key_id = :key_id, signature = :signature, signed_at = now()
+SET key_id = :key_id, signature = :signature, public_key = :public_key, signed_at = now()
 WHERE tenant = :tenant AND id = :id AND signature IS NULL
 
 -- name: draw_version
 UPDATE holdfast.passport_versions SET qr_text = :qr_text, qr_png = :qr_png
 WHERE tenant = :tenant AND id = :id AND qr_png IS NULL
+
+-- name: versions_after
+SELECT id, tenant, passport_id, snapshot_id, rules_id, build_id, issued_at,
+    payload, payload_hash, proof_root, receipt, receipt_hash,
+    key_id, signature, public_key, signed_at, qr_text, qr_png, created_at
+FROM holdfast.passport_versions WHERE id > :after ORDER BY id LIMIT :rows_max
 
 -- name: append_audit_event
 INSERT INTO holdfast.passport_audit_events

@@ -2,6 +2,24 @@
 SELECT id, status, ordered FROM holdfast.passport_snapshots
 WHERE tenant = :tenant AND id = :id FOR UPDATE
 
+-- name: lock_expired_snapshots
+SELECT id, tenant FROM holdfast.passport_snapshots
+WHERE status = 'OPEN' AND created_at < :before
+ORDER BY created_at LIMIT :rows_max FOR UPDATE SKIP LOCKED
+
+-- name: remove_snapshot
+SELECT holdfast.passport_remove_snapshot(:tenant, :id)
+
+-- name: jobs_by_id
+SELECT
+    job_id, type, status, payload, attempts, max_attempts, priority, scheduled_at, lease_owner,
+    lease_expires_at, started_at, finished_at, last_error
+FROM holdfast.passport_jobs
+WHERE tenant_id = :tenant AND job_id = ANY (
+    ARRAY(SELECT json_array_elements_text(:ids::json))::uuid[]
+)
+ORDER BY job_id DESC
+
 -- name: insert_facts
 INSERT INTO holdfast.passport_facts
     (id, tenant, fact_type, fact_key, schema_version, payload, payload_hash, created_at)

@@ -1,6 +1,22 @@
 -- name: lock_snapshot
 SELECT id, status, ordered FROM passport_snapshots WHERE tenant = :tenant AND id = :id
 
+-- name: lock_expired_snapshots
+SELECT id, tenant FROM passport_snapshots
+WHERE status = 'OPEN' AND created_at < :before
+ORDER BY created_at LIMIT :rows_max
+
+-- name: remove_snapshot
+DELETE FROM passport_snapshots WHERE tenant = :tenant AND id = :id AND status = 'OPEN'
+
+-- name: jobs_by_id
+SELECT
+    job_id, type, status, payload, attempts, max_attempts, priority, scheduled_at, lease_owner,
+    lease_expires_at, started_at, finished_at, last_error
+FROM passport_jobs
+WHERE tenant_id = :tenant AND job_id IN (SELECT value FROM json_each(:ids))
+ORDER BY job_id DESC
+
 -- name: insert_facts
 INSERT INTO passport_facts
     (id, tenant, fact_type, fact_key, schema_version, payload, payload_hash, created_at)
