@@ -8,7 +8,10 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from holdfast.interrupts import end_at_interrupt
 
@@ -16,19 +19,17 @@ GRACE_SECONDS = 3
 FAILED_CODE = 1
 
 
-def serve(target: str) -> None:
+def serve(target: str, *, certified: Sequence[str] = ()) -> None:
     """Serve the application that `package.module:function` makes, until SIGTERM or Ctrl-C.
 
     The first line on stdout is the address, even if the port was picked by the system. The module
-    is imported here, so that Ctrl-C also ends a slow import.
+    is imported here, so that Ctrl-C also ends a slow import. With `certified`, the server can be
+    asked for TLS, with a certificate for these hosts.
     """
     end_at_interrupt()
     import uvicorn
 
-    options = argparse.ArgumentParser()
-    options.add_argument("--host", default="127.0.0.1")
-    options.add_argument("--port", type=int, default=0)
-    chosen = options.parse_args()
+    chosen = _options(certified).parse_args()
     module, _, make_app = target.partition(":")
     app = getattr(import_module(module), make_app)()
     with _listen(chosen.host, chosen.port) as listening:
@@ -36,15 +37,43 @@ def serve(target: str) -> None:
         # waits 40 ms for an acknowledgment.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = listening.getsockname()[:2]
-        sys.stdout.write(json.dumps({"address": f"http://{host}:{port}"}) + "\n")
-        sys.stdout.flush()
+        tls = _tls(chosen.tls, certified) if certified and chosen.tls else {}
+        address = f"{'https' if tls else 'http'}://{host}:{port}"
         config = uvicorn.Config(
             app,
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            **tls,
         )
+        sys.stdout.write(json.dumps({"address": address}) + "\n")
+        sys.stdout.flush()
         asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))
+
+
+def _options(certified: Sequence[str]) -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser()
+    options.add_argument("--host", default="127.0.0.1")
+    options.add_argument("--port", type=int, default=0, help="0, the default, picks a free one")
+    if certified:
+        options.add_argument(
+            "--tls",
+            type=Path,
+            metavar="FOLDER",
+            help="serve HTTPS with a new certificate; clients trust authority.pem in this folder",
+        )
+    return options
+
+
+def _tls(folder: Path, hosts: Sequence[str]) -> dict[str, Any]:
+    from holdfast_systems.certificates import make_certificate
+
+    try:
+        made = make_certificate(folder, hosts)
+    except OSError as error:
+        sys.stderr.write(f"holdfast: can't write a certificate to {folder}: {error.strerror}\n")
+        sys.exit(FAILED_CODE)
+    return {"ssl_certfile": made.chain, "ssl_keyfile": made.key}
 
 
 def _listen(host: str, port: int) -> socket.socket:

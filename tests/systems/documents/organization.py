@@ -19,7 +19,7 @@ DOCUMENT = "Generated_Document__c"
 
 
 @contextmanager
-def local_salesforce() -> Iterator[str]:
+def local_salesforce(*options: str) -> Iterator[str]:
     """Serve a new organization and yield its address."""
     command = [
         sys.executable,
@@ -27,6 +27,7 @@ def local_salesforce() -> Iterator[str]:
         "holdfast_systems.documents.salesforce.local",
         "--port",
         "0",
+        *options,
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
