@@ -96,10 +96,10 @@ class Holdfast:
     ) -> None:
         self.settings = read_settings(settings)
         given = self.settings.messengers if messengers is None else messengers
-        given_url = url or os.environ.get("HOLDFAST_DATABASE_URL") or DEFAULT_URL
-        self._url = plain_url(given_url)
+        self._url = plain_url(url or os.environ.get("HOLDFAST_DATABASE_URL") or DEFAULT_URL)
         self._seam = seam or Seam()
-        self.messengers = Messengers(make_messengers(given, self._seam))
+        required = self.settings.messengers_required
+        self.messengers = Messengers(make_messengers(given, self._seam, required=required))
         self._definitions: dict[str, Definition] = {}
         self._functions: dict[str, JobFunction[..., Any]] = {}
         self._resources: dict[str, resources.ResourceFunction] = {}
@@ -108,7 +108,7 @@ class Holdfast:
         self._tables: list[Tables] = []
         self._routes: list[Callable[[Service], Router]] = []
         self._loops = Loops(self._seam, self._open)
-        self._metrics = Metrics()
+        self._metrics = Metrics(self.messengers.statuses)
         self._status = StatusCache(self._read_status, self._seam.monotonic)
         self._own_tables = OwnTables(self._store, lambda: self._may_migrate)
         self._folder = os.path.abspath("")  # relative files stay put when a handler changes it

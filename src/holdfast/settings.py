@@ -17,7 +17,13 @@ from holdfast.domain.spelling import did_you_mean
 from holdfast.domain.texts import check_name
 
 DEFAULT_URL = "sqlite:///holdfast.db"
-MAY_BE_ZERO = ("renew_seconds", "grace_seconds", "metrics_port", "log_errors")
+MAY_BE_ZERO = (
+    "renew_seconds",
+    "grace_seconds",
+    "metrics_port",
+    "log_errors",
+    "messengers_required",
+)
 CHOICES = {"unstorable_results": ("fail", "replace"), "sqlite_synchronous": ("FULL", "NORMAL")}
 PORT_MAX = 65535
 # Variables that are not settings: the command line and the HTTP API read them.
@@ -66,6 +72,7 @@ class Settings:
     app_version: str = ""  # of the application, shown for each of its workers
     log_errors: bool = False
     messengers: str = field(default="", repr=False)  # URLs, which may contain passwords
+    messengers_required: bool = False  # for readiness
 
     def __post_init__(self) -> None:
         for each in fields(self):

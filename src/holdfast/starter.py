@@ -155,5 +155,7 @@ def _exposed(
         seam.monotonic,
         workers=workers,
         blocked_seconds_max=settings.lease_seconds,
+        poll_seconds=settings.poll_seconds,
+        messengers_required=settings.messengers_required,
     )
     return exposed(app._metrics, app.metrics, app.close, settings, birth, seam, probes.by_path)

@@ -10,8 +10,8 @@ from urllib.error import HTTPError
 import pytest
 
 from holdfast import StoreUnavailable
-from holdfast.observability.metrics import CLAIMING, Metrics
-from holdfast.worker.probes import CACHE_SECONDS, Probes
+from holdfast.observability.metrics import CLAIMING, MESSENGERS_DOWN, Metrics
+from holdfast.worker.probes import CACHE_SECONDS, Answer, Probes
 from tests.promises.stage import Stage, both_stores
 from tests.support.postgres import free_port
 from tests.support.processes import turn, wait_until
@@ -29,21 +29,50 @@ class Database:
         if self.is_down:
             raise StoreUnavailable("down")
 
-    def probes(self, metrics: Metrics, workers: int = 1) -> Probes:
-        return Probes(metrics, self.ask, lambda: self.now, workers=workers, blocked_seconds_max=30)
+    def probes(
+        self, metrics: Metrics, workers: int = 1, *, messengers_required: bool = False
+    ) -> Probes:
+        return Probes(
+            metrics,
+            self.ask,
+            lambda: self.now,
+            workers=workers,
+            blocked_seconds_max=30,
+            poll_seconds=1.5,
+            messengers_required=messengers_required,
+        )
+
+
+OK = Answer(True, "ok")
+
+
+def not_ok(text: str) -> Answer:
+    return Answer(False, text)
 
 
 async def test_ready_means_that_every_worker_claims_and_the_database_answers() -> None:
     metrics, database = Metrics(), Database()
     probes = database.probes(metrics, workers=2)
-    assert await probes.ready() == "0 of 2 workers are claiming jobs"
+    assert await probes.ready() == not_ok("0 of 2 workers are claiming jobs")
     with metrics.measuring(lambda: {CLAIMING.name: 1}):
-        assert await probes.ready() == "1 of 2 workers are claiming jobs"
+        assert await probes.ready() == not_ok("1 of 2 workers are claiming jobs")
         with metrics.measuring(lambda: {CLAIMING.name: 1}):
-            assert await probes.ready() is None
+            assert await probes.ready() == OK
             database.is_down = True
             database.now += CACHE_SECONDS
-            assert await probes.ready() == "the database does not answer"
+            assert await probes.ready() == not_ok("the database does not answer")
+
+
+async def test_a_messenger_that_is_down_matters_only_if_it_is_required() -> None:
+    metrics, database = Metrics(), Database()
+    easy, strict = database.probes(metrics), database.probes(metrics, messengers_required=True)
+    with metrics.measuring(lambda: {CLAIMING.name: 1}):
+        with metrics.measuring(lambda: {MESSENGERS_DOWN.name: 1}):
+            fallback = "ok; a messenger is down, fallback: polling every 1.5 s"
+            assert await easy.ready() == Answer(True, fallback)
+            text = "QUEUE_UNAVAILABLE: a messenger is down; see holdfast doctor"
+            assert await strict.ready() == not_ok(text)
+        assert await strict.ready() == await easy.ready() == OK
 
 
 async def test_many_probes_ask_the_database_once_a_second() -> None:
@@ -51,18 +80,18 @@ async def test_many_probes_ask_the_database_once_a_second() -> None:
     probes = database.probes(metrics)
     with metrics.measuring(lambda: {CLAIMING.name: 1}):
         for _ in range(10):
-            assert await probes.ready() is None
+            assert await probes.ready() == OK
         assert database.asked == 1
 
 
 async def test_live_means_that_the_event_loop_has_turned_lately() -> None:
     database = Database()
     probes = database.probes(Metrics())
-    assert await probes.live() is None
+    assert await probes.live() == OK
     database.now += 31
-    assert await probes.live() == "the event loop has been blocked for 31 s"
+    assert await probes.live() == not_ok("the event loop has been blocked for 31 s")
     await turn()
-    assert await probes.live() is None
+    assert await probes.live() == OK
 
 
 async def status(port: int, path: str) -> tuple[int, str]:

@@ -66,6 +66,22 @@ EXAMPLES: Final[dict[Any, Any]] = {
         "concurrency": 10,
         "running": 4,
         "full_queues": ["images"],
+        "messengers": [
+            {
+                "name": "rabbitmq",
+                "address": "amqp://app:***@broker/",
+                "live": False,
+                "used": True,
+                "fallback": "polling every 1 s",
+                "since_seconds": 42.5,
+                "because": "Connection refused",
+                "heard_seconds": 51.0,
+                "sent_seconds": None,
+                "heard": 1200,
+                "sent": 0,
+                "dropped": 0,
+            }
+        ],
         "suspects_only": False,
         "lease_seconds": 30.0,
         "started_at": WHEN,

@@ -16,10 +16,12 @@ from holdfast.domain.errors import SchemaMismatch
 from holdfast.domain.scope import all_tenants
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store
+from holdfast.wakeups.status import with_fallback
 
 T = TypeVar("T")
 Check = Callable[[], Awaitable[object]]
 
+MESSENGERS: Final = "messengers"
 LOOK_SECONDS: Final = 1.0
 _SILENT: Final = "the database did not answer in time"
 
@@ -36,6 +38,8 @@ class Health:
         self._stopping = stopping
         self._store: Store | None = None
         self._checks: dict[str, Check] = {"database": self._ask_database}
+        if hf.settings.messengers_required:
+            self._checks[MESSENGERS] = self._ask_messengers
         self._looking: asyncio.Task[list[str]] | None = None
         self._looked_at = 0.0
         self._failed: dict[str, str | None] = {}  # by check: how it failed last time
@@ -114,6 +118,18 @@ class Health:
                 logs.event(WARNING, "check_failed", f"{failed}: {trouble}")
         self._failed[name] = failed
         return failed
+
+    @property
+    def fallback(self) -> str | None:
+        """What finds new jobs while a messenger is down; None if none is."""
+        down = [each for each in self._hf.messengers.statuses() if each.is_down]
+        said = with_fallback(down, self._hf.settings.poll_seconds)
+        return next((each.fallback for each in said), None)
+
+    async def _ask_messengers(self) -> None:
+        for each in self._hf.messengers.statuses():
+            if each.is_down:
+                raise ConnectionError(f"{each.name} is down: {each.because or 'not connected yet'}")
 
     async def _ask_database(self) -> None:
         """Open a store, which checks the schema, and keep it as long as it answers."""

@@ -48,6 +48,7 @@ class Service:
         """Run the background tasks while the server is up."""
         async with AsyncExitStack() as stack:
             stack.enter_context(self.traffic.measured())
+            self.hf.messengers.connect()
             await stack.enter_async_context(self.health.running())
             await stack.enter_async_context(self.watch.running())
             await stack.enter_async_context(self.leases.running())

@@ -25,6 +25,7 @@ from holdfast.domain.groups import ErrorGroup
 from holdfast.domain.job import Job
 from holdfast.domain.keys import Key
 from holdfast.domain.limits import PARKED_COUNTED_MAX
+from holdfast.domain.messenger_overview import messenger_overviews
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.states import State
 from holdfast.domain.times import distance, relative
@@ -134,6 +135,8 @@ def print_workers(workers: Sequence[WorkerStatus]) -> None:
     hidden = [] if out.width >= WIDE_COLUMNS else ["HOST", "PID"]
     hidden += [] if any(each.app_version for each in workers) else ["APP"]
     print_table(out, [*map(worker_row, workers)], ("WORKER", "HOST", "APP", "QUEUES"), hidden)
+    for each in messenger_overviews(workers):
+        out.print(Text(one_line(f"messenger {each.sentence}"), "yellow" if each.down else "dim"))
 
 
 def worker_row(worker: WorkerStatus) -> Row:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+# Why a service or a worker is not ready that requires its messengers. It never changes.
+QUEUE_UNAVAILABLE: Final = "QUEUE_UNAVAILABLE"
 
 
 class MessengerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +21,8 @@ class MessengerStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     address: str = ""  # without a password
     live: bool
+    used: bool = True  # whether this process sends or listens with it
+    fallback: str | None = None  # what finds new jobs while it is away
     since_seconds: float = 0.0
     because: str | None = None
     heard_seconds: float | None = None
@@ -23,3 +30,16 @@ class MessengerStatus(msgspec.Struct, frozen=True, kw_only=True):
     heard: int = 0
     sent: int = 0
     dropped: int = 0
+
+    @property
+    def is_down(self) -> bool:
+        return self.used and not self.live
+
+    @property
+    def last_seconds(self) -> float | None:
+        """Since the last message, sent or received."""
+        both = (self.heard_seconds, self.sent_seconds)
+        return min((each for each in both if each is not None), default=None)
+
+
+STATUSES: Final = msgspec.json.Decoder(tuple[MessengerStatus, ...])

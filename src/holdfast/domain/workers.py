@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from holdfast.domain.limits import WORKER_LOST_LEASES
+from holdfast.domain.messengers import MessengerStatus
 
 ALL_QUEUES: Final = "*"
 
@@ -36,11 +37,12 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What a worker reports with every heartbeat: how many jobs it runs, and which of its queues
-    have reached their limits."""
+    """What a worker reports with every heartbeat: how many jobs it runs, which of its queues have
+    reached their limits, and how its messengers are."""
 
     running: int = 0
     full_queues: tuple[str, ...] = ()
+    messengers: tuple[MessengerStatus, ...] = ()
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     running: int
     full_queues: tuple[str, ...]
+    messengers: tuple[MessengerStatus, ...] = ()
     suspects_only: bool
     lease_seconds: float
     started_at: datetime

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.domain.breakers import BreakerStatus
 from holdfast.domain.errors import ConfigurationError, HoldfastError
+from holdfast.domain.messenger_overview import messenger_overviews
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.workers import WorkerStatus
 from holdfast.observability import metrics
@@ -134,6 +135,19 @@ def _seen(seen: DatabaseStatus) -> Iterator[Family]:
     workers = [worker for worker in seen.workers if not worker.suspects_only]
     lost = sum(worker.lost for worker in workers)
     yield _gauge(metrics.WORKERS, {("live",): len(workers) - lost, ("lost",): lost})
+    yield from _messengers(seen.workers)
+
+
+def _messengers(workers: Sequence[WorkerStatus]) -> Iterator[Family]:
+    up: dict[Labels, float] = {}
+    last: dict[Labels, float] = {}
+    for each in messenger_overviews(workers):
+        name = (each.name,)  # two brokers of one kind share it
+        up[name] = min(up.get(name, 1), int(not each.down))
+        if each.last_seconds is not None:
+            last[name] = min(last.get(name, each.last_seconds), each.last_seconds)
+    yield _gauge(metrics.MESSENGER_UP, up)
+    yield _gauge(metrics.MESSENGER_LAST, last)
 
 
 def _gauge(metric: Metric, values: dict[Labels, float]) -> Family:

@@ -17,6 +17,7 @@ from weakref import WeakSet
 import msgspec
 
 from holdfast.domain.job import Claimed, NewJob, Receipt, Reclaimed, Settlement
+from holdfast.domain.messengers import MessengerStatus
 from holdfast.domain.states import State
 
 PAIRS_MAX: Final = 1000  # of queue and job name
@@ -105,9 +106,19 @@ HTTP_DURATION: Final = Metric(
     "Time from a request's headers to the start of its response.",
     (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
 )
+MESSAGES_SENT: Final = _counter(
+    "holdfast_messages_sent_total", "Messages about jobs that brokers took.", "messenger"
+)
+MESSAGES_RECEIVED: Final = _counter(
+    "holdfast_messages_received_total", "Messages about jobs that brokers delivered.", "messenger"
+)
+MESSAGES_DROPPED: Final = _counter(
+    "holdfast_messages_dropped_total", "Messages about jobs that were not sent.", "messenger"
+)
 COUNTED: Final = (
     *(JOBS, DURATION, RETRIES, FAILED, LOST, CRASHES, RECLAIMED, HUNG, ENQUEUED),
     *(CHILDREN_STARTED, CHILDREN_DIED, SETTLE_LAG, HTTP_REQUESTS, HTTP_DURATION),
+    *(MESSAGES_SENT, MESSAGES_RECEIVED, MESSAGES_DROPPED),
 )
 
 SLOTS: Final = _gauge("holdfast_worker_slots", "Jobs that the workers here can run at once.")
@@ -121,8 +132,11 @@ HTTP_IN_FLIGHT: Final = _gauge(
     "holdfast_http_requests_in_flight", "Requests in progress, including waiting ones."
 )
 HTTP_STREAMS: Final = _gauge("holdfast_http_event_streams", "Clients receiving server-sent events.")
+MESSENGERS_DOWN: Final = _gauge(
+    "holdfast_messengers_down", "Messengers that the workers here use and that are down."
+)
 MEASURED: Final = (
-    *(SLOTS, SLOTS_IN_USE, POOL, POOL_IN_USE, CLAIMING),
+    *(SLOTS, SLOTS_IN_USE, POOL, POOL_IN_USE, CLAIMING, MESSENGERS_DOWN),
     *(HTTP_IN_FLIGHT, HTTP_STREAMS),
 )
 
@@ -135,9 +149,17 @@ BREAKERS_OPEN: Final = _gauge("holdfast_breakers_open", "Open breakers.")
 BREAKER_OPEN: Final = _gauge("holdfast_breaker_open", "1 for an open breaker.", "key")
 WORKERS: Final = _gauge("holdfast_workers", "Workers that are live, or were lost lately.", "state")
 DATABASE_UP: Final = _gauge("holdfast_database_up", "1 if the database answers, 0 if not.")
+MESSENGER_UP: Final = _gauge(
+    "holdfast_messenger_up", "1 if the messenger is live on all workers that use it.", "messenger"
+)
+MESSENGER_LAST: Final = _gauge(
+    "holdfast_messenger_last_message_seconds",
+    "Since a worker last sent or received a message.",
+    "messenger",
+)
 SEEN: Final = (
     *(QUEUE_DEPTH, OLDEST_READY, QUEUE_PAUSED, BREAKERS_OPEN, BREAKER_OPEN, WORKERS),
-    DATABASE_UP,
+    *(MESSENGER_UP, MESSENGER_LAST, DATABASE_UP),
 )
 
 METRICS: Final = (*COUNTED, *MEASURED, *SEEN)
@@ -209,8 +231,9 @@ class Metrics:
     """Counts once `counting` is set. Thread-safe: jobs are enqueued on one thread, run on another
     and shown by a third."""
 
-    def __init__(self) -> None:
+    def __init__(self, messengers: Callable[[], Sequence[MessengerStatus]] = tuple) -> None:
         self.counting = False
+        self._messengers = messengers
         self._lock = threading.Lock()
         self._counts: dict[Series, list[int]] = {}  # lists of one, counted up in place
         self._histograms: dict[Series, list[float]] = {}
@@ -219,6 +242,7 @@ class Metrics:
         self._ends: dict[tuple[str, str, str], tuple[list[int], list[float] | None]] = {}
         self._answers: dict[tuple[str, str, int], tuple[list[int], list[float]]] = {}
         self._lags = self._histogram(SETTLE_LAG, ())
+        self._messages: dict[Series, int] = {}  # as of the last look
         _all.add(self)
 
     def enqueued(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
@@ -323,7 +347,9 @@ class Metrics:
         for read in self._readers.copy():
             for name, value in read().items():
                 gauges[name] = gauges.get(name, 0) + value
+        messengers = self._messengers()
         with self._lock:
+            self._add_messages(messengers)
             return Snapshot(
                 [(series, count) for series, (count,) in self._counts.items()],
                 [(series, values.copy()) for series, values in self._histograms.items()],
@@ -344,6 +370,21 @@ class Metrics:
             for series, values in counted.histograms:
                 known = self._histograms.setdefault(self._bounded(series), [0.0] * len(values))
                 known[:] = [value + more for value, more in zip(known, values, strict=True)]
+
+    def _add_messages(self, messengers: Sequence[MessengerStatus]) -> None:
+        """Count what messengers did since the last look. They count from their start."""
+        totals: dict[Series, int] = {}
+        for each in messengers:
+            for metric, count in (
+                (MESSAGES_SENT, each.sent),
+                (MESSAGES_RECEIVED, each.heard),
+                (MESSAGES_DROPPED, each.dropped),
+            ):
+                series = Series(metric.name, (each.name,))
+                totals[series] = totals.get(series, 0) + count
+        for series, total in totals.items():
+            self._counts.setdefault(series, [0])[0] += max(0, total - self._messages.get(series, 0))
+        self._messages = totals
 
     def _bounded(self, series: Series) -> Series:
         """The series, or "other" if this process already has too many pairs."""

@@ -103,6 +103,7 @@ class BrokerMessenger:
             name=self._broker.name,
             address=self._broker.address,
             live=bool(used) and not away,
+            used=bool(used),
             since_seconds=max((now - each.since for each in away or used), default=0.0),
             because=next((each.because for each in away if each.because), None),
             heard_seconds=self._heard.seconds_ago(),

@@ -10,6 +10,7 @@ from functools import partial
 from holdfast.domain.job import NewJob, Receipt
 from holdfast.domain.messengers import MessengerStatus
 from holdfast.wakeups.protocol import Escort, Heard, Hint, Listener, Messenger
+from holdfast.wakeups.status import status_of
 
 
 class Messengers:
@@ -44,7 +45,11 @@ class Messengers:
         return [await each.listen(heard) for each in self._each]
 
     def statuses(self) -> tuple[MessengerStatus, ...]:
-        return tuple(each.status() for each in self._each)
+        return tuple(map(status_of, self._each))
+
+    @property
+    def down(self) -> int:
+        return sum(each.is_down for each in self.statuses())
 
     async def close(self) -> None:
         await asyncio.gather(*(each.close() for each in self._each))

@@ -63,7 +63,8 @@ class Messenger(Protocol):
         """Call `heard` on the running event loop for each message, as long as the broker can be
         reached, and again when it is back. A broker that is away is not an error."""
 
-    def status(self) -> MessengerStatus: ...
+    def status(self) -> MessengerStatus:
+        """How it is in this process. Heartbeats ask for it, so it must not wait."""
 
     async def close(self) -> None:
         """Send what is left, for a second at most. Disconnect unless somebody listens. It can be

@@ -20,11 +20,18 @@ MessengerFactory = Callable[[str, Seam], Messenger]
 ENTRY_POINTS: Final = "holdfast.messengers"
 
 
-def make_messengers(given: str | Iterable[str | Messenger], seam: Seam) -> tuple[Messenger, ...]:
+def make_messengers(
+    given: str | Iterable[str | Messenger], seam: Seam, *, required: bool = False
+) -> tuple[Messenger, ...]:
     """Make messengers from their URLs, without connecting. A text has several with spaces between
     them; objects stay as they are."""
     each = given.split() if isinstance(given, str) else given
-    return tuple(_make(one, seam) if isinstance(one, str) else one for one in each)
+    made = tuple(_make(one, seam) if isinstance(one, str) else one for one in each)
+    if required and not made:
+        raise ConfigurationError(
+            "messengers_required is set, but there are no messengers: set messengers, or remove it"
+        )
+    return made
 
 
 def _make(url: str, seam: Seam) -> Messenger:

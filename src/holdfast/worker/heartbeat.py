@@ -8,10 +8,14 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from logging import WARNING
 
+import msgspec
+
 from holdfast.domain.errors import HoldfastError
+from holdfast.domain.limits import MESSENGERS_REPORTED_MAX
 from holdfast.domain.workers import NewWorker
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store, WorkerPresence, capability
+from holdfast.wakeups.status import with_fallback
 from holdfast.worker.setup import Setup
 
 DEREGISTER_SECONDS_MAX = 0.5
@@ -44,7 +48,10 @@ class Heartbeat:
             self._fails = False
 
     async def _send(self, presence: WorkerPresence) -> None:
-        load = self._setup.slots.load
+        poll_seconds = self._setup.settings.poll_seconds
+        statuses = with_fallback(self._setup.messengers.statuses(), poll_seconds)
+        statuses = statuses[:MESSENGERS_REPORTED_MAX]
+        load = msgspec.structs.replace(self._setup.slots.load, messengers=statuses)
         # The database deletes a worker that it has not heard from for a while.
         if not (self._is_registered and await presence.heartbeat(self._worker_id, load)):
             self._is_registered = False

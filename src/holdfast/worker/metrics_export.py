@@ -209,10 +209,9 @@ class _Server:
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", "use GET\n")
         if path in self._probes:
-            trouble = await self._probes[path]()
-            if trouble is None:
-                return _response("200 OK", "ok\n")
-            return _response("503 Service Unavailable", f"{trouble}\n")
+            answer = await self._probes[path]()
+            status = "200 OK" if answer.is_well else "503 Service Unavailable"
+            return _response(status, f"{answer.text}\n")
         if path != "/metrics":
             return _response("404 Not Found", "the metrics are at /metrics\n")
         text = await self._expose()

@@ -17,7 +17,15 @@ from typing import Any
 
 from holdfast.domain.job import Lost, Reclaimed
 from holdfast.domain.limits import STOP_SECONDS_MAX
-from holdfast.observability.metrics import CLAIMING, POOL, POOL_IN_USE, SLOTS, SLOTS_IN_USE, Metrics
+from holdfast.observability.metrics import (
+    CLAIMING,
+    MESSENGERS_DOWN,
+    POOL,
+    POOL_IN_USE,
+    SLOTS,
+    SLOTS_IN_USE,
+    Metrics,
+)
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Breakers, Pooled, Store, capability
@@ -206,6 +214,7 @@ class Worker:
         measured: dict[str, float] = {
             SLOTS.name: self._slots.concurrency,
             SLOTS_IN_USE.name: self._slots.used,
+            MESSENGERS_DOWN.name: self._setup.messengers.down,
             CLAIMING.name: not (self._setup.suspects_only or self._stop.requested.is_set()),
         }
         if isinstance(self._store, Pooled):

@@ -10,9 +10,11 @@ from starlette.responses import Response
 from holdfast.api.answers import answer
 from holdfast.api.callers import Router
 from holdfast.api.examples import EXAMPLES
+from holdfast.api.health import MESSENGERS
 from holdfast.api.openapi import PUBLIC, describes
 from holdfast.api.problems import At, unavailable
 from holdfast.api.service import Service
+from holdfast.domain.messengers import QUEUE_UNAVAILABLE
 from holdfast.observability import exposition
 
 
@@ -22,10 +24,12 @@ class Alive(msgspec.Struct, frozen=True):
     status: Literal["live"] = "live"
 
 
-class Ready(msgspec.Struct, frozen=True):
-    """The service can take requests."""
+class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The service can take requests. While a messenger is down, `fallback` says how workers find
+    new jobs."""
 
-    status: Literal["ready"] = "ready"
+    status: Literal["ready"]
+    fallback: str | None = None
 
 
 EXAMPLES[Alive] = {"status": "live"}
@@ -46,12 +50,15 @@ def routes(service: Service) -> Router:
     async def get_readiness() -> Response:
         """Check that the service can take requests: the database answers within 2 seconds and its
         schema matches, the worker in this process, if any, is running, and the server isn't
-        stopping."""
+        stopping. With the setting `messengers_required`, all messengers must be live, too: if one
+        is down, `reason` is QUEUE_UNAVAILABLE."""
         if failing := await service.health.failing():
             problem = unavailable(f"failing checks: {', '.join(failing)}", "not-ready")
             problem.errors = [At(name) for name in failing]
+            if MESSENGERS in failing:
+                problem.reason = QUEUE_UNAVAILABLE
             raise problem
-        return answer(Ready())
+        return answer(Ready("ready", service.health.fallback))
 
     @router.get(
         "/metrics",

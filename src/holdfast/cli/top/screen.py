@@ -17,6 +17,7 @@ from holdfast.cli.top.view import TABS, Tab, View
 from holdfast.domain.diagnosis.vitals import LATELY_SECONDS
 from holdfast.domain.job import Job
 from holdfast.domain.limits import OVERVIEW_FAILURES_MAX
+from holdfast.domain.messenger_overview import messenger_overviews
 from holdfast.domain.overview import Meter, Overview
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.times import distance, relative
@@ -25,6 +26,7 @@ from holdfast.observability.logs import one_line
 
 BARS = "▁▂▃▄▅▆▇█"
 FIXED_LINES = 5
+MESSENGERS_SHOWN_MAX = 5
 NARROW_COLUMNS = 72
 KEYS = {
     Tab.QUEUES: "s sort  p pause",
@@ -112,6 +114,9 @@ def draw(
     room = size.lines - FIXED_LINES
     if seen.breakers:
         parts.append(_breakers(seen, size))
+        room -= 1
+    for line in _messengers(seen, size):
+        parts.append(line)
         room -= 1
     if seen.untold:
         untold = textwrap.wrap(seen.untold, size.columns)
@@ -207,6 +212,13 @@ def _breakers(seen: Overview, size: Size) -> Text:
             what = f"open, next probe {relative(each.next_probe_at, seen.now)}"
         described.append(f"{each.key} ({what}, {short(each.parked)} parked)")
     return _cut(Text(one_line("breakers: " + "; ".join(described)), "yellow"), size)
+
+
+def _messengers(seen: Overview, size: Size) -> list[Text]:
+    return [
+        _cut(Text(one_line(f"messenger {each.sentence}"), "yellow" if each.down else "dim"), size)
+        for each in messenger_overviews(seen.workers or ())[:MESSENGERS_SHOWN_MAX]
+    ]
 
 
 def _tabs(view: View, size: Size) -> Text:

@@ -36,6 +36,7 @@ class Check(StrEnum):
     CONNECTIONS = "connections"
     POOLER = "pooler"
     WAKEUPS = "wakeups"
+    MESSENGERS = "messengers"
     WORKERS = "workers"
     VERSIONS = "versions"
     LEASES = "leases"

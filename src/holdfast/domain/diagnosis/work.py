@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.domain.diagnosis.deploys import judge_handed_back, judge_versions
 from holdfast.domain.diagnosis.findings import Check, Finding, critical, fine, info, warning
+from holdfast.domain.diagnosis.messengers import judge_messengers
 from holdfast.domain.diagnosis.vitals import Capped, Due, Stuck, Workload
 from holdfast.domain.diagnosis.words import at_least, counted, lasting, listed
 from holdfast.domain.limits import DUE_COUNTED_MAX, PARKED_COUNTED_MAX, STUCK_COUNTED_MAX
@@ -26,6 +27,7 @@ START = "holdfast worker MODULE:NAME"
 
 def judge_work(load: Workload) -> Iterator[Finding]:
     live = [each for each in load.workers if not each.lost]
+    yield from judge_messengers(load.workers)
     yield _workers(load, live)
     here = _without_leased(load, live)
     if live:

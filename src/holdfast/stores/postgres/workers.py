@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.limits import WORKERS_LISTED_MAX
+from holdfast.domain.messengers import STATUSES
 from holdfast.domain.workers import Load, NewWorker, WorkerStatus, is_lost
 from holdfast.stores.postgres.rows import Fetch
 
@@ -44,13 +45,19 @@ async def workers(fetch: Fetch) -> Sequence[WorkerStatus]:
 
 
 def _heartbeat(worker_id: str, load: Load) -> dict[str, object]:
-    return {"worker": worker_id, "running": load.running, "full_queues": load.full_queues}
+    return {
+        "worker": worker_id,
+        "running": load.running,
+        "full_queues": load.full_queues,
+        "messengers": msgspec.json.encode(load.messengers),
+    }
 
 
 def _worker(row: Any) -> WorkerStatus:
     values = dict(row)
     if values["queues"] is not None:
         values["queues"] = _QUEUES.decode(values["queues"])
+    values["messengers"] = STATUSES.decode(values["messengers"])
     for name in ("names", "full_queues"):
         values[name] = tuple(values[name])
     return WorkerStatus(**values, lost=is_lost(row["unseen_seconds"], row["lease_seconds"]))

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.limits import WORKERS_LISTED_MAX
+from holdfast.domain.messengers import STATUSES
 from holdfast.domain.workers import Load, NewWorker, WorkerStatus, is_lost
 from holdfast.stores.sqlite.rows import after, fetch, seconds_since, text, to_json, to_time
 from holdfast.stores.sqlite.threads import Transaction
@@ -51,6 +52,7 @@ def _heartbeat(worker_id: str, load: Load) -> dict[str, object]:
         "worker": text(worker_id),
         "running": load.running,
         "full_queues": text(to_json(load.full_queues)),
+        "messengers": text(to_json(load.messengers)),
     }
 
 
@@ -58,6 +60,7 @@ def _worker(row: dict[str, Any], now: int) -> WorkerStatus:
     unseen_seconds = seconds_since(row["seen_at"], now)
     row |= {name: to_time(row[name]) for name in ("started_at", "seen_at")}
     row |= {name: _TEXTS.decode(row[name]) for name in ("names", "full_queues")}
+    row["messengers"] = STATUSES.decode(row["messengers"])
     if row["queues"] is not None:
         row["queues"] = _QUEUES.decode(row["queues"])
     row["suspects_only"] = bool(row["suspects_only"])

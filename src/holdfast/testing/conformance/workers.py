@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.domain.limits import AHEAD_COUNTED_MAX, WORKER_KEPT_LEASES, WORKER_LOST_LEASES
+from holdfast.domain.messengers import MessengerStatus
 from holdfast.domain.workers import Load, NewWorker
 from holdfast.stores.protocol import Diagnosis, History, WorkerPresence
 from holdfast.stores.protocol import FullStore as Store
@@ -41,6 +42,18 @@ WORKER = NewWorker(
     suspects_only=False,
     lease_seconds=LEASE_SECONDS,
     up_seconds=60.0,
+)
+LIVE = MessengerStatus(
+    name="rabbitmq",
+    address="amqp://app:***@broker/",
+    live=True,
+    since_seconds=3.5,
+    heard_seconds=0.5,
+    heard=7,
+    sent=3,
+)
+AWAY = MessengerStatus(
+    name="other", live=False, since_seconds=60.0, because="refused: \u00fc '\"", dropped=2
 )
 
 
@@ -83,6 +96,15 @@ class Presence(Suite):
         assert (after.running, after.full_queues) == (7, ("mail",))
         assert (after.seen_at - after.started_at).total_seconds() >= 69
         assert (before.seen_at - before.started_at).total_seconds() == 60
+
+    async def test_a_heartbeat_updates_the_messengers(self, store: Store) -> None:
+        await store.register(WORKER, Load())
+        assert [each.messengers for each in await store.workers()] == [()]
+        for reported in ((LIVE, AWAY), (AWAY,), ()):
+            assert await store.heartbeat(WORKER.id, Load(messengers=reported))
+            assert [each.messengers for each in await store.workers()] == [reported]
+        await store.register(WORKER, Load(messengers=(LIVE,)))
+        assert [each.messengers for each in await store.workers()] == [(LIVE,)]
 
     async def test_each_boot_is_a_worker_of_its_own(self, store: Store, other: Store) -> None:
         await store.register(WORKER, Load())
