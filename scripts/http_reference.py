@@ -13,6 +13,7 @@ from holdfast import Holdfast
 from holdfast.api import make_api
 from holdfast.api.openapi import ACROSS, ANY, PUBLIC, SCOPE
 from holdfast.api.problems import KINDS, MEDIA_TYPE
+from holdfast.webhooks import Webhooks
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "http.md"
 LINE_MAX = 100
@@ -27,14 +28,17 @@ language](../guides/leases.md).
 
 Send the key as `Authorization: Bearer KEY`. The *scope* is the one that the key must have. *All
 tenants* means that the route requires a key that sees all tenants. Parameters and fields in
-**bold** are required."""
+**bold** are required. An app has the routes under *Webhooks* if it has
+[webhooks](../systems/webhooks.md)."""
 
 COMMON = "In addition to what is listed, every route that needs a key may return"
 Schema = Mapping[str, Any]
 
 
 def document() -> dict[str, Any]:
-    return make_api(Holdfast("sqlite:///reference.db")).openapi()
+    hf = Holdfast("sqlite:///reference.db")
+    Webhooks(hf)
+    return make_api(hf).openapi()
 
 
 def page() -> str:

@@ -13,13 +13,17 @@ from holdfast import Holdfast
 from holdfast.api import make_api
 from holdfast.api.openapi import PUBLIC
 from holdfast.api.problems import KINDS
+from holdfast.webhooks import Webhooks
 
 METHODS = {"get", "put", "post", "delete", "patch"}
 
 
-@pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
-    return make_api(Holdfast("sqlite:///jobs.db")).openapi()
+@pytest.fixture(scope="module", params=["engine", "webhooks"])
+def document(request: pytest.FixtureRequest) -> dict[str, Any]:
+    hf = Holdfast("sqlite:///jobs.db")
+    if request.param == "webhooks":
+        Webhooks(hf)
+    return make_api(hf).openapi()
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -73,11 +73,14 @@ async def test_no_request_gets_a_server_error_or_an_undocumented_answer(store_ur
 
 
 class Client:
-    def __init__(self, url: str, key: str, known: list[str]) -> None:
+    """`name` is the parameter in paths that these known IDs are for."""
+
+    def __init__(self, url: str, key: str, known: list[str], name: str = "job_id") -> None:
         self.seen: Counter[int] = Counter()
         self._url = url
         self._headers = {"Authorization": f"Bearer {key}"}
         self._known = known
+        self._name = name
 
     def try_all(self, document: dict[str, Any]) -> None:
         del document["security"]  # every request has the key
@@ -100,11 +103,11 @@ class Client:
             deadline=None,
         )
         @hypothesis.given(
-            case=operation.as_strategy(mode), job_id=strategies.sampled_from(self._known)
+            case=operation.as_strategy(mode), known=strategies.sampled_from(self._known)
         )
-        def send(case: Any, job_id: str) -> None:
-            if mode is GenerationMode.POSITIVE and "job_id" in case.path_parameters:
-                case.path_parameters["job_id"] = job_id
+        def send(case: Any, known: str) -> None:
+            if mode is GenerationMode.POSITIVE and self._name in case.path_parameters:
+                case.path_parameters[self._name] = known
             for given in (case.body, case.query):
                 if isinstance(given, dict) and isinstance(given.get("wait_seconds"), int | float):
                     given["wait_seconds"] = 0

@@ -212,10 +212,14 @@ async def _given(value: str) -> str:
 
 
 async def send(
-    world: World, route: str, key: NewKey | None, target: object = None
+    world: World,
+    route: str,
+    key: NewKey | None,
+    target: object = None,
+    recipes: Mapping[str, Recipe] = RECIPES,
 ) -> httpx.Response:
     """Send the request of a route's recipe, about this target."""
-    recipe, (method, path) = RECIPES[route], route.split()
+    recipe, (method, path) = recipes[route], route.split()
     shown = str(uuid4() if target is None else target)
     return await world.client.request(
         method,

@@ -25,6 +25,10 @@ pytestmark = pytest.mark.heavy
 SAGAS = 50_000
 ID = str(uuid4())
 KNOWN: dict[str, Any] = {
+    "after_at": "2026-11-16T03:00:00Z",
+    "all_kept_seconds": 60,
+    "because": None,
+    "dead_kept_seconds": 60,
     "attempt_no": 1,
     "attempts": json.dumps(
         [
@@ -41,20 +45,37 @@ KNOWN: dict[str, Any] = {
     "ciphertext": None,
     "duration_ms": 7,
     "error_code": "HTTP_500",
+    "event_types": "[]",
+    "events": 1,
     "ids": json.dumps([ID]),
     "keep_seconds": 60,
+    "kept_seconds": 60,
     "key_id": "k1",
     "letters": json.dumps([{"id": ID, "saga_id": ID, "error_code": "HTTP_500"}]),
+    "of_events": json.dumps([{"tenant": "acme", "event_id": ID}]),
     "old": None,
     "policy": "{}",
     "response_status": 500,
+    "results": json.dumps([{"id": ID, "failed": True}]),
+    "retry_after_seconds": 7,
     "rows_max": 100,
+    "started": 1,
+    "since": "2026-11-16T03:00:00Z",
     "sagas": json.dumps([{"id": ID, "status": "Delivered", "delay_seconds": 1}]),
     "status": "Failed",
     "tenant": "acme",
+    "until": "2026-11-17T03:00:00Z",
+    "url": "https://example.org/",
+    "waiting_max": 1000,
 }
 # What these contain is what there is to do; nothing leaves it but by being done.
-TO_DO = {"webhook_attempts_to_judge", "webhook_sagas_due", "webhook_attempts_to_check"}
+TO_DO = {
+    "webhook_attempts_to_check",
+    "webhook_attempts_to_judge",
+    "webhook_replays_open",
+    "webhook_sagas_due",
+    "webhook_subscriptions_stopping",
+}
 OF_COMMANDS = {"secrets_by_key", "stale_secrets"}
 SCANS = re.compile(r"SCAN (?!CONSTANT ROW|\w+ VIRTUAL TABLE|given\b|\()")
 # By the owner's functions, whose statements are those of SQLite.
@@ -104,6 +125,13 @@ INSERT INTO holdfast.webhook_secrets (
 SELECT id, 'tenant ' || i / 10 % 100, id, 'k1', 'x', now() FROM numbered WHERE i <= 5000;
 INSERT INTO holdfast.jobs (id, name, queue, priority, arguments, max_attempts)
 SELECT id, 'webhooks.deliver', 'webhooks.delivery', 0, '{{}}', 4 FROM numbered WHERE kind = 2;
+INSERT INTO holdfast.webhook_replays (
+    id, tenant, since, until, after_at, after_id, created_at, stepped_at, ended_at
+)
+SELECT
+    id, 'tenant ' || i / 10 % 100, now(), now(), now(), id, now(), at,
+    CASE WHEN i > 10 THEN at END
+FROM numbered WHERE i <= 5000;
 SET session_replication_role = DEFAULT;
 """
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import Retry
 from holdfast.webhooks import STANDARD, limits
-from holdfast.webhooks.policy import Delivered, GiveUp, TryAgain, decide, is_refusal
+from holdfast.webhooks.policy import GONE, Delivered, GiveUp, TryAgain, decide, is_refusal
 from tests.support.processes import ROOT
 from tests.webhooks.shop import make_policy
 
@@ -77,7 +77,7 @@ def test_an_attempt_is_delivered_tried_again_or_given_up(
             assert code is None
         case GiveUp(final):
             assert final == code
-            assert attempts >= max_attempts or (permanent and is_refusal(status))
+            assert attempts >= max_attempts or status == GONE or (permanent and is_refusal(status))
         case TryAgain(delay_seconds):
             assert code is not None
             assert attempts < max_attempts

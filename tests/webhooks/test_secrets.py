@@ -11,7 +11,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from holdfast import BadArguments, ConfigurationError, Job, Reencrypted, SecretCount, State
 from holdfast.domain.encryption import make_keys
 from holdfast.operations.secrets import VARIABLE
-from holdfast.webhooks import BadEndpoint
+from holdfast.webhooks import BadEndpoint, SubscriptionNotFound
 from holdfast.webhooks.presets import STANDARD_WEBHOOKS
 from tests.webhooks.receiving import Received, Receiver
 from tests.webhooks.shop import Shop, both_stores
@@ -235,7 +235,7 @@ async def test_a_leaked_secret_ends_at_once(shop: Shop, receiver: Receiver) -> N
 
 async def test_a_rotation_that_is_refused_changes_nothing(shop: Shop, receiver: Receiver) -> None:
     made = await shop.webhooks.subscribe(receiver.url)
-    with pytest.raises(BadEndpoint, match="does not exist"):
+    with pytest.raises(SubscriptionNotFound, match="does not exist"):
         await shop.webhooks.rotate_secret(uuid4())
     with pytest.raises(BadArguments, match="keep_seconds"):
         await shop.webhooks.rotate_secret(made.id, keep_seconds=-1)

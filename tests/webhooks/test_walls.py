@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.webhooks import DeadLetter, Event, Webhooks
-from holdfast.webhooks.service import DELIVERY, ORCHESTRATION
+from holdfast.webhooks.delivery_job import DELIVERY, ORCHESTRATION
 from tests.support.processes import Process, wait_until
 from tests.support.roles import InstalledRoles, installed_roles
 from tests.support.running import QUICK, signal, working

@@ -15,6 +15,7 @@ from holdfast.api.examples import EXAMPLES
 from holdfast.api.openapi import components, schema_of
 
 _SENTENCE: Final = re.compile(r"(?P<summary>.+?)\.(\s+(?P<more>.*))?\s*", re.DOTALL)
+_REFERENCE: Final = re.compile(r'"#/components/schemas/([^"]+)"')
 _ABOUT: Final = (
     "Enqueue, watch and manage jobs, and run them in any language. Errors are problem details"
     " (RFC 9457), whose `code` never changes. Numbers in JSON are stored exactly, or rejected."
@@ -56,7 +57,20 @@ def make_document(api: FastAPI) -> dict[str, Any]:
         for operation in path.values():
             _tidy(operation, examples)
         path["parameters"] = shared
+    document["components"]["schemas"] = _used(document["paths"], schemas)
     return document
+
+
+def _used(paths: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """The schemas that these paths refer to: other apps of this process may have more routes."""
+    used: set[str] = set()
+    found = set(_REFERENCE.findall(encode(paths).decode()))
+    while found:
+        used |= found
+        found = {
+            name for each in found for name in _REFERENCE.findall(encode(schemas[each]).decode())
+        } - used
+    return {name: schema for name, schema in schemas.items() if name in used}
 
 
 def _tidy(operation: dict[str, Any], examples: Mapping[bytes, Any]) -> None:

@@ -28,6 +28,7 @@ from holdfast.cli.secrets import secrets
 from holdfast.cli.serve import serve
 from holdfast.cli.session import Group, Session, say
 from holdfast.cli.top.command import top
+from holdfast.cli.webhooks.command import webhooks
 from holdfast.cli.worker import worker
 from holdfast.cli.workers import workers
 from holdfast.domain.errors import HoldfastError
@@ -51,7 +52,7 @@ def holdfast() -> None:
 
 for command in (
     *(serve, worker, workers, top, doctor, dev, migrate),
-    *(jobs, dead, bulk, queues, breakers, keys, roles, secrets, audit, demo),
+    *(jobs, dead, bulk, queues, breakers, keys, roles, secrets, audit, webhooks, demo),
 ):
     holdfast.add_command(command)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -16,8 +16,19 @@ from holdfast import CannotDecrypt, Permanent, Tables
 from holdfast.domain.signature import OtherArguments
 from holdfast.webhooks.echoes import Echoes
 from holdfast.webhooks.presets import Message, Preset, Request
+from holdfast.webhooks.rows import SagaStatus
 from holdfast.webhooks.secrets import SubscriptionSecrets
 from holdfast.webhooks.sender import Report
+
+CANCELED: Final = "CANCELED"
+_LOGGED: Final = (
+    "duration_ms",
+    "response_status",
+    "response_headers",
+    "response_body",
+    "error_code",
+    "error_text",
+)
 
 
 class Delivery(Message, frozen=True, kw_only=True):
@@ -31,6 +42,24 @@ class Delivery(Message, frozen=True, kw_only=True):
     attempt_no: int
     worker_id: str | None
     lease_until: datetime | None
+    saga_status: SagaStatus
+    disabled: bool
+
+    @property
+    def why_not(self) -> str | None:
+        """Why there is nothing to send any more, if so."""
+        if self.saga_status != "InFlight":
+            return "the saga has ended"
+        return "the subscription was disabled or deleted" if self.disabled else None
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """An attempt that was just reported, with the lease under which it was made."""
+
+    saga_id: UUID
+    attempt_no: int
+    worker_id: str | None
+    lease_until: datetime | None
 
 
 class Deliverer:
@@ -41,16 +70,19 @@ class Deliverer:
         self._presets = presets
         self._secrets = secrets
 
-    async def prepare(self, connection: Any, job_id: UUID) -> tuple[Delivery, Request, Echoes]:
-        """Read what the job sends, and sign it. Also return the secrets to hide in the report."""
-        statements = self._tables.on(connection)
-        delivery = await statements.one("delivery_of_job", Delivery, id=job_id)
+    async def find(self, connection: Any, job_id: UUID) -> Delivery:
+        """Read what the job sends, and where."""
+        delivery = await self._tables.on(connection).one("delivery_of_job", Delivery, id=job_id)
         if delivery is None:
             # An operator requeued a delivery job, but only the orchestrator starts attempts.
             raise Permanent(
                 f"no attempt is waiting for job {job_id}; requeue the dead letter instead",
                 code="NO_ATTEMPT",
             )
+        return delivery
+
+    async def sign(self, connection: Any, delivery: Delivery) -> tuple[Request, Echoes]:
+        """Make the request. Also return the secrets to hide in the report."""
         preset = self._presets.get(delivery.preset)
         if preset is None:
             # Hand the job back, for a worker whose application has this preset.
@@ -63,32 +95,43 @@ class Deliverer:
             # Hand the job back, for a worker that has the key.
             raise OtherArguments(str(error)) from None
         echoes = Echoes(secrets, map(preset.key_of, secrets))
-        return delivery, preset.sign(delivery, secrets), echoes
+        return preset.sign(delivery, secrets), echoes
 
     async def report(
         self, connection: Any, job_id: UUID, delivery: Delivery, report: Report
     ) -> None:
-        statements = self._tables.on(connection)
-        await statements.execute(
-            "report",
-            id=job_id,
-            status="Completed" if report.error_code is None else "Failed",
-            response_status=report.response_status,
-            error_code=report.error_code,
-        )
-        logged = msgspec.structs.asdict(report)
-        await statements.execute(
+        await self._report(
+            connection, job_id, report.error_code, report.response_status,
+            report.retry_after_seconds,
+        )  # fmt: skip
+        await self._tables.on(connection).execute(
             "log_attempt",
             attempt_id=job_id,
             tenant=delivery.tenant,
             saga_id=delivery.saga_id,
-            **logged,
+            **{name: getattr(report, name) for name in _LOGGED},
         )
 
-    async def report_failure(self, connection: Any, job_id: UUID, error_code: str | None) -> bool:
+    async def report_failure(
+        self, connection: Any, job_id: UUID, error_code: str | None
+    ) -> Reported | None:
         """Report a job that fails itself, if an attempt is waiting for it."""
-        return bool(
-            await self._tables.on(connection).execute(
-                "report", id=job_id, status="Failed", response_status=None, error_code=error_code
-            )
+        return await self._report(connection, job_id, error_code or "FAILED")
+
+    async def _report(
+        self,
+        connection: Any,
+        job_id: UUID,
+        error_code: str | None,
+        response_status: int | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> Reported | None:
+        return await self._tables.on(connection).one(
+            "report",
+            Reported,
+            id=job_id,
+            status="Completed" if error_code is None else "Failed",
+            response_status=response_status,
+            error_code=error_code,
+            retry_after_seconds=retry_after_seconds,
         )

@@ -4,11 +4,17 @@ HoldfastError
 ├── BadArguments
 │   └── BadEndpoint
 ├── EventConflict
-└── DeadLetterNotFound
+└── WebhookNotFound
+    ├── SubscriptionNotFound
+    ├── EventNotFound
+    ├── SagaNotFound
+    ├── DeadLetterNotFound
+    └── ReplayNotFound
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
 from uuid import UUID
 
 from holdfast import BadArguments, HoldfastError
@@ -26,9 +32,41 @@ class EventConflict(HoldfastError):
         self.event_id = event_id
 
 
-class DeadLetterNotFound(HoldfastError):
+class WebhookNotFound(HoldfastError):
+    """What has this ID does not exist, or belongs to another tenant."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, id: UUID) -> None:
+        super().__init__(f"{self.kind} {id} does not exist")
+        self.id = id
+
+
+class SubscriptionNotFound(WebhookNotFound):
+    """There is no subscription with this ID, or it was deleted."""
+
+    kind = "subscription"
+
+
+class EventNotFound(WebhookNotFound):
+    """There is no event with this ID."""
+
+    kind = "event"
+
+
+class SagaNotFound(WebhookNotFound):
+    """There is no saga with this ID."""
+
+    kind = "saga"
+
+
+class DeadLetterNotFound(WebhookNotFound):
     """There is no dead letter with this ID."""
 
-    def __init__(self, dead_letter_id: UUID) -> None:
-        super().__init__(f"dead letter {dead_letter_id} does not exist")
-        self.dead_letter_id = dead_letter_id
+    kind = "dead letter"
+
+
+class ReplayNotFound(WebhookNotFound):
+    """There is no replay with this ID."""
+
+    kind = "replay"

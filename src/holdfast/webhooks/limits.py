@@ -28,5 +28,21 @@ LEASES_MAX: Final = 4  # per delivery job: it ends when the fourth lease is lost
 GUARD_SECONDS: Final = 60.0  # default of `guard_seconds`
 GUARD_SECONDS_MIN: Final = 1.0
 GUARD_SECONDS_MAX: Final = 86400.0
-DEAD_LETTERS_PAGE_MAX: Final = 1000
+RETRY_AFTER_SECONDS_MAX: Final = 86400  # a receiver can't put an attempt off any longer
+DISABLE_AFTER_SECONDS: Final = 5 * 86400  # default of `disable_after_seconds`
+DISABLE_AFTER_SECONDS_MIN: Final = 60
+DISABLE_AFTER_SECONDS_MAX: Final = 365 * 86400
 SAGAS_AT_ONCE_MAX: Final = 100  # in one transaction of the orchestrator
+
+PAGE_MAX: Final = 1000  # rows of one list
+SAGAS_LOOK_MAX: Final = 1000  # rows that one page of filtered sagas reads
+
+REPLAY_EVENTS_AT_ONCE_MAX: Final = 100  # in one transaction
+REPLAY_WAITING_MAX: Final = 1000  # sagas of one replay; the next step waits for them
+REPLAY_COUNTED_MAX: Final = 100_000  # events of a dry run
+
+SAGAS_KEPT_SECONDS: Final = 30 * 86400  # default of `sagas_kept_seconds`
+DEAD_LETTERS_KEPT_SECONDS: Final = 90 * 86400  # default of `dead_letters_kept_seconds`
+KEPT_SECONDS_MIN: Final = 60
+KEPT_SECONDS_MAX: Final = 100 * 365 * 86400
+RETENTION_ROWS_MAX: Final = 500  # in one transaction

@@ -21,6 +21,7 @@ STANDARD: Final = Retry.schedule(
 
 # Refusals that may be temporary. Every other 3xx and 4xx is about the request itself.
 _TEMPORARY: Final = frozenset({408, 410, 425, 429})
+GONE: Final = 410  # the receiver wants nothing more
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry
     timeout_seconds: float
     guard_seconds: float
+    disable_after_seconds: float = limits.DISABLE_AFTER_SECONDS
     refusals_are_permanent: bool = False
 
     def __post_init__(self) -> None:
@@ -49,6 +51,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"guard_seconds must be {limits.GUARD_SECONDS_MIN:g} to"
                 f" {limits.GUARD_SECONDS_MAX:g}, not {self.guard_seconds}"
+            )
+        low, high = limits.DISABLE_AFTER_SECONDS_MIN, limits.DISABLE_AFTER_SECONDS_MAX
+        if not low <= self.disable_after_seconds <= high:
+            raise ConfigurationError(
+                f"disable_after_seconds must be {low:g} to {high:g},"
+                f" not {self.disable_after_seconds}"
             )
 
     def under(self, preset: Preset) -> Policy:
@@ -121,15 +129,20 @@ def decide(
     response_status: int | None,
     error_code: str | None,
     chance: float,
+    retry_after_seconds: float | None = None,
 ) -> Decision:
     """Decide what follows the last attempt. `failures` counts those with its error code; `chance`
-    in [0, 1) picks the jitter of the delay."""
+    in [0, 1) picks the jitter of the delay. `retry_after_seconds` is the least delay that the
+    receiver asked for."""
     if error_code is None:
         return Delivered()
+    if response_status == GONE:
+        return GiveUp(error_code)
     if policy.refusals_are_permanent and is_refusal(response_status):
         return GiveUp(error_code)
     retry = policy.retry
     limit = retry.limit_for(error_code)
     if attempts_made >= retry.max_attempts or (limit is not None and failures >= limit):
         return GiveUp(error_code)
-    return TryAgain(retry.delay_seconds(attempts_made, chance))
+    asked = min(retry_after_seconds or 0.0, limits.RETRY_AFTER_SECONDS_MAX)
+    return TryAgain(max(retry.delay_seconds(attempts_made, chance), asked))

@@ -13,14 +13,21 @@ JobStatus = Literal["Pending", "Leased", "Completed", "Failed"]
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint and the event types that it wants; none means all."""
+    """An endpoint and the event types that it wants; none means all.
+
+    `disabled_because` is `HTTP_410` or `FAILING` if it was not disabled by hand. `failing_since` is
+    the time of the first failure after the last success.
+    """
 
     id: UUID
     tenant: str
     url: str
     event_types: tuple[str, ...]
     preset: str
+    created_at: datetime | None = None
     disabled_at: datetime | None = None
+    disabled_because: str | None = None
+    failing_since: datetime | None = None
 
     def wants(self, event_type: str) -> bool:
         """Whether events of this type are sent to it."""
@@ -60,8 +67,16 @@ class Saga(msgspec.Struct, frozen=True, kw_only=True):
     attempt_count: int
     next_attempt_at: datetime | None
     requeued_from: UUID | None
+    replay_id: UUID | None
     created_at: datetime
     ended_at: datetime | None
+
+
+class SagaPage(msgspec.Struct, frozen=True):
+    """Sagas, newest first. Pass `after` to get the next page; it is None on the last page."""
+
+    sagas: list[Saga]
+    after: UUID | None
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,3 +113,26 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     def payload(self) -> Any:
         """The payload as a JSON value."""
         return msgspec.json.decode(self.payload_snapshot)
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """A time range whose events are sent again. `events` and `sagas` count those so far."""
+
+    id: UUID
+    tenant: str
+    subscription_id: UUID | None
+    since: datetime
+    until: datetime
+    events: int
+    sagas: int
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class ReplayCount(msgspec.Struct, frozen=True):
+    """What a replay would send: one saga for each event and subscription that wants it. `is_all` is
+    false if there are more events than were counted."""
+
+    events: int
+    sagas: int
+    is_all: bool

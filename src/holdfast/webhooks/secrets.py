@@ -50,17 +50,16 @@ class SubscriptionSecrets:
             ciphertext=ciphertext,
         )
 
-    async def rotate(
-        self, connection: Any, subscription: NewSubscription, keep_seconds: float
+    async def expire(
+        self, connection: Any, tenant: str, subscription_id: UUID, keep_seconds: float
     ) -> None:
-        """Store the new secret. The others expire after `keep_seconds`."""
+        """Let the subscription's secrets expire after `keep_seconds`, or earlier if they do."""
         await self._tables.on(connection).execute(
             "expire_secrets",
-            tenant=subscription.tenant,
-            subscription_id=subscription.id,
+            tenant=tenant,
+            subscription_id=subscription_id,
             keep_seconds=keep_seconds,
         )
-        await self.add(connection, subscription)
 
     async def of_subscription(self, connection: Any, subscription_id: UUID) -> list[str]:
         """Return the secrets that sign requests now, oldest first, or raise CannotDecrypt."""

@@ -5,52 +5,58 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
-import msgspec
-
-from holdfast import Context, Holdfast, Retry
-from holdfast.domain import codec
+from holdfast import ConfigurationError, Holdfast, JobFunction, Retry, WrongState
 from holdfast.domain.job import DEFAULT_TENANT
-from holdfast.webhooks import limits, validation
-from holdfast.webhooks.delivery import Deliverer, Delivery
-from holdfast.webhooks.endpoints import check_url
-from holdfast.webhooks.errors import BadEndpoint, DeadLetterNotFound, EventConflict
-from holdfast.webhooks.events import log_attempt
+from holdfast.webhooks import limits, retention, validation
+from holdfast.webhooks.delivery import Deliverer
+from holdfast.webhooks.delivery_job import ORCHESTRATION, declare_delivery
+from holdfast.webhooks.drafts import is_same, make_draft
+from holdfast.webhooks.errors import (
+    DeadLetterNotFound,
+    EventConflict,
+    EventNotFound,
+    SagaNotFound,
+)
 from holdfast.webhooks.orchestrator import Orchestrator
 from holdfast.webhooks.policy import STANDARD, Policy
 from holdfast.webhooks.presets import STANDARD_WEBHOOKS, Preset, by_name
-from holdfast.webhooks.rows import Attempt, DeadLetter, Event, NewSubscription, Saga, Subscription
-from holdfast.webhooks.secrets import FORGET_SECONDS, SubscriptionSecrets
-from holdfast.webhooks.sender import Report, open_client, send
+from holdfast.webhooks.replays import Replays
+from holdfast.webhooks.rows import (
+    Attempt,
+    DeadLetter,
+    Event,
+    NewSubscription,
+    Replay,
+    ReplayCount,
+    Saga,
+    SagaPage,
+    Subscription,
+)
+from holdfast.webhooks.secrets import FORGET_SECONDS
+from holdfast.webhooks.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from holdfast.api import Router
 
 T = TypeVar("T")
 
-DELIVERY: Final = "webhooks.delivery"
-ORCHESTRATION: Final = "webhooks.orchestration"
-_IDENTITY: Final = ("tenant", "aggregate_type", "aggregate_id")
-_AFTER_A_LOST_LEASE: Final = Retry.exponential(max_attempts=limits.LEASES_MAX, base=1, cap=10)
+TEST_EVENT: Final = "webhooks.test"
+_LAST: Final = UUID(int=2**128 - 1)
 
-
-class _SubscriptionRow(msgspec.Struct, frozen=True):
-    id: UUID
-    tenant: str
-    url: str
-    event_types: str
-    preset: str
-    disabled_at: datetime | None
-
-    def subscription(self) -> Subscription:
-        types = msgspec.json.decode(self.event_types, type=tuple[str, ...])
-        return Subscription(**{**msgspec.structs.asdict(self), "event_types": types})
+# Webhooks live as long as their app, which holds their jobs.
+_known: WeakKeyDictionary[Holdfast, ReferenceType[Webhooks]] = WeakKeyDictionary()
 
 
 class Webhooks:
     """Deliver events to subscribers, as jobs of `hf`.
 
-    Declares its tables, its job and its sweep on `hf`. A worker of the queue `webhooks.delivery`
-    delivers, one of `webhooks.orchestration` decides, and one of all queues does both.
+    Declares its tables, its job, its sweeps and its routes on `hf`. A worker of the queue
+    `webhooks.delivery` delivers, one of `webhooks.orchestration` decides, and one of all queues
+    does both.
     """
 
     def __init__(
@@ -63,61 +69,53 @@ class Webhooks:
         retry: Retry = STANDARD,
         timeout_seconds: float = limits.TIMEOUT_SECONDS,
         guard_seconds: float = limits.GUARD_SECONDS,
+        disable_after_seconds: float = limits.DISABLE_AFTER_SECONDS,
+        sagas_kept_seconds: float = limits.SAGAS_KEPT_SECONDS,
+        dead_letters_kept_seconds: float = limits.DEAD_LETTERS_KEPT_SECONDS,
     ) -> None:
-        self._policy = Policy(
+        policy = Policy(
             https_only=https_only,
             allow_private_addresses=allow_private_addresses,
             retry=retry,
             timeout_seconds=timeout_seconds,
             guard_seconds=guard_seconds,
+            disable_after_seconds=disable_after_seconds,
         )
-        self._presets = by_name(presets)
-        self._policies = {
-            name: self._policy.under(preset) for name, preset in self._presets.items()
-        }
+        known_presets = by_name(presets)
         self._hf = hf
         self._tables = hf.tables("webhooks", package=__package__)
-        self._secrets = SubscriptionSecrets(hf, self._tables)
-        self._deliverer = Deliverer(self._tables, self._presets, self._secrets)
-        self._declare_jobs()
-
-    def _declare_jobs(self) -> None:
-        hf, deliverer = self._hf, self._deliverer
-
-        async def wake_orchestrator(connection: Any) -> None:
-            await hf.queues.wake(ORCHESTRATION, connection=connection)
-
-        @hf.job(
-            name="webhooks.deliver",
-            queue=DELIVERY,
-            retry=_AFTER_A_LOST_LEASE,
-            timeout_seconds=2 * limits.TIMEOUT_SECONDS_MAX,
+        self._retention = retention.Retention(
+            hf, self._tables, sagas_kept_seconds, dead_letters_kept_seconds
         )
-        async def deliver(ctx: Context, saga_id: UUID, attempt_no: int) -> None:
-            try:
-                delivery, report = await self._send(ctx.job_id)
-                async with ctx.completing() as connection:
-                    await deliverer.report(connection, ctx.job_id, delivery, report)
-                    await wake_orchestrator(connection)
-            except Exception as error:
-                judged = ctx.judge(error)
-                if judged.state.ended:
-                    async with ctx.failing(error) as connection:
-                        if await deliverer.report_failure(connection, ctx.job_id, judged.code):
-                            await wake_orchestrator(connection)
-                raise
-            log_attempt(ctx.job_id, delivery, report)
+        self._subscriptions = Subscriptions(hf, self._tables, known_presets, policy)
+        self._replays = Replays(hf, self._tables)
+        deliverer = Deliverer(self._tables, known_presets, self._subscriptions.secrets)
+        self._declare_sweeps(declare_delivery(hf, deliverer))
+        hf.add_routes(self._make_routes)
+        _known[hf] = ref(self)
 
-        hf.sweep(queue=ORCHESTRATION)(Orchestrator(hf, self._tables, deliver).sweep)
-        forget = hf.sweep(queue=ORCHESTRATION, every_seconds=FORGET_SECONDS)
-        forget(self._secrets.forget_expired)
+    @classmethod
+    def of(cls, hf: Holdfast) -> Webhooks:
+        """Return the webhooks that were created for this app, or raise ConfigurationError."""
+        found = _known[hf]() if hf in _known else None
+        if found is None:
+            raise ConfigurationError("this app has no webhooks; create them with Webhooks(hf)")
+        return found
 
-    async def _send(self, job_id: UUID) -> tuple[Delivery, Report]:
-        async with self._hf.transaction(read_only=True) as connection:
-            delivery, request, echoes = await self._deliverer.prepare(connection, job_id)
-        policy = Policy.decode(delivery.policy)
-        async with open_client(policy) as client:
-            return delivery, await send(client, policy, delivery.url, request, echoes)
+    def _make_routes(self, _service: object) -> Router:
+        # Imported here, because workers and applications need no web framework.
+        from holdfast.webhooks.routes import routes
+
+        return routes(self)
+
+    def _declare_sweeps(self, deliver: JobFunction[[UUID, int], None]) -> None:
+        hf = self._hf
+        hf.sweep(queue=ORCHESTRATION)(Orchestrator(hf, self._tables, self._replays, deliver).sweep)
+        for every_seconds, sweep in (
+            (FORGET_SECONDS, self._subscriptions.secrets.forget_expired),
+            (retention.EVERY_SECONDS, self._retention.delete_old_webhooks),
+        ):
+            hf.sweep(queue=ORCHESTRATION, every_seconds=every_seconds)(sweep)
 
     async def subscribe(
         self,
@@ -127,46 +125,56 @@ class Webhooks:
         tenant: str = DEFAULT_TENANT,
         preset: str = STANDARD_WEBHOOKS.name,
         secret: str | None = None,
+        connection: Any = None,
     ) -> NewSubscription:
         """Send these event types, or all, to the URL. Only this call returns the secret."""
-        chosen = self._preset(preset)
-        self._check_url(url)
-        subscription = NewSubscription(
-            id=self._hf.new_id(),
-            tenant=validation.tenant(tenant),
-            url=url,
-            event_types=validation.event_types(event_types),
-            preset=preset,
-            secret=chosen.new_secret(secret),
-        )
-        await self._record(subscription)
-        return subscription
-
-    def _preset(self, name: str) -> Preset:
-        if name not in self._presets:
-            raise BadEndpoint(
-                f"preset must be one of {', '.join(self._presets)}, not {name!r}; pass your own to"
-                " Webhooks(hf, presets=[...])"
+        tenant = validation.tenant(tenant)
+        async with self._joined(connection, tenant) as connection:
+            return await self._subscriptions.add(
+                connection, url, event_types, tenant, preset, secret
             )
-        return self._presets[name]
 
-    def _check_url(self, url: str) -> None:
-        check_url(
-            url,
-            https_only=self._policy.https_only,
-            allow_private_addresses=self._policy.allow_private_addresses,
-        )
+    async def subscription(
+        self, subscription_id: UUID, *, tenant: str | None = None
+    ) -> Subscription:
+        """Find a subscription. With `tenant`, one of another tenant does not exist."""
+        async with self._transaction(tenant, read_only=True) as connection:
+            known = await self._subscriptions.known(connection, subscription_id, tenant)
+            return known.subscription()
+
+    async def subscriptions(
+        self,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        limit: int = limits.PAGE_MAX,
+        after: UUID | None = None,
+    ) -> list[Subscription]:
+        """List a tenant's subscriptions, oldest first, from the one after `after`."""
+        tenant, limit = validation.tenant(tenant), validation.rows_max(limit)
+        async with self._transaction(tenant, read_only=True) as connection:
+            return await self._subscriptions.list(
+                connection, tenant, limit, validation.id_or_none(after)
+            )
+
+    async def change(
+        self,
+        subscription_id: UUID,
+        *,
+        url: str | None = None,
+        event_types: Iterable[str] | None = None,
+        tenant: str | None = None,
+        connection: Any = None,
+    ) -> Subscription:
+        """Replace a subscription's URL, its event types, or both. The next attempts use them."""
+        async with self._joined(connection, tenant) as connection:
+            return await self._subscriptions.change(
+                connection, subscription_id, tenant, url, event_types
+            )
 
     async def adopt(self, subscription_id: UUID) -> None:
         """Apply the current settings of this application to the subscription from now on."""
-        validation.id(subscription_id)
-        async with self._hf.transaction() as connection:
-            known = await self._known(connection, subscription_id)
-            policy = self._policies[self._preset(known.preset).name]
-            self._check_url(known.url)
-            await self._tables.on(connection).execute(
-                "set_policy", id=subscription_id, policy=policy.encode()
-            )
+        async with self._transaction() as connection:
+            await self._subscriptions.adopt(connection, subscription_id)
 
     async def rotate_secret(
         self,
@@ -174,68 +182,66 @@ class Webhooks:
         *,
         keep_seconds: float = limits.SECRET_KEPT_SECONDS,
         secret: str | None = None,
+        tenant: str | None = None,
+        connection: Any = None,
     ) -> NewSubscription:
         """Give the subscription a new secret, which only this call returns.
 
         For `keep_seconds`, the old secrets sign too: give the receiver the new one in that time. If
         an old one leaked, pass 0.
         """
-        validation.id(subscription_id)
         validation.keep_seconds(keep_seconds)
-        async with self._hf.transaction() as connection:
-            known = await self._known(connection, subscription_id)
-            made = self._preset(known.preset).new_secret(secret)
-            subscription = NewSubscription(
-                **msgspec.structs.asdict(known.subscription()), secret=made
+        async with self._joined(connection, tenant) as connection:
+            return await self._subscriptions.rotate(
+                connection, subscription_id, tenant, keep_seconds, secret
             )
-            await self._secrets.rotate(connection, subscription, keep_seconds)
-        return subscription
 
-    async def _known(self, connection: Any, subscription_id: UUID) -> _SubscriptionRow:
-        statements = self._tables.on(connection)
-        known = await statements.one("find_subscription", _SubscriptionRow, id=subscription_id)
-        if known is None:
-            raise BadEndpoint(f"subscription {subscription_id} does not exist")
-        return known
-
-    async def disable(self, subscription_id: UUID, *, tenant: str | None = None) -> None:
-        """Send nothing more to the subscription: it gets no new sagas, and sagas that are waiting
-        for an attempt end as `Canceled` when it is due.
+    async def disable(
+        self, subscription_id: UUID, *, tenant: str | None = None, connection: Any = None
+    ) -> Subscription:
+        """Send nothing more to the subscription: it gets no new sagas, and its open ones end as
+        `Canceled`.
 
         With `tenant`, a subscription of another tenant does not exist.
         """
-        validation.id(subscription_id)
-        async with self._transaction(validation.tenant_or_none(tenant)) as connection:
-            known = await self._known(connection, subscription_id)
-            if tenant not in (None, known.tenant):
-                raise BadEndpoint(f"subscription {subscription_id} does not exist")
-            await self._tables.on(connection).value("disable", id=subscription_id)
+        async with self._joined(connection, tenant) as connection:
+            disabled = await self._subscriptions.disable(connection, subscription_id, tenant)
+            await self._wake(connection)
+            return disabled
 
-    async def _record(self, subscription: NewSubscription) -> None:
-        async with self._transaction(subscription.tenant) as connection:
-            statements = self._tables.on(connection)
-            existing = await statements.value("count_subscriptions", tenant=subscription.tenant)
-            if existing >= limits.SUBSCRIPTIONS_MAX:
-                raise BadEndpoint(
-                    f"a tenant can have at most {limits.SUBSCRIPTIONS_MAX} subscriptions"
-                )
-            await statements.execute(
-                "insert_subscription",
-                id=subscription.id,
-                tenant=subscription.tenant,
-                url=subscription.url,
-                event_types=msgspec.json.encode(subscription.event_types).decode(),
-                preset=subscription.preset,
-                policy=self._policies[subscription.preset].encode(),
+    async def enable(
+        self, subscription_id: UUID, *, tenant: str | None = None, connection: Any = None
+    ) -> Subscription:
+        """Send new events to the subscription again. Use `replay` for those that it missed."""
+        async with self._joined(connection, tenant) as connection:
+            return await self._subscriptions.enable(connection, subscription_id, tenant)
+
+    async def delete(
+        self, subscription_id: UUID, *, tenant: str | None = None, connection: Any = None
+    ) -> None:
+        """Delete the subscription and its secrets; its open sagas end as `Canceled`. Sagas and dead
+        letters that have ended stay until their retention is over."""
+        async with self._joined(connection, tenant) as connection:
+            await self._subscriptions.delete(connection, subscription_id, tenant)
+            await self._wake(connection)
+
+    async def send_test(
+        self,
+        subscription_id: UUID,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        tenant: str | None = None,
+        connection: Any = None,
+    ) -> Event:
+        """Publish an event of type `webhooks.test` to this subscription only."""
+        async with self._joined(connection, tenant) as connection:
+            known = await self._subscriptions.known(connection, subscription_id, tenant)
+            if known.disabled_at is not None:
+                raise WrongState(f"subscription {subscription_id} is disabled; enable it first")
+            draft = make_draft(
+                self._hf.new_id(), TEST_EVENT, payload or {"test": True}, known.tenant
             )
-            await self._secrets.add(connection, subscription)
-
-    async def subscriptions(self, *, tenant: str = DEFAULT_TENANT) -> list[Subscription]:
-        """List a tenant's subscriptions."""
-        rows = await self._all(
-            "subscriptions_of_tenant", _SubscriptionRow, validation.tenant(tenant)
-        )
-        return [row.subscription() for row in rows]
+            return await self._publish(connection, draft | {"only_for": subscription_id})
 
     async def publish(
         self,
@@ -254,17 +260,16 @@ class Webhooks:
         Publishing the same ID twice makes one event. With a `connection` from `hf.transaction()` or
         `ctx.completing()`, the event is published if and when that transaction commits.
         """
-        draft = {
-            "id": self._hf.new_id() if id is None else validation.id(id),
-            "tenant": validation.tenant(tenant),
-            "event_type": validation.event_type(event_type),
-            "aggregate_type": validation.name("aggregate_type", aggregate_type),
-            "aggregate_id": validation.name("aggregate_id", aggregate_id),
-            "occurred_at": validation.time(occurred_at),
-            "payload": validation.payload(payload),
-        }
-        joined = self._transaction(tenant) if connection is None else nullcontext(connection)
-        async with joined as connection:
+        draft = make_draft(
+            self._hf.new_id() if id is None else id,
+            event_type,
+            payload,
+            tenant,
+            aggregate_type,
+            aggregate_id,
+            occurred_at,
+        )
+        async with self._joined(connection, tenant) as connection:
             return await self._publish(connection, draft)
 
     async def _publish(self, connection: Any, draft: dict[str, Any]) -> Event:
@@ -274,12 +279,12 @@ class Webhooks:
             await self._wake(connection)
             return inserted[0]
         event = await statements.one("find_event", Event, tenant=draft["tenant"], id=draft["id"])
-        if event is None or not _is_same(event, draft):
+        if event is None or not is_same(event, draft):
             raise EventConflict(draft["id"])
         return event
 
     async def _wake(self, connection: Any) -> None:
-        """Wake the orchestrator for new sagas. On PostgreSQL, the database does."""
+        """Wake the orchestrator. On PostgreSQL, the database does."""
         if getattr(connection, "dialect", None) == "sqlite":
             await self._hf.queues.wake(ORCHESTRATION, connection=connection)
 
@@ -287,8 +292,24 @@ class Webhooks:
         self, tenant: str | None = None, *, read_only: bool = False
     ) -> AbstractAsyncContextManager[Any]:
         """A transaction that sees one tenant's rows, or all."""
+        tenant = validation.tenant_or_none(tenant)
         hf = self._hf if tenant is None else self._hf.for_tenant(tenant)
         return hf.transaction(read_only=read_only)
+
+    def _joined(self, connection: Any, tenant: str | None) -> AbstractAsyncContextManager[Any]:
+        """The caller's transaction, or one for this call."""
+        if connection is None:
+            return self._transaction(tenant)
+        validation.tenant_or_none(tenant)
+        return nullcontext(connection)
+
+    async def event(self, event_id: UUID, *, tenant: str = DEFAULT_TENANT) -> Event:
+        """Find a tenant's event."""
+        id = validation.id(event_id)
+        found = await self._one("find_event", Event, validation.tenant(tenant), id=id)
+        if found is None:
+            raise EventNotFound(event_id)
+        return found
 
     async def sagas(self, *, event_id: UUID, tenant: str = DEFAULT_TENANT) -> list[Saga]:
         """List the sagas of a tenant's event, oldest first; requeued ones come last."""
@@ -296,21 +317,91 @@ class Webhooks:
             "sagas_of_event", Saga, validation.tenant(tenant), event_id=validation.id(event_id)
         )
 
+    async def saga(self, saga_id: UUID, *, tenant: str | None = None) -> Saga:
+        """Find a saga. With `tenant`, one of another tenant does not exist."""
+        found = await self._one("find_saga", Saga, tenant, id=validation.id(saga_id))
+        if found is None:
+            raise SagaNotFound(saga_id)
+        return found
+
+    async def list_sagas(
+        self,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        status: str | None = None,
+        subscription_id: UUID | None = None,
+        limit: int = 100,
+        after: UUID | None = None,
+    ) -> SagaPage:
+        """List a tenant's sagas, newest first, from the one after `after`.
+
+        A page can have fewer sagas than `limit` and still have an `after`: one call reads a limited
+        number of rows.
+        """
+        validation.tenant(tenant)
+        validation.rows_max(limit)
+        validation.status(status)
+        looking: dict[str, Any] = {
+            "before": validation.id_or_none(after) or _LAST,
+            "rows_max": limit if status is None else limits.SAGAS_LOOK_MAX,
+        }
+        if subscription_id is None:
+            found = await self._all("sagas_of_tenant", Saga, tenant, **looking)
+        else:
+            looking["subscription_id"] = validation.id(subscription_id)
+            found = await self._all("sagas_of_subscription", Saga, tenant, **looking)
+        wanted = [saga for saga in found if status in (None, saga.status)][:limit]
+        if len(wanted) == limit:
+            return SagaPage(wanted, wanted[-1].id)
+        return SagaPage(wanted, found[-1].id if len(found) == looking["rows_max"] else None)
+
+    async def cancel(
+        self, saga_id: UUID, *, tenant: str | None = None, connection: Any = None
+    ) -> Saga:
+        """End a saga as `Canceled`; again, it stays so. A request that is being sent may still
+        arrive. Raise WrongState if the saga has ended otherwise."""
+        validation.id(saga_id)
+        async with self._joined(connection, tenant) as connection:
+            statements = self._tables.on(connection)
+            find = {"id": saga_id, "tenant": tenant}
+            if await statements.one("find_saga", Saga, **find) is None:
+                raise SagaNotFound(saga_id)
+            await statements.value("cancel_saga", id=saga_id)
+            saga = await statements.one("find_saga", Saga, **find)
+            assert saga is not None
+            if saga.status != "Canceled":
+                raise WrongState(f"saga {saga_id} can't be canceled: it is {saga.status}")
+            return saga
+
     async def attempts(self, saga_id: UUID, *, tenant: str | None = None) -> list[Attempt]:
         """List the attempts of a saga, oldest first; with `tenant`, only of that tenant's saga."""
-        chosen = validation.tenant_or_none(tenant)
-        return await self._all("attempts_of_saga", Attempt, chosen, saga_id=validation.id(saga_id))
+        return await self._all("attempts_of_saga", Attempt, tenant, saga_id=validation.id(saga_id))
+
+    async def dead_letter(self, dead_letter_id: UUID, *, tenant: str | None = None) -> DeadLetter:
+        """Find a dead letter. With `tenant`, one of another tenant does not exist."""
+        id = validation.id(dead_letter_id)
+        found = await self._one("find_dead_letter", DeadLetter, tenant, id=id)
+        if found is None:
+            raise DeadLetterNotFound(dead_letter_id)
+        return found
 
     async def dead_letters(
-        self, *, tenant: str = DEFAULT_TENANT, limit: int = 100
+        self, *, tenant: str = DEFAULT_TENANT, limit: int = 100, after: UUID | None = None
     ) -> list[DeadLetter]:
-        """List a tenant's dead letters, newest first."""
+        """List a tenant's dead letters, newest first, from the one after `after`."""
         return await self._all(
             "dead_letters_of_tenant",
             DeadLetter,
             validation.tenant(tenant),
+            before=validation.id_or_none(after) or _LAST,
             rows_max=validation.rows_max(limit),
         )
+
+    async def _one(
+        self, statement: str, row: type[T], tenant: str | None, **parameters: Any
+    ) -> T | None:
+        found = await self._all(statement, row, tenant, **parameters)
+        return found[0] if found else None
 
     async def _all(
         self, statement: str, row: type[T], tenant: str | None, **parameters: Any
@@ -319,28 +410,70 @@ class Webhooks:
             statements = self._tables.on(connection)
             return await statements.all(statement, row, tenant=tenant, **parameters)
 
-    async def requeue(self, dead_letter_id: UUID, *, tenant: str | None = None) -> Saga:
+    async def requeue(
+        self, dead_letter_id: UUID, *, tenant: str | None = None, connection: Any = None
+    ) -> Saga:
         """Start a new saga for a dead letter's event; a second call returns the same saga.
 
-        With `tenant`, a dead letter of another tenant does not exist.
+        With `tenant`, a dead letter of another tenant does not exist. Raise WrongState if its
+        subscription is disabled or deleted.
         """
         validation.id(dead_letter_id)
-        async with self._transaction(validation.tenant_or_none(tenant)) as connection:
+        async with self._joined(connection, tenant) as connection:
             statements = self._tables.on(connection)
-            if not await statements.value("has_dead_letter", id=dead_letter_id, tenant=tenant):
+            find = {"id": dead_letter_id, "tenant": tenant}
+            letter = await statements.one("find_dead_letter", DeadLetter, **find)
+            if letter is None:
                 raise DeadLetterNotFound(dead_letter_id)
+            again = await statements.one("saga_of_dead_letter", Saga, dead_letter_id=letter.id)
+            if again is not None:
+                return again
+            if not await statements.value("is_enabled", id=letter.subscription_id):
+                raise WrongState(
+                    f"the subscription of dead letter {letter.id} is disabled or deleted"
+                )
             await statements.execute("requeue", dead_letter_id=dead_letter_id)
             await self._wake(connection)
             saga = await statements.one("saga_of_dead_letter", Saga, dead_letter_id=dead_letter_id)
             assert saga is not None
             return saga
 
+    async def count_replay(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        subscription_id: UUID | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> ReplayCount:
+        """Count what `replay` would send, and change nothing."""
+        validation.time_range(since, until)
+        async with self._transaction(validation.tenant(tenant), read_only=True) as connection:
+            if subscription_id is not None:
+                await self._subscriptions.known(connection, subscription_id, tenant)
+            return await self._replays.count(connection, tenant, since, until, subscription_id)
 
-def _is_same(event: Event, draft: Mapping[str, Any]) -> bool:
-    """Is this the same event published again, not another one with its ID?"""
-    return (
-        all(getattr(event, name) == draft[name] for name in _IDENTITY)
-        and draft["occurred_at"] in (None, event.occurred_at)
-        and codec.body_hash(draft["event_type"], draft["payload"].encode())
-        == codec.body_hash(event.event_type, event.payload.encode())
-    )
+    async def replay(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        subscription_id: UUID | None = None,
+        tenant: str = DEFAULT_TENANT,
+        connection: Any = None,
+    ) -> Replay:
+        """Send the events that were published from `since` until before `until` again: to every
+        subscription that wants them, or only to one. The orchestrator does it, in small steps."""
+        validation.time_range(since, until)
+        async with self._joined(connection, validation.tenant(tenant)) as connection:
+            if subscription_id is not None:
+                await self._subscriptions.known(connection, subscription_id, tenant)
+            replay = await self._replays.start(connection, tenant, since, until, subscription_id)
+            await self._hf.queues.wake(ORCHESTRATION, connection=connection)
+            return replay
+
+    async def get_replay(self, replay_id: UUID, *, tenant: str | None = None) -> Replay:
+        """Find a replay, with what it has sent so far."""
+        validation.id(replay_id)
+        async with self._transaction(tenant, read_only=True) as connection:
+            return await self._replays.get(connection, replay_id, tenant)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, get_args
 from uuid import UUID
 
 from holdfast import BadArguments
 from holdfast.domain import codec, texts, times
 from holdfast.webhooks.limits import (
-    DEAD_LETTERS_PAGE_MAX,
     EVENT_TYPE_CHARS_MAX,
     EVENT_TYPES_MAX,
+    PAGE_MAX,
     PAYLOAD_BYTES_MAX,
     SECRET_KEPT_SECONDS_MAX,
 )
+from holdfast.webhooks.rows import SagaStatus
 
+SAGA_STATUSES: Final[tuple[str, ...]] = get_args(SagaStatus)
 # Safe in a header: nothing in it can end the line.
 _EVENT_TYPE: Final = re.compile(r"[A-Za-z0-9_.:/-]+")
 
@@ -43,10 +45,21 @@ def id(value: UUID) -> UUID:
     return value
 
 
+def id_or_none(value: UUID | None) -> UUID | None:
+    return None if value is None else id(value)
+
+
 def time(value: datetime | None) -> datetime | None:
     if value is not None:
         times.check_time("occurred_at", value)
     return value
+
+
+def time_range(since: datetime, until: datetime) -> None:
+    times.check_time("since", since)
+    times.check_time("until", until)
+    if since >= until:
+        raise BadArguments("since must be before until")
 
 
 def payload(value: Mapping[str, Any]) -> str:
@@ -56,7 +69,13 @@ def payload(value: Mapping[str, Any]) -> str:
 
 
 def rows_max(value: int) -> int:
-    texts.check_range("limit", value, 1, DEAD_LETTERS_PAGE_MAX, int)
+    texts.check_range("limit", value, 1, PAGE_MAX, int)
+    return value
+
+
+def status(value: str | None) -> str | None:
+    if value is not None and value not in SAGA_STATUSES:
+        raise BadArguments(f"status must be one of {', '.join(SAGA_STATUSES)}, not {value!r}")
     return value
 
 

@@ -1,6 +1,7 @@
 -- name: attempts_to_check
 SELECT
-    attempt.id, subscription.policy, coalesce(job.state, ended.state) AS job_state,
+    attempt.id, attempt.saga_id, attempt.attempt_no, subscription.policy,
+    coalesce(job.state, ended.state) AS job_state,
     coalesce(job.error_code, ended.error_code) AS job_error_code
 FROM holdfast.webhook_attempts AS attempt
 JOIN holdfast.webhook_sagas AS saga ON saga.id = attempt.saga_id
@@ -30,8 +31,10 @@ WHERE attempt.id = given.id AND attempt.status = 'Pending'
 -- name: attempts_to_judge
 SELECT
     attempt.id, attempt.saga_id, attempt.attempt_no, attempt.response_status, attempt.error_code,
+    attempt.retry_after_seconds, attempt.lease_until, attempt.worker_id, saga.subscription_id,
     saga.status = 'InFlight' AND saga.attempt_count = attempt.attempt_no AS is_awaited,
     subscription.policy, subscription.disabled_at IS NOT NULL AS disabled,
+    subscription.failing_since, now() AS now,
     (
         SELECT count(*) FROM holdfast.webhook_attempts AS other
         WHERE other.saga_id = attempt.saga_id AND other.error_code = attempt.error_code
@@ -98,3 +101,21 @@ UPDATE holdfast.webhook_sagas AS saga
 SET status = 'InFlight', attempt_count = given.attempt_no, next_attempt_at = NULL
 FROM json_to_recordset(:attempts) AS given (saga_id uuid, attempt_no integer)
 WHERE saga.id = given.saga_id AND saga.status = 'Pending'
+
+-- name: sagas_to_stop
+SELECT saga.id
+FROM holdfast.webhook_subscriptions AS subscription
+JOIN holdfast.webhook_sagas AS saga
+    ON saga.subscription_id = subscription.id AND saga.status = 'Pending'
+WHERE subscription.is_stopping
+LIMIT :rows_max
+FOR NO KEY UPDATE OF saga SKIP LOCKED
+
+-- name: stopping_subscriptions
+SELECT id FROM holdfast.webhook_subscriptions WHERE is_stopping ORDER BY id LIMIT :rows_max
+
+-- name: note_stopped
+SELECT holdfast.webhook_subscription_stopped(:id)
+
+-- name: note_results
+SELECT holdfast.note_webhook_results(:results)

@@ -1,6 +1,7 @@
 -- name: attempts_to_check
 SELECT
-    attempt.id, subscription.policy, coalesce(job.state, ended.state) AS job_state,
+    attempt.id, attempt.saga_id, attempt.attempt_no, subscription.policy,
+    coalesce(job.state, ended.state) AS job_state,
     coalesce(job.error_code, ended.error_code) AS job_error_code
 FROM webhook_attempts AS attempt
 JOIN webhook_sagas AS saga ON saga.id = attempt.saga_id
@@ -32,8 +33,10 @@ WHERE webhook_attempts.id = given.id AND webhook_attempts.status = 'Pending'
 -- name: attempts_to_judge
 SELECT
     attempt.id, attempt.saga_id, attempt.attempt_no, attempt.response_status, attempt.error_code,
+    attempt.retry_after_seconds, attempt.lease_until, attempt.worker_id, saga.subscription_id,
     saga.status = 'InFlight' AND saga.attempt_count = attempt.attempt_no AS is_awaited,
     subscription.policy, subscription.disabled_at IS NOT NULL AS disabled,
+    subscription.failing_since, now() AS now,
     (
         SELECT count(*) FROM webhook_attempts AS other
         WHERE other.saga_id = attempt.saga_id AND other.error_code = attempt.error_code
@@ -104,3 +107,29 @@ FROM (
     FROM json_each(:attempts)
 ) AS given
 WHERE webhook_sagas.id = given.saga_id AND webhook_sagas.status = 'Pending'
+
+-- name: sagas_to_stop
+SELECT saga.id
+FROM webhook_subscriptions AS subscription
+CROSS JOIN webhook_sagas AS saga
+WHERE subscription.is_stopping AND saga.subscription_id = subscription.id
+    AND saga.status = 'Pending'
+LIMIT :rows_max
+
+-- name: stopping_subscriptions
+SELECT id FROM webhook_subscriptions WHERE is_stopping ORDER BY id LIMIT :rows_max
+
+-- name: note_stopped
+UPDATE webhook_subscriptions SET is_stopping = 0
+WHERE id = :id AND is_stopping AND NOT EXISTS (
+    SELECT 1 FROM webhook_sagas WHERE subscription_id = :id AND status = 'Pending'
+)
+
+-- name: note_results
+UPDATE webhook_subscriptions
+SET failing_since = CASE WHEN given.failed THEN coalesce(failing_since, now()) END
+FROM (
+    SELECT json_extract(value, '$.id') AS id, json_extract(value, '$.failed') AS failed
+    FROM json_each(:results)
+) AS given
+WHERE webhook_subscriptions.id = given.id

@@ -14,5 +14,15 @@ WHERE id = :dead_letter_id
 ON CONFLICT (requeued_from) WHERE requeued_from IS NOT NULL DO NOTHING
 
 -- name: disable
-UPDATE webhook_subscriptions SET disabled_at = coalesce(disabled_at, now()) WHERE id = :id
+UPDATE webhook_subscriptions
+SET
+    disabled_because = CASE WHEN disabled_at IS NULL THEN :because ELSE disabled_because END,
+    is_stopping = is_stopping OR disabled_at IS NULL,
+    disabled_at = coalesce(disabled_at, now())
+WHERE id = :id AND deleted_at IS NULL
+RETURNING 1
+
+-- name: cancel_saga
+UPDATE webhook_sagas SET status = 'Canceled', next_attempt_at = NULL, ended_at = now()
+WHERE id = :id AND status IN ('Pending', 'InFlight')
 RETURNING 1

@@ -1,0 +1,1 @@
+"""`holdfast webhooks`: subscriptions, events, sagas, dead letters and replays."""
