@@ -6,13 +6,15 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from holdfast.store_api import Seam
 
 DAYS = 30
 
@@ -76,7 +78,7 @@ def _server(
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    now = Seam().now()
     return x509.CertificateBuilder(
         issuer_name=issuer,
         subject_name=subject,

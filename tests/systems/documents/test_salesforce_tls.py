@@ -13,10 +13,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import certifi
 import pytest
 import requests
+from requests.adapters import HTTPAdapter
 from simple_salesforce.api import Salesforce
 
 from tests.support.processes import PROGRAM_SECONDS_MAX
@@ -98,12 +101,22 @@ def address(folder: Path) -> Iterator[str]:
         yield made
 
 
+class Tunneled(HTTPAdapter):
+    """Sends requests through a proxy, and trusts servers that this authority vouches for."""
+
+    def __init__(self, proxy: str, authority: Path | None) -> None:
+        super().__init__()
+        self._options = {"proxies": {"https": proxy}, "verify": str(authority or certifi.where())}
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> Any:
+        return super().send(request, *args, **{**options, **self._options})
+
+
 @contextmanager
-def salesforce_over_tls(proxy: str, authority: Path | bool) -> Iterator[Salesforce]:
+def salesforce_over_tls(proxy: str, authority: Path | None = None) -> Iterator[Salesforce]:
     with requests.Session() as session:
         session.trust_env = False
-        session.proxies = {"https": proxy}
-        session.verify = authority if isinstance(authority, bool) else str(authority)
+        session.mount("https://", Tunneled(proxy, authority))
         yield log_in(session, "integration")
 
 
@@ -121,7 +134,7 @@ def test_simple_salesforce_refuses_a_certificate_that_it_does_not_trust(address:
     with (
         tunnel_to(address) as proxy,
         pytest.raises(requests.exceptions.SSLError),
-        salesforce_over_tls(proxy, True),
+        salesforce_over_tls(proxy),
     ):
         pytest.fail("the client trusts an unknown authority")
 
