@@ -2,7 +2,8 @@
 
 `store_url` is a fresh, migrated database of every kind, and on demand (`bouncer`) one behind a
 PgBouncer in transaction mode; `postgres_url` a fresh, empty one on a PostgreSQL; `own_postgres` a
-server that the test may stop, crash and restart.
+server that the test may stop, crash and restart. `rabbitmq` has names on a RabbitMQ that the tests
+of a process share; `own_rabbitmq` is a node that the test may stop.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,8 @@ from tests.support.postgres import (
     system_binaries,
     wheel_binaries,
 )
+from tests.support.rabbitmq import ADDRESS as AMQP_URL
+from tests.support.rabbitmq import Names, Node, require_rabbitmq
 from tests.support.running import QUICK
 from tests.support.services import everywhere, fast, missing
 
@@ -193,6 +197,40 @@ def own_postgres() -> Iterator[Server]:
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url() -> Iterator[str]:
+    if url := os.environ.get(AMQP_URL):
+        yield url
+        return
+    with started_node() as node:
+        yield node.url
+
+
+@pytest.fixture
+async def rabbitmq(rabbitmq_url: str) -> AsyncIterator[Names]:
+    names = Names(rabbitmq_url)
+    yield names
+    await names.remove()
+
+
+@pytest.fixture(scope="module")
+def own_rabbitmq() -> Iterator[Node]:
+    """A node for one test file, which leaves it running."""
+    with started_node() as node:
+        yield node
+
+
+@contextmanager
+def started_node() -> Iterator[Node]:
+    require_rabbitmq()
+    node = Node()
+    try:
+        node.start()
+        yield node
+    finally:
+        node.remove()
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ async def run_worker(
             sweeps=app._sweeps,
             settings=app.settings,
             seam=app._seam,
-            metrics=app._metrics,
+            counted=app._metrics,
             messengers=app.messengers,
             slots=slots,
             horizon_seconds=horizon_seconds,

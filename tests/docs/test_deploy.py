@@ -13,12 +13,14 @@ import yaml
 
 from holdfast import Holdfast
 from holdfast.observability.metrics import ENQUEUED, METRICS
+from tests.promises.handlers import Jobs
 from tests.promises.stage import Stage
 from tests.support.api import served
 from tests.support.crashing import make_suspects
 from tests.support.forks import ROOT
 from tests.support.postgres import free_port
 from tests.support.processes import wait_until
+from tests.support.rabbitmq import Names
 from tests.support.scraping import Scraped, get
 
 pytestmark = pytest.mark.heavy
@@ -110,7 +112,7 @@ async def stage(store_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
         await made.close()
 
 
-async def shown_by_a_worker(stage: Stage) -> Scraped:
+async def shown_by_a_worker(stage: Stage, rabbitmq: Names) -> Scraped:
     """Scrape a worker that has seen a bit of everything; who has enqueued it; and an API."""
     port = free_port()
     await stage.hf.metrics()
@@ -120,7 +122,11 @@ async def shown_by_a_worker(stage: Stage) -> Scraped:
     await stage.jobs.quick.options(delay_seconds=3600).enqueue()
     await stage.jobs.quick.options(queue="unserved", expires_in_seconds=0).enqueue()
     await stage.fetch(OPEN_BREAKER)
-    stage.worker(f"--metrics-port={port}", "--queues=default")
+    messengers = f"{rabbitmq.url}?exchange={rabbitmq.exchange}&queue={rabbitmq.queue}"
+    environment = {"HOLDFAST_MESSENGERS": messengers}
+    stage.worker(f"--metrics-port={port}", "--queues=default", environment=environment)
+    async with Holdfast(stage.url, messengers=[messengers]) as sending:
+        await Jobs(sending).quick.enqueue()
     last: list[Scraped] = []
 
     async def complete() -> bool:
@@ -146,8 +152,8 @@ def names(scraped: Scraped) -> set[str]:
 
 
 @pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
-async def test_rules_and_dashboard_name_what_a_worker_shows(stage: Stage) -> None:
-    scraped = await shown_by_a_worker(stage)
+async def test_rules_and_dashboard_name_what_a_worker_shows(stage: Stage, rabbitmq: Names) -> None:
+    scraped = await shown_by_a_worker(stage, rabbitmq)
     known = {sample.name: scraped.labels(sample.name) for sample in scraped.samples} | recorded()
     problems = [problem for each in expressions() for problem in wrong(each, known)]
     assert problems == []

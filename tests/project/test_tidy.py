@@ -33,6 +33,7 @@ SLEEPS = {
     "tests/support/processes.py::poll": "checks again, inside a worker process",
     "tests/support/processes.py::poll_blocking": "checks again, and blocks the loop on purpose",
     "tests/support/proxy.py::Proxy._close": "cuts connections until none is left",
+    "tests/support/rabbitmq.py::Node._await": "checks again until its deadline",
     "tests/support/terminal.py::Terminal.interrupt": "checks again until the command is idle",
     # Crashes and faults of real processes: the pause is the fault, or the pace of a client.
     "tests/promises/blocking.py::block_by_turns": "the fault: a handler that blocks the loop",
@@ -55,6 +56,7 @@ SLEEPS = {
     "tests/promises/test_crash_run.py::kill_workers": "kills at random moments",
     "tests/promises/test_crash_run.py"
     "::test_20_kills_of_workers_lose_no_job_and_finish_none_twice": "calls kill_workers",
+    "tests/wakeups/test_outages.py::Load.send": "the pace of a client",
     "tests/support/slow_network.py::SlowProxy._forward": "the fault: a slow network",
     "tests/support/slow_network.py::_at": "the fault: a slow network",
     "tests/worker/child_jobs.py::copy_the_worker": "the fault: a process that somebody has to end",

@@ -28,6 +28,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "systems/passport/": 180.0,
     "testing/": 90.0,
     "transactions/": 120.0,
+    "wakeups/": 300.0,
     "webhooks/": 240.0,
     "worker/": 300.0,
 }

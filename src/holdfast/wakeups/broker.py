@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.domain.limits import HINTS_AT_ONCE_MAX, HINTS_WAITING_MAX
 from holdfast.domain.messengers import MessengerStatus
+from holdfast.domain.secrets import masked
 from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff, is_set_within
 from holdfast.runtime.seam import Seam, SideLoop
@@ -170,7 +171,7 @@ class _Direction:
         """Note that the connection is gone. One warning is enough until it is back."""
         if self.is_live or self.because is None:
             self.since = self._seam.monotonic()
-            text = str(error) or type(error).__name__ if error else "the connection was closed"
+            text = _described(error)
             self.because = text
             logs.event(
                 WARNING,
@@ -194,6 +195,12 @@ class _Direction:
         return None if self._last is None else self._seam.monotonic() - self._last
 
 
+def _described(error: BaseException | None) -> str:
+    if error is None:
+        return "the connection was closed"
+    return masked(str(error)) or type(error).__name__
+
+
 class _Running:
     """The thread of one process, and what it does."""
 
@@ -214,6 +221,7 @@ class _Running:
         self._idle = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self._is_told = False
+        self._is_refused = False  # a broker that accepts connections may still refuse hints
         self.process_id = process_id
         self.loop: SideLoop = seam.side_loop(f"holdfast-{broker.name}")
         self.ears: set[_Ear] = set()
@@ -268,8 +276,9 @@ class _Running:
             error: Exception | None = None
             try:
                 async with _connected(self._broker.sending()) as outgoing:
-                    self._sent.up()
-                    trouble.reset()
+                    if not self._is_refused:
+                        self._sent.up()
+                        trouble.reset()
                     await self._send_until(outgoing)
             except Exception as raised:  # whatever a client library raises
                 error = raised
@@ -302,7 +311,11 @@ class _Running:
                     await send(batch)
             except BaseException:
                 self._waiting.extendleft(reversed(batch))
+                self._is_refused = True
                 raise
+            if self._is_refused:
+                self._is_refused = False
+                self._sent.up()
             self._sent.moved(len(batch))
         self._idle.set()
 

@@ -7,7 +7,7 @@ Workers that share a RabbitMQ queue take turns: one message wakes one of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.secrets import shown_url
+from holdfast.runtime.backoff import is_set_within
 from holdfast.runtime.seam import Seam
 from holdfast.wakeups.broker import BrokerMessenger, Outgoing
 from holdfast.wakeups.protocol import Heard, Hint, Messenger, Wakeup
@@ -28,6 +29,10 @@ QUEUE_HEADER: Final = "x-holdfast-queue"
 BODY_BYTES_MAX: Final = 4096
 PREFETCH: Final = 100
 HEARTBEAT_SECONDS: Final = 10
+CHECK_SECONDS: Final = 5.0
+SEND_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 0.5
+SCHEMES: Final = ("amqp", "amqps")
 OPTIONS: Final = ("exchange", "routing_key", "queue")
 
 
@@ -44,8 +49,22 @@ class RabbitMQ(BrokerMessenger):
         queues: Collection[str] | None = None,
         seam: Seam | None = None,
     ) -> None:
+        _check(url)
         broker = _RabbitBroker(url, exchange, routing_key, queue)
         super().__init__(broker, seam or Seam(), queues=queues)
+
+
+def _check(url: str) -> None:
+    try:
+        split = urlsplit(url)
+        is_valid = split.scheme in SCHEMES and bool(split.hostname) and split.port != 0
+    except ValueError:  # whose text may quote a password with an unescaped slash
+        is_valid = False
+    if not is_valid:
+        raise ConfigurationError(
+            "a RabbitMQ URL looks like amqp://user:password@host:5672/; write special characters"
+            " of the password as %40 for @, %2F for / and %3A for :"
+        )
 
 
 def make_messenger(url: str, seam: Seam) -> Messenger:
@@ -73,9 +92,12 @@ class _RabbitBroker:
     async def sending(self) -> AsyncIterator[Outgoing]:
         from aio_pika import Message
 
-        async with self._connected() as (connection, lost):
+        async with self._connected() as connection:
             channel = await connection.channel(publisher_confirms=True)
             exchange = await channel.declare_exchange(self._exchange, durable=True)
+
+            async def check() -> None:
+                await channel.declare_exchange(self._exchange, durable=True, passive=True)
 
             async def send(hints: Sequence[Hint]) -> None:
                 due = [hint for hint in hints if not hint.delay_seconds]
@@ -87,15 +109,15 @@ class _RabbitBroker:
                     )
                     for hint in due
                 ]
-                await asyncio.gather(
-                    *(exchange.publish(message, self._routing_key) for message in messages)
-                )
+                sending = (exchange.publish(message, self._routing_key) for message in messages)
+                await _bounded(asyncio.gather(*sending), SEND_SECONDS)
 
-            yield Outgoing(send, lost)
+            async with _watched(connection, check) as lost:
+                yield Outgoing(send, lost)
 
     @asynccontextmanager
     async def receiving(self, heard: Heard) -> AsyncIterator[Awaitable[None]]:
-        async with self._connected() as (connection, lost):
+        async with self._connected() as connection:
             channel = await connection.channel()
             await channel.set_qos(prefetch_count=PREFETCH)
             exchange = await channel.declare_exchange(self._exchange, durable=True)
@@ -107,33 +129,70 @@ class _RabbitBroker:
                 if (wakeup := read(message.body, message.headers)) is not None:
                     heard(wakeup)
 
+            async def check() -> None:
+                await channel.declare_queue(self._queue, durable=True, passive=True)
+
             await queue.consume(receive)
-            yield lost
+            async with _watched(connection, check) as lost:
+                yield lost
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[tuple[AbstractConnection, Awaitable[None]]]:
+    async def _connected(self) -> AsyncIterator[AbstractConnection]:
         from aio_pika import connect
 
         connection = await connect(self._url, heartbeat=HEARTBEAT_SECONDS)
         try:
-            yield connection, _until_closed(connection)
+            yield connection
         finally:
             with suppress(Exception):
-                await connection.close()
+                await _bounded(connection.close(), CLOSE_SECONDS)
 
 
-async def _until_closed(connection: AbstractConnection) -> None:
+@asynccontextmanager
+async def _watched(
+    connection: AbstractConnection, check: Callable[[], Awaitable[None]]
+) -> AsyncIterator[Awaitable[None]]:
+    """A task that ends with the connection. It asks now and then whether the exchange or queue is
+    still there: nobody says that it was deleted, or that the other end is gone."""
     closed = asyncio.Event()
     connection.close_callbacks.add(lambda *_: closed.set())
-    await closed.wait()
+
+    async def watch() -> None:
+        while not await is_set_within(closed, CHECK_SECONDS):
+            await _bounded(check(), CHECK_SECONDS)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield watching
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _bounded(work: Awaitable[Any], seconds: float) -> None:
+    """Wait no longer than this. The client, when it is canceled, may wait for the broker."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    finally:
+        task.cancel()
+    if not done:
+        raise TimeoutError(f"RabbitMQ didn't answer for {seconds:g} s")
+    task.result()
+
+
+class _Body(msgspec.Struct):
+    job_id: UUID
 
 
 def read(body: bytes, headers: Any) -> Wakeup | None:
     """Read a message; None if it names no job."""
     if len(body) > BODY_BYTES_MAX:
         return None
-    with suppress(msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError, KeyError):
-        job_id = UUID(msgspec.json.decode(body)["job_id"])
-        queue = (headers or {}).get(QUEUE_HEADER)
-        return Wakeup(queue=queue if isinstance(queue, str) else None, job_id=job_id)
-    return None
+    try:
+        job_id = msgspec.json.decode(body, type=_Body).job_id
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    queue = (headers or {}).get(QUEUE_HEADER)
+    return Wakeup(queue=queue if isinstance(queue, str) else None, job_id=job_id)

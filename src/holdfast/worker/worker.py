@@ -17,15 +17,7 @@ from typing import Any
 
 from holdfast.domain.job import Lost, Reclaimed
 from holdfast.domain.limits import STOP_SECONDS_MAX
-from holdfast.observability.metrics import (
-    CLAIMING,
-    MESSENGERS_DOWN,
-    POOL,
-    POOL_IN_USE,
-    SLOTS,
-    SLOTS_IN_USE,
-    Metrics,
-)
+from holdfast.observability import metrics
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.stores.protocol import Breakers, Pooled, Store, capability
@@ -85,7 +77,7 @@ class Worker:
         sweeps: Sequence[Sweep],
         settings: Settings,
         seam: Seam,
-        metrics: Metrics,
+        counted: metrics.Metrics,
         messengers: Messengers,
         slots: Slots,
         horizon_seconds: float | None,
@@ -101,10 +93,10 @@ class Worker:
         self._store = store
         self._seam = seam
         self._slots = slots
-        self._metrics = metrics
+        self._metrics = counted
         self._children = work.children
         self._database = database
-        self._events = Events(worker_id, metrics, seam, log_errors=settings.log_errors)
+        self._events = Events(worker_id, counted, seam, log_errors=settings.log_errors)
         self._stop = stop
         stop.signaled = lambda name, hurry: self._events.signaled(name, hurry, self._runner.running)
         self._stop_by: float | None = None
@@ -212,13 +204,13 @@ class Worker:
 
     def _measure(self) -> dict[str, float]:
         measured: dict[str, float] = {
-            SLOTS.name: self._slots.concurrency,
-            SLOTS_IN_USE.name: self._slots.used,
-            MESSENGERS_DOWN.name: self._setup.messengers.down,
-            CLAIMING.name: not (self._setup.suspects_only or self._stop.requested.is_set()),
+            metrics.SLOTS.name: self._slots.concurrency,
+            metrics.SLOTS_IN_USE.name: self._slots.used,
+            metrics.MESSENGERS_DOWN.name: self._setup.messengers.down,
+            metrics.CLAIMING.name: not (self._setup.suspects_only or self._stop.requested.is_set()),
         }
         if isinstance(self._store, Pooled):
-            measured[POOL_IN_USE.name], measured[POOL.name] = self._store.pool_use
+            measured[metrics.POOL_IN_USE.name], measured[metrics.POOL.name] = self._store.pool_use
         return measured
 
     async def _work(self) -> None:

@@ -15,9 +15,10 @@ from holdfast_systems.convert.service import Convert
 from holdfast_systems.convert.settings import ConvertSettings
 from holdfast_systems.demos.frame import WEBHOOK_RETRY
 from holdfast_systems.passport.preset import BPC
+from holdfast_systems.passport.queue import queue_from
 from holdfast_systems.passport.system import Passport
 
-hf = Holdfast(poll_seconds=0.2)
+hf = Holdfast(poll_seconds=0.2, **queue_from(os.environ))
 webhooks = Webhooks(
     hf, presets=[BPC], https_only=False, allow_private_addresses=True, retry=WEBHOOK_RETRY
 )

@@ -20,10 +20,13 @@ from rich.table import Table
 from holdfast_systems.demos.frame import Stage, open_stage
 from holdfast_systems.demos.processes import ProcessFailed, free_port
 from holdfast_systems.demos.shared import make_key, start
+from holdfast_systems.passport.queue import queue_trouble
 
 PIPE_COLUMNS = 120
 PORT = 8000
 _PREFIXES = ("BPC_", "FAULT_", "GATEWAY_", "HOLDFAST_", "SALESFORCE_", "WORKER_")
+# A message is only a hint, so these can do no harm.
+_KEPT = ("BPC_QUEUE_", "BPC_HEALTH_REQUIRE_QUEUE")
 _NAMES = {
     "APP_SERVER_URL",
     "DATABASE_URL",
@@ -38,7 +41,8 @@ _NAMES = {
 def forget_settings(environment: MutableMapping[str, str]) -> None:
     """Remove every setting of the engine and the systems: a demo must never touch your database."""
     for name in [*environment]:
-        if name in _NAMES or name.startswith(_PREFIXES):
+        is_setting = name in _NAMES or name.startswith(_PREFIXES)
+        if is_setting and not name.startswith(_KEPT):
             del environment[name]
 
 
@@ -77,6 +81,8 @@ async def show_all(
         stages = [await _run(system, out / system, database, console, shared) for system in systems]
         console.print(f"Five systems on Holdfast, served at {shared.api.address}", style="bold")
         console.print(_overview(stages))
+        if trouble := queue_trouble(shared.api.log):
+            console.print(f"The queue is unavailable, workers poll: {escape(trouble)}")
         if keeps_serving:
             await _serve_on(shared, console)
         return all(stage.succeeded for stage in stages)

@@ -10,6 +10,7 @@ from holdfast import Holdfast
 from holdfast.webhooks import Webhooks
 from holdfast_systems.environment import Variables, is_set, milliseconds, read_variables
 from holdfast_systems.passport.preset import BPC, TIMEOUT_SECONDS
+from holdfast_systems.passport.queue import queue_from
 from holdfast_systems.passport.system import Passport
 
 DEFAULTS = {"lease_seconds": 60.0, "poll_seconds": 1.0}
@@ -26,7 +27,7 @@ def settings_from(environment: Mapping[str, str]) -> dict[str, Any]:
     return {"renew_seconds": settings["lease_seconds"] / 2} | settings
 
 
-hf = Holdfast(**settings_from(os.environ))
+hf = Holdfast(**settings_from(os.environ), **queue_from(os.environ))
 # For development. Without it, webhooks go to https:// URLs with public addresses only.
 _is_local = is_set(os.environ, "BPC_WEBHOOKS_LOCAL")
 webhooks = Webhooks(

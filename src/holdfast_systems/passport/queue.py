@@ -1,0 +1,62 @@
+"""RabbitMQ as a trigger, under this system's names: `BPC_QUEUE_ENABLED` and its companions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast import ConfigurationError
+from holdfast.messengers import RabbitMQ
+from holdfast_systems.environment import is_set
+
+ENABLED: Final = "BPC_QUEUE_ENABLED"
+URL: Final = "BPC_QUEUE_URL"
+REQUIRED: Final = "BPC_HEALTH_REQUIRE_QUEUE"
+DEFAULTS: Final = {
+    "BPC_QUEUE_EXCHANGE": "bpc",
+    "BPC_QUEUE_ROUTING_KEY": "jobs.trigger",
+    "BPC_QUEUE_NAME": "bpc.jobs",
+}
+LOCAL_URL: Final = "amqp://guest:guest@localhost/"
+SWITCH: Final = ("", "1", "true", "yes", "on", "0", "false", "no", "off")
+
+
+def queue_from(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Read the settings of the queue. A variable that can't take effect is refused."""
+    for name in (ENABLED, REQUIRED):
+        if environment.get(name, "").lower() not in SWITCH:
+            raise ConfigurationError(f"{name} must be true or false, not {environment[name]!r}")
+    if not is_set(environment, ENABLED):
+        _refuse_without_queue(environment)
+        return {}
+    exchange, routing_key, queue = (
+        environment.get(variable) or default for variable, default in DEFAULTS.items()
+    )
+    messenger = RabbitMQ(
+        environment.get(URL) or LOCAL_URL, exchange=exchange, routing_key=routing_key, queue=queue
+    )
+    return {"messengers": [messenger], "messengers_required": is_set(environment, REQUIRED)}
+
+
+def queue_trouble(log: Path) -> str | None:
+    """Why the process with this log can't reach the queue, if it can't."""
+    reason = None
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        if '"messenger_lost"' in line:
+            reason = str(json.loads(line).get("message", "")).partition(";")[0]
+        elif '"messenger_restored"' in line:
+            reason = None
+    return reason
+
+
+def _refuse_without_queue(environment: Mapping[str, str]) -> None:
+    given = [name for name in (URL, *DEFAULTS) if environment.get(name)]
+    if is_set(environment, REQUIRED):
+        given.append(REQUIRED)
+    if given:
+        raise ConfigurationError(
+            f"{given[0]} is set, but has no effect without the queue: set {ENABLED}=true, or"
+            " remove it"
+        )
