@@ -23,7 +23,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "promises/": 490.0,
     "stores/": 300.0,
     "systems/compute/": 90.0,
-    "systems/convert/": 60.0,
+    "systems/convert/": 240.0,
     "systems/documents/": 60.0,
     "systems/passport/": 180.0,
     "testing/": 90.0,

@@ -11,7 +11,7 @@ import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,7 +20,7 @@ import aiohttp
 import asyncpg
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, SweepContext
 from holdfast.domain.encryption import make_keys
 from holdfast.webhooks import DeadLetter, Webhooks
 from holdfast_systems.compute.service import Compute
@@ -215,15 +215,38 @@ async def _operate(made: World) -> None:
 
 
 async def _convert(made: World) -> None:
-    convert = made.app.convert
-    convert.files.make_folders()
+    """Over HTTP; then workers, and nobody else, may remove the conversion."""
     pdf = await asyncio.to_thread(make_pdf, INVOICE)
-    job_id = await convert.submit(pdf, "invoice", "invoice.pdf", tenant=TENANT)
+    job_id = await _submit(made, pdf)
     await made.app.hf.for_tenant(TENANT).result(job_id, 60)
-    conversion = await convert.get(job_id, tenant=TENANT)
-    assert conversion is not None
-    assert conversion.status == "complete"
-    assert await convert.get(job_id, tenant="other") is None
+    assert (await made.get(f"/conversions/{job_id}"))["status"] == "complete"
+    async with made.http.get(f"/conversions/{job_id}/result") as response:
+        assert "1190.00" in await response.text()
+    assert await made.app.convert.get(job_id, tenant="other") is None
+    remove = "SELECT holdfast.convert_remove_conversion($1, now())"
+    connection = await asyncpg.connect(made.roles.url("api"))
+    try:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetchval(remove, job_id)
+    finally:
+        await connection.close()
+    settings = made.app.convert.settings
+    settings = replace(settings, uploads_kept_seconds=1e-6, results_kept_seconds=1e-6)
+    hf = Holdfast(made.roles.url("worker"))
+    cleanup = Convert(hf, settings).cleanup
+    async with hf:
+        await cleanup.clean_up_conversions(SweepContext("worker"))
+        await cleanup.remove_orphans(SweepContext("worker"))
+    assert await made.app.convert.get(job_id, tenant=TENANT) is None
+    await _submit(made, pdf)
+
+
+async def _submit(made: World, pdf: bytes) -> UUID:
+    form = aiohttp.FormData({"mapping": "invoice"})
+    form.add_field("file", pdf, filename="invoice.pdf")
+    async with made.http.post("/conversions", data=form) as response:
+        assert response.status == 202, await response.text()
+        return UUID((await response.json())["id"])
 
 
 async def _issue_a_passport(made: World) -> None:

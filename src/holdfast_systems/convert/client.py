@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from uuid import UUID
@@ -12,7 +11,7 @@ import aiohttp
 
 from holdfast import JobError, Permanent, Transient
 from holdfast_systems.convert import failures
-from holdfast_systems.convert.files import NotXml, check_xml
+from holdfast_systems.convert.files import NotXml, Pdf, check_xml
 from holdfast_systems.convert.limits import GATEWAY_ERROR_BYTES_MAX, MIB, XML_BYTES_MAX
 
 _CHUNK_BYTES = 64 * 1024
@@ -33,8 +32,8 @@ class GatewayClient:
         self._process_url = f"{url.rstrip('/')}/process"
         self._timeout_seconds = timeout_seconds
 
-    async def process(self, pdf: bytes, mapping: str, correlation_id: UUID) -> Answer:
-        """Send a PDF. Network errors are returned as failures, too."""
+    async def process(self, pdf: Pdf, mapping: str, correlation_id: UUID) -> Answer:
+        """Send a PDF while it is read from disk. Errors are returned as failures, too."""
         try:
             async with self._post(pdf, mapping, correlation_id) as response:
                 return await _read(response)
@@ -42,20 +41,18 @@ class GatewayClient:
             text = f"the gateway did not answer within {self._timeout_seconds:g} s"
             return Answer(None, failure=Transient(text, code=failures.GW_TIMEOUT))
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: an odd URL
+            if pdf.failure is not None:
+                return Answer(None, failure=failures.of_file(pdf.failure))
             text = f"can't reach the gateway: {type(error).__name__}"
             return Answer(None, failure=Transient(text, code=failures.GW_5XX))
 
     def _post(
-        self, pdf: bytes, mapping: str, correlation_id: UUID
+        self, pdf: Pdf, mapping: str, correlation_id: UUID
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         form = aiohttp.FormData()
         form.add_field("mapping", mapping)
-        form.add_field(
-            "file",
-            io.BytesIO(pdf),
-            filename=f"{correlation_id}.pdf",
-            content_type="application/pdf",
-        )
+        name = f"{correlation_id}.pdf"
+        form.add_field("file", pdf, filename=name, content_type="application/pdf")
         return self._session.post(
             self._process_url,
             data=form,

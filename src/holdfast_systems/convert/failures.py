@@ -7,6 +7,8 @@ XML that is too large               GW_5XX, permanent, so the breaker doesn't co
 no answer in time                   GW_TIMEOUT, retried
 files                               IO_ERROR, retried once; a full disk is permanent
 a mapping that is not allowed       UNKNOWN_MAPPING, permanent
+
+When a file is submitted: UNKNOWN_MAPPING, NOT_A_PDF, PDF_SIZE
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ GW_5XX: Final = "GW_5XX"
 GW_TIMEOUT: Final = "GW_TIMEOUT"
 IO_ERROR: Final = "IO_ERROR"
 UNKNOWN_MAPPING: Final = "UNKNOWN_MAPPING"
+NOT_A_PDF: Final = "NOT_A_PDF"
+PDF_SIZE: Final = "PDF_SIZE"
 
 _RETRYABLE: Final = frozenset({408, 425, 429})
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -32,9 +36,10 @@ _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class ConversionRefused(ValueError):
     """The submission was rejected; nothing was enqueued."""
 
-    def __init__(self, text: str, code: str) -> None:
+    def __init__(self, text: str, code: str, *, is_too_large: bool = False) -> None:
         super().__init__(text)
         self.code = code
+        self.is_too_large = is_too_large
 
 
 def check_mapping(mapping: str, allowed: tuple[str, ...]) -> None:

@@ -4,44 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from datetime import datetime
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import UUID
 
 import aiohttp
-import msgspec
 
-from holdfast import Context, Holdfast, LeaseLost, Permanent
+from holdfast import Context, Holdfast, LeaseLost, Permanent, Tenant
 from holdfast_systems.convert import failures
+from holdfast_systems.convert.cleanup import (
+    CONVERSIONS_EVERY_SECONDS,
+    ORPHANS_EVERY_SECONDS,
+    Cleanup,
+)
 from holdfast_systems.convert.client import GatewayClient
 from holdfast_systems.convert.failures import ConversionRefused, check_mapping
-from holdfast_systems.convert.files import Files
-from holdfast_systems.convert.limits import (
-    FILENAME_CHARS_MAX,
-    FILES_SECONDS_MAX,
-    MIB,
-    PDF_BYTES_MAX,
-)
+from holdfast_systems.convert.files import Files, Upload
+from holdfast_systems.convert.limits import FILES_SECONDS_MAX, MIB
+from holdfast_systems.convert.records import Conversion, Records
 from holdfast_systems.convert.settings import GATEWAY, ConvertSettings
-from holdfast_systems.convert.steps import Steps
+from holdfast_systems.convert.steps import JOB, Steps
 
+if TYPE_CHECKING:
+    from holdfast.api import Router
 
-class Conversion(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the view `convert_jobs`."""
-
-    id: UUID
-    status: str
-    mapping: str
-    original_filename: str
-    attempts: int | None
-    created_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
-    failed_at: datetime | None
-    result_path: str | None
-    error_code: str | None
-    error_message: str | None
+QUEUE = "convert"
 
 
 class Convert:
@@ -51,48 +39,72 @@ class Convert:
         self.hf = hf
         self.settings = settings
         self.files = Files(settings.uploads_dir, settings.results_dir)
-        self.tables = hf.tables("convert", package=__package__)
-        self._retry = settings.retry
+        self.records = Records(hf)
+        self.cleanup = Cleanup(hf, self.records, self.files, settings)
         hf.resource(self.convert_gateway)
         self.job = hf.job(
-            name="convert",
-            queue="convert",
-            retry=self._retry,
+            name=JOB,
+            queue=QUEUE,
+            retry=settings.retry,
             breaker=GATEWAY,
             timeout_seconds=settings.gateway_timeout_seconds + FILES_SECONDS_MAX,
         )(self._run)
+        sweeps = (
+            (CONVERSIONS_EVERY_SECONDS, self.cleanup.clean_up_conversions),
+            (ORPHANS_EVERY_SECONDS, self.cleanup.remove_orphans),
+        )
+        for every_seconds, sweep in sweeps:
+            hf.sweep(queue=QUEUE, every_seconds=every_seconds)(sweep)
+        hf.add_routes(self._make_routes)
+
+    def _make_routes(self, _service: object) -> Router:
+        # Imported here, because workers and applications need no web framework.
+        from holdfast_systems.convert.routes import routes
+
+        return routes(self)
 
     async def submit(
-        self, pdf: bytes, mapping: str, original_filename: str, *, tenant: str = "default"
+        self,
+        pdf: bytes | BinaryIO,
+        mapping: str,
+        original_filename: str,
+        *,
+        tenant: str = "default",
     ) -> UUID:
-        """Store the PDF, enqueue its conversion, and return the job's id."""
+        """Store the PDF, enqueue its conversion, and return the job's id. A file is never in memory
+        as a whole."""
         check_mapping(mapping, self.settings.mappings)
-        if not 0 < len(pdf) <= PDF_BYTES_MAX:
-            text = f"a PDF must have 1 byte to {PDF_BYTES_MAX // MIB} MiB, not {len(pdf)} bytes"
-            raise ConversionRefused(text, "PDF_SIZE")
-        job_id = self.hf.new_id()
-        # Before the job: a worker may read the file as soon as the job exists.
-        await asyncio.to_thread(self.files.write_upload, job_id, pdf)
+        chunks = iter([pdf]) if isinstance(pdf, bytes) else _chunks(pdf)
+        upload = await asyncio.to_thread(self.files.write_upload, self.hf.new_id(), chunks)
         own = self.hf.for_tenant(tenant)
         async with own.transaction() as connection:
-            await self.tables.on(connection).execute(
-                "insert_conversion",
-                job_id=job_id,
-                tenant=tenant,
-                mapping=mapping,
-                original_filename=failures.one_line(original_filename)[:FILENAME_CHARS_MAX],
-                pdf_bytes=len(pdf),
-            )
-            job = self.job.options(id=job_id, correlation_id=str(job_id), connection=connection)
-            await own.enqueue(job, job_id, mapping)
-        return job_id
+            await self.enqueue(connection, upload, mapping, original_filename, own)
+        return upload.id
+
+    async def enqueue(
+        self,
+        connection: Any,
+        upload: Upload,
+        mapping: str,
+        original_filename: str,
+        tenant: Tenant,
+    ) -> None:
+        """Enqueue the conversion of an upload, which must be on disk: a worker may read it as soon
+        as the transaction is committed."""
+        await self.records.insert(
+            connection,
+            upload.id,
+            tenant=tenant,
+            mapping=mapping,
+            filename=original_filename,
+            pdf_bytes=upload.bytes,
+        )
+        options = {"id": upload.id, "correlation_id": str(upload.id), "connection": connection}
+        await tenant.enqueue(self.job.options(**options), upload.id, mapping)
 
     async def get(self, job_id: UUID, *, tenant: str = "default") -> Conversion | None:
         """Find the tenant's conversion; one of another tenant counts as missing."""
-        async with self.hf.for_tenant(tenant).transaction(read_only=True) as connection:
-            return await self.tables.on(connection).one(
-                "find_job", Conversion, id=job_id, tenant=tenant
-            )
+        return await self.records.find(job_id, self.hf.for_tenant(tenant))
 
     async def convert_gateway(self) -> AsyncIterator[GatewayClient]:
         """Give every worker both folders, and connections to the gateway."""
@@ -109,9 +121,8 @@ class Convert:
             await self._convert(ctx, upload_id, mapping, steps)
         except Exception as error:
             if ctx.judge(error).state.ended:
-                await self._fail(ctx, error, steps)
+                await self._fail(ctx, error)
             raise
-        steps.complete()
 
     async def _convert(self, ctx: Context, upload_id: UUID, mapping: str, steps: Steps) -> None:
         try:
@@ -119,61 +130,48 @@ class Convert:
         except ConversionRefused as error:
             raise Permanent(str(error), code=error.code) from error
         if ctx.job_id != upload_id:
-            await self._adopt(ctx, upload_id)
-        try:
-            pdf = await asyncio.to_thread(self.files.upload_path(upload_id).read_bytes)
-        except OSError as error:
-            raise failures.of_file(error) from error
-        xml = await self._ask_gateway(ctx, pdf, mapping, steps)
+            await self.records.adopt(ctx, upload_id)
+        xml = await self._ask_gateway(ctx, upload_id, mapping, steps)
         try:
             path = await asyncio.to_thread(self.files.write_result, ctx.job_id, ctx.fence, xml)
         except OSError as error:
             raise failures.of_file(error) from error
         await self._complete(ctx, path, len(xml))
 
-    async def _ask_gateway(self, ctx: Context, pdf: bytes, mapping: str, steps: Steps) -> bytes:
+    async def _ask_gateway(
+        self, ctx: Context, upload_id: UUID, mapping: str, steps: Steps
+    ) -> bytes:
         gateway: GatewayClient = ctx.resources["convert_gateway"]
+        try:
+            pdf = await asyncio.to_thread(self.files.open_upload, upload_id)
+        except OSError as error:
+            raise failures.of_file(error) from error
         asked = time.monotonic()
-        answer = await gateway.process(pdf, mapping, ctx.job_id)
+        with pdf:
+            answer = await gateway.process(pdf, mapping, ctx.job_id)
         steps.gateway(answer.status, answer.failure, time.monotonic() - asked)
         if answer.failure is not None:
             raise answer.failure
         return answer.xml
 
-    async def _adopt(self, ctx: Context, upload_id: UUID) -> None:
-        """Give a requeued job, which has a new id, its own row."""
-        async with self.hf.transaction() as connection:
-            await self.tables.on(connection).execute(
-                "adopt_upload", job_id=ctx.job_id, upload_id=upload_id, tenant=ctx.tenant
-            )
-
     async def _complete(self, ctx: Context, path: Path, xml_bytes: int) -> None:
         try:
             async with ctx.completing() as connection:
-                await self.tables.on(connection).execute(
-                    "complete_conversion",
-                    job_id=ctx.job_id,
-                    result_path=str(path),
-                    result_bytes=xml_bytes,
-                    attempts=ctx.attempt,
-                )
+                await self.records.complete(connection, ctx, str(path), xml_bytes)
                 ctx.set_result({"result_path": str(path)})
         except LeaseLost:
             # Nothing refers to this file. After any other error, the commit may have happened.
             await asyncio.to_thread(path.unlink, missing_ok=True)
             raise
 
-    async def _fail(self, ctx: Context, error: Exception, steps: Steps) -> None:
+    async def _fail(self, ctx: Context, error: Exception) -> None:
         """Write the failure, unless the breaker, which has counted it by now, parks the job."""
         async with ctx.failing(error) as connection:
             judged = ctx.judge(error)
             if judged.state.ended:
-                await self.tables.on(connection).execute(
-                    "fail_conversion",
-                    job_id=ctx.job_id,
-                    error_code=judged.code,
-                    error_message=(judged.text or "").partition("\n")[0],
-                    attempts=ctx.attempt,
-                )
-        if judged.state.ended:
-            steps.failed(judged.code)
+                await self.records.fail(connection, ctx, judged)
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(MIB):
+        yield chunk

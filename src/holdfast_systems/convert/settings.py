@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 
 from holdfast import Breaker, ConfigurationError, Holdfast, Retry
 from holdfast_systems.convert.failures import GW_5XX, GW_TIMEOUT
+from holdfast_systems.convert.limits import GATEWAY_TIMEOUT_SECONDS_MAX, KEPT_SECONDS_MAX
 from holdfast_systems.environment import Variables, milliseconds, read_variables
 from holdfast_systems.urls import has_usable_host
 
 MAPPINGS = ("text", "layout", "invoice")
+DAY_SECONDS = 24 * 3600.0
 FIRST_DELAY_SECONDS = 10.0
 DELAY_JITTER_SECONDS = 5.0
 IO_ATTEMPTS_MAX = 2
@@ -35,13 +37,21 @@ class ConvertSettings:
     lease_seconds: float | None = None
     gateway_timeout_seconds: float = 180.0
     max_attempts: int = 3
+    uploads_kept_seconds: float = 7 * DAY_SECONDS
+    results_kept_seconds: float = 30 * DAY_SECONDS
     mappings: tuple[str, ...] = MAPPINGS
 
     def __post_init__(self) -> None:
         if not _is_url(self.gateway_url):
             raise ConfigurationError("GATEWAY_URL must look like http://gateway:8080")
-        if not self.gateway_timeout_seconds > 0:
-            raise ConfigurationError("GATEWAY_TIMEOUT_MS must be more than 0")
+        if not 0 < self.gateway_timeout_seconds <= GATEWAY_TIMEOUT_SECONDS_MAX:
+            text = f"GATEWAY_TIMEOUT_MS must be 1 to {GATEWAY_TIMEOUT_SECONDS_MAX * 1000}"
+            raise ConfigurationError(text)
+        if not 0 < self.uploads_kept_seconds <= self.results_kept_seconds <= KEPT_SECONDS_MAX:
+            raise ConfigurationError(
+                "UPLOADS_KEPT_SEC must be more than 0, and RESULTS_KEPT_SEC must be at least as"
+                f" much and at most {KEPT_SECONDS_MAX}"
+            )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> ConvertSettings:
@@ -89,4 +99,6 @@ _VARIABLES: Variables = {
     "RETRY_MAX_ATTEMPTS": ("max_attempts", int),
     "UPLOADS_DIR": ("uploads_dir", Path),
     "RESULTS_DIR": ("results_dir", Path),
+    "UPLOADS_KEPT_SEC": ("uploads_kept_seconds", float),
+    "RESULTS_KEPT_SEC": ("results_kept_seconds", float),
 }

@@ -1,8 +1,9 @@
-"""Convert: a PDF invoice becomes XML, although the gateway is down at first."""
+"""Convert: PDF invoices become XML, although the gateway is down at first."""
 
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -10,13 +11,14 @@ from xml.etree import ElementTree
 
 import typst
 
-from holdfast import State
 from holdfast_systems.convert.failures import ConversionRefused
+from holdfast_systems.convert.records import Conversion
 from holdfast_systems.convert.service import Convert
-from holdfast_systems.convert.settings import ConvertSettings
+from holdfast_systems.convert.settings import GATEWAY, ConvertSettings
 from holdfast_systems.demos.frame import WAIT_SECONDS_MAX, Settings, Stage, until
 from holdfast_systems.demos.processes import Service
 
+INVOICES = GATEWAY.failures + 1
 INVOICE = """
 #set page(width: 148mm, height: 210mm, margin: 15mm)
 #set text(size: 10pt)
@@ -68,8 +70,8 @@ async def run(stage: Stage) -> None:
         invoice = _keep_invoice(stage)
         await _refuse(stage, convert, invoice)
         await _convert_layout(stage, convert, invoice)
-        job_id = await _submit_while_down(stage, convert, invoice, gateway)
-        await _retry(stage, convert, job_id, gateway)
+        ids = await _submit_while_down(stage, convert, invoice, gateway)
+        await _recover(stage, convert, ids, gateway)
 
 
 def _keep_invoice(stage: Stage) -> bytes:
@@ -101,37 +103,47 @@ async def _convert_layout(stage: Stage, convert: Convert, pdf: bytes) -> None:
         step.says(f"{len(words)} words")
 
 
-async def _submit_while_down(stage: Stage, convert: Convert, pdf: bytes, gateway: Service) -> UUID:
-    with stage.step("stop the gateway and submit the invoice") as step:
+async def _submit_while_down(
+    stage: Stage, convert: Convert, pdf: bytes, gateway: Service
+) -> list[UUID]:
+    with stage.step(f"stop the gateway and submit {INVOICES} invoices") as step:
         await gateway.stop()
-        job_id = await convert.submit(pdf, "invoice", "invoice.pdf")
-        job = await until(
-            lambda: convert.hf.get(job_id),
-            lambda job: job.state is not State.RUNNING and bool(job.error_code),
+        ids = [await convert.submit(pdf, "invoice", "invoice.pdf") for _ in range(INVOICES)]
+        (breaker,) = await until(
+            convert.hf.breakers.list, lambda found: any(each.is_open for each in found)
         )
-        conversion = await convert.get(job_id)
-        step.expects(job.state is State.QUEUED, "a queued job")
-        step.expects(job.error_code == "GW_5XX", "the error GW_5XX")
-        wait = job.run_at - (await convert.hf.jobs.attempts(job_id))[0].ended_at
-        step.expects(10 <= wait.total_seconds() <= 15, "a retry after 10 to 15 s")
-        status = conversion.status if conversion else "gone"
-        step.says(f"{status}, {job.error_code}, next attempt in {wait.total_seconds():.1f} s")
-    return job_id
+        waiting = await until(
+            partial(_look_up, convert, ids),
+            lambda found: all(each.status == "queued" for each in found),
+        )
+        failed = [each for each in waiting if each.error_code]
+        step.expects({each.error_code for each in failed} == {"GW_5XX"}, "the error GW_5XX")
+        step.expects(len(failed) >= GATEWAY.failures, "as many failures as open the breaker")
+        step.says(f"all queued, and the breaker {breaker.key} is open")
+    return ids
 
 
-async def _retry(stage: Stage, convert: Convert, job_id: UUID, gateway: Service) -> None:
-    with stage.step("restart the gateway and retry immediately") as step:
+async def _recover(stage: Stage, convert: Convert, ids: list[UUID], gateway: Service) -> None:
+    with stage.step("restart the gateway, and do nothing else") as step:
         port = str(urlsplit(gateway.address).port)
         await stage.start("gateway", "holdfast_systems.convert.gateway", arguments=["--port", port])
-        await convert.hf.jobs.retry(job_id)
-        await convert.hf.result(job_id, WAIT_SECONDS_MAX)
-        root = await _keep_xml(stage, convert, job_id, "invoice.xml", "number, date and totals")
+        found = await until(
+            partial(_look_up, convert, ids),
+            lambda found: all(each.status in ("complete", "failed") for each in found),
+        )
+        complete = [each for each in found if each.status == "complete"]
+        step.expects(len(complete) == INVOICES, "all invoices complete")
+        step.expects(not any(each.is_open for each in await convert.hf.breakers.list()), "closed")
+        root = await _keep_xml(stage, convert, ids[0], "invoice.xml", "number, date and totals")
         total = root.findtext("invoice/total")
         step.expects(root.findtext("invoice/number") == "INV-2026-0042", "the invoice number")
         step.expects(total == "1190.00", "the total 1190.00")
-        job = await convert.hf.get(job_id)
-        step.expects(job.attempts == 2, "two attempts")
-        step.says(f"total {total} {root.findtext('invoice/currency')}")
+        step.says(f"{len(complete)} complete, total {total} {root.findtext('invoice/currency')}")
+
+
+async def _look_up(convert: Convert, ids: list[UUID]) -> list[Conversion]:
+    found = [await convert.get(job_id) for job_id in ids]
+    return [each for each in found if each is not None]
 
 
 async def _keep_xml(

@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from holdfast import Holdfast, State
-from holdfast_systems.convert.service import Conversion, Convert
+from holdfast_systems.convert.records import Conversion
+from holdfast_systems.convert.service import Convert
 from holdfast_systems.convert.settings import ConvertSettings
 from tests.support.processes import Process, wait_until
 from tests.support.running import QUICK, let_leases_run_out

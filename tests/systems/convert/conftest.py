@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO
 
 import pytest
 
@@ -44,6 +46,14 @@ def real_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield asyncio.run(gateway_address(process))
     finally:
         process.kill()
+
+
+@pytest.fixture
+def invoice_file(invoice_pdf: bytes) -> Iterator[IO[bytes]]:
+    """As the gateway gets it: in memory, until somebody asks for the file's descriptor."""
+    with SpooledTemporaryFile(max_size=1024 * 1024) as file:
+        file.write(invoice_pdf)
+        yield file
 
 
 @pytest.fixture(scope="session")

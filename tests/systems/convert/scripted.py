@@ -1,6 +1,7 @@
 """A gateway that answers as it is told: a real server on loopback, in the test's own loop.
 
-The file that it gets is the script: JSON with one answer for each attempt, the last one repeats.
+The file that it gets is the script: a line of a PDF, then JSON with one answer for each attempt;
+the last one repeats.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from aiohttp import web
 
 from tests.support.processes import WAIT_SECONDS
 
+HEADER = b"%PDF-1.7\n"
 XML = "<document>{number}</document>"
 
 
 def script(*answers: dict[str, Any]) -> bytes:
     """Answers have a status, headers, a content_type and a body with `padding` spaces after it;
     `hangs`, or `breaks` the connection."""
-    return json.dumps(answers or [{}]).encode()
+    return HEADER + json.dumps(answers or [{}]).encode()
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class ScriptedGateway:
         assert isinstance(file, web.FileField)
         assert isinstance(mapping, str)
         with file.file as content:
-            answers = json.loads(content.read())
+            answers = json.loads(content.read().removeprefix(HEADER))
         job_id = request.headers["x-correlation-id"]
         self._counts[job_id] += 1
         number = self._counts[job_id]

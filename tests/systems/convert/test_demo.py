@@ -15,7 +15,7 @@ pytestmark = pytest.mark.heavy
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "pg15"], indirect=True)
-async def test_an_invoice_is_converted_though_its_gateway_was_off(
+async def test_invoices_are_converted_by_themselves_once_their_gateway_is_back(
     store_url: str, tmp_path: Path
 ) -> None:
     async with open_stage("convert", tmp_path / "out", store_url) as stage:

@@ -99,6 +99,7 @@ def test_the_environment_gives_the_settings_and_the_defaults_stand_for_the_rest(
         "GATEWAY_URL": "http://gateway:8080",
         "WORKER_LEASE_TTL_SEC": "600",
         "GATEWAY_TIMEOUT_MS": "1500",
+        "UPLOADS_KEPT_SEC": "3600",
     }
     settings = ConvertSettings.from_environment(environment)
     assert (settings.concurrency, settings.max_attempts) == (4, 3)
@@ -107,6 +108,7 @@ def test_the_environment_gives_the_settings_and_the_defaults_stand_for_the_rest(
         "/app/uploads",
         "/app/results",
     )
+    assert (settings.uploads_kept_seconds, settings.results_kept_seconds) == (3600, 2_592_000)
     assert "secret" not in repr(settings)
     hf = settings.make_holdfast()
     assert (hf.settings.lease_seconds, hf.settings.concurrency) == (600, 4)
@@ -125,6 +127,11 @@ def test_the_environment_gives_the_settings_and_the_defaults_stand_for_the_rest(
         {"GATEWAY_URL": "http://g/?key=secret"},
         {"GATEWAY_URL": "http://g", "WORKER_CONCURRENCY": "many"},
         {"GATEWAY_URL": "http://g", "GATEWAY_TIMEOUT_MS": "0"},
+        {"GATEWAY_URL": "http://g", "GATEWAY_TIMEOUT_MS": "inf"},
+        {"GATEWAY_URL": "http://g", "UPLOADS_KEPT_SEC": "0"},
+        {"GATEWAY_URL": "http://g", "UPLOADS_KEPT_SEC": "nan"},
+        {"GATEWAY_URL": "http://g", "UPLOADS_KEPT_SEC": "60", "RESULTS_KEPT_SEC": "59"},
+        {"GATEWAY_URL": "http://g", "RESULTS_KEPT_SEC": "1e12"},
     ],
 )
 def test_settings_that_cannot_be_right_are_told_at_once(environment: dict[str, str]) -> None:

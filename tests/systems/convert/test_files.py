@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import ConfigurationError
+from holdfast_systems.convert.failures import ConversionRefused
 from holdfast_systems.convert.files import SLICE_BYTES, Files, NotXml, check_xml, write_whole
 
 pytestmark = pytest.mark.heavy
@@ -60,9 +62,27 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
 
 
 def test_an_upload_is_read_as_it_was_written(files: Files) -> None:
-    files.write_upload(JOB, b"%PDF-1.7")
+    files.write_upload(JOB, [b"%P", b"DF-1.7"])
     assert names(files.uploads) == [f"{JOB}.pdf"]
     assert files.upload_path(JOB).read_bytes() == b"%PDF-1.7"
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_its_variable(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="RESULTS_DIR must be a folder that can be"):
+        Files(tmp_path / "uploads", tmp_path / "file" / "results").make_folders()
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>", bytes(2000) + b"%PDF-1.7"])
+def test_what_is_no_pdf_leaves_nothing_behind(files: Files, content: bytes) -> None:
+    with pytest.raises(ConversionRefused):
+        files.write_upload(JOB, [content])
+    assert names(files.uploads) == []
+
+
+def test_the_magic_bytes_may_follow_some_others(files: Files) -> None:
+    files.write_upload(JOB, [b"\n", b"%PD", b"F-1.7"])
+    assert names(files.uploads) == [f"{JOB}.pdf"]
 
 
 def test_entities_that_grow_are_refused() -> None:

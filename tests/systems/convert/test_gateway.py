@@ -8,10 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -29,7 +30,8 @@ from holdfast_systems.convert.limits import (
     PDF_BYTES_MAX,
 )
 from holdfast_systems.demos.convert import make_pdf
-from tests.support.processes import wait_until
+from tests.support.processes import ROOT, Process, wait_until
+from tests.systems.convert.bench import gateway_address
 from tests.systems.convert.raw_pdf import one_page
 
 pytestmark = pytest.mark.heavy
@@ -204,15 +206,17 @@ async def test_a_code_that_is_no_character_costs_that_character_alone(
     assert root.findtext("page") == "x\ufffdy"
 
 
-async def test_whatever_the_converter_raises_is_422_with_the_reason(invoice_pdf: bytes) -> None:
+async def test_whatever_the_converter_raises_is_422_with_the_reason(
+    invoice_file: IO[bytes],
+) -> None:
     with pytest.raises(Refused, match="can't convert the PDF: KeyError: 'none'") as caught:
-        await Converter().convert(invoice_pdf, "none")
+        await Converter().convert(invoice_file, "none")
     assert caught.value.status == 422
 
 
-async def test_a_conversion_that_is_killed_again_and_again_is_422(invoice_pdf: bytes) -> None:
+async def test_a_conversion_that_is_killed_again_and_again_is_422(invoice_file: IO[bytes]) -> None:
     before = children()
-    conversion = asyncio.create_task(Converter().convert(invoice_pdf, "text"))
+    conversion = asyncio.create_task(Converter().convert(invoice_file, "text"))
 
     def kill_it() -> bool:
         for pid in children() - before:
@@ -226,9 +230,9 @@ async def test_a_conversion_that_is_killed_again_and_again_is_422(invoice_pdf: b
     assert caught.value.status == 422
 
 
-async def test_a_conversion_that_is_killed_once_is_tried_again(invoice_pdf: bytes) -> None:
+async def test_a_conversion_that_is_killed_once_is_tried_again(invoice_file: IO[bytes]) -> None:
     before = children()
-    conversion = asyncio.create_task(Converter().convert(invoice_pdf, "text"))
+    conversion = asyncio.create_task(Converter().convert(invoice_file, "text"))
     await wait_until(lambda: children() - before, "a child")
     os.kill(min(children() - before), signal.SIGKILL)
     assert b"INV-2026-0042" in await conversion
@@ -237,6 +241,19 @@ async def test_a_conversion_that_is_killed_once_is_tried_again(invoice_pdf: byte
 def children() -> set[int]:
     pid = os.getpid()
     return {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+async def test_the_command_holdfast_gateway_serves_it(tmp_path: Path) -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, function = scripts["holdfast-gateway"].partition(":")
+    code = f"from {module} import {function}; {function}()"
+    process = Process("gateway", ["-c", code, "--port", "0"], tmp_path, {})
+    try:
+        address = await gateway_address(process)
+        async with aiohttp.ClientSession() as session, session.get(f"{address}/health") as found:
+            assert (await found.json())["status"] == "ok"
+    finally:
+        process.kill()
 
 
 async def test_health_and_correlation_ids_are_answered(
@@ -254,10 +271,10 @@ async def test_health_and_correlation_ids_are_answered(
             assert response.headers["x-correlation-id"] == "abc"
 
 
-async def test_a_conversion_that_takes_too_long_is_killed(invoice_pdf: bytes) -> None:
+async def test_a_conversion_that_takes_too_long_is_killed(invoice_file: IO[bytes]) -> None:
     converter = Converter(seconds_max=0.01)
     with pytest.raises(Refused, match=r"longer than 0\.01 s") as caught:
-        await converter.convert(invoice_pdf, "text")
+        await converter.convert(invoice_file, "text")
     assert (caught.value.status, converter.running) == (422, 0)
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from typing import Any
+from uuid import UUID
 
 import pytest
 
+from holdfast_systems.convert.steps import EVENTS, FIELDS
 from tests.promises.stage import both_stores
-from tests.support.processes import freeze, wait_until
+from tests.support.processes import Process, freeze, wait_until
 from tests.support.running import seen_events, working
 from tests.systems.convert.bench import Bench
 from tests.systems.convert.scripted import ScriptedGateway
 
 pytestmark = pytest.mark.heavy
+
+FRAME = {"time", "level", "event", "message", "logger"}
 
 
 @both_stores
@@ -34,7 +40,7 @@ async def test_a_stuck_job_is_converted_by_another_worker_after_a_crash(
     assert bench.results == {f"{job_id}.3.xml": "<document>2</document>"}
 
 
-@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@both_stores
 async def test_reclaim_requeues_what_expired(bench: Bench, gateway: ScriptedGateway) -> None:
     """By a worker that serves another queue, so that the job is not claimed again at once."""
     gateway.gate.clear()
@@ -52,7 +58,7 @@ async def test_reclaim_requeues_what_expired(bench: Bench, gateway: ScriptedGate
     assert (job.lease_owner, job.lease_expires_at) == (None, None)
 
 
-@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+@both_stores
 async def test_a_worker_told_to_stop_finishes_or_hands_back_before_it_exits(
     bench: Bench, gateway: ScriptedGateway
 ) -> None:
@@ -76,7 +82,7 @@ async def test_a_worker_told_to_stop_finishes_or_hands_back_before_it_exits(
     assert (queued.status, queued.attempts, queued.error_code) == ("queued", 0, None)
 
 
-@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@both_stores
 async def test_a_late_worker_cannot_overwrite_the_result_of_the_owner(
     bench: Bench, gateway: ScriptedGateway
 ) -> None:
@@ -102,7 +108,7 @@ async def test_a_late_worker_cannot_overwrite_the_result_of_the_owner(
     assert late.events("complete") == []
 
 
-@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@both_stores
 async def test_both_folders_are_made_at_boot(bench: Bench) -> None:
     deep = bench.folder / "not" / "there"
     convert = bench.other(uploads_dir=deep / "uploads", results_dir=deep / "results")
@@ -111,7 +117,7 @@ async def test_both_folders_are_made_at_boot(bench: Bench) -> None:
     assert sorted(path.name for path in deep.iterdir()) == ["results", "uploads"]
 
 
-@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@both_stores
 async def test_log_lines_tell_each_step_with_its_job_and_time(bench: Bench) -> None:
     complete = await bench.submit({"status": 500}, {})
     failed = await bench.submit({"status": 404})
@@ -119,29 +125,52 @@ async def test_log_lines_tell_each_step_with_its_job_and_time(bench: Bench) -> N
     await bench.reaches(failed, "failed")
     await wait_until(lambda: worker.events("retry"), lambda: worker.text)
     await bench.hf.jobs.retry(complete)
-    await bench.reaches(complete, "complete")
     await worker.logs("complete")
-    own = [
-        {"event": name, **event}
-        for name in ("start", "gateway_error", "gateway_ok", "complete", "failed")
-        for event in worker.events(name)
-        if event.get("logger") == "holdfast_systems.convert"
+    worker.signal(signal.SIGTERM)
+    await worker.ended()
+    assert told(worker, failed) == [
+        ("claim", "processing", 1, None, None),
+        ("start", "processing", 1, None, None),
+        ("gateway_error", "failed", 1, 404, "GW_4XX"),
+        ("failed", "failed", 1, None, "GW_4XX"),
     ]
-    assert all(event["duration_ms"] >= 0 for event in own)
-    told = ("event", "status", "attempt", "gateway_status", "error_code")
-    assert [
-        [event.get(field) for field in told] for event in own if event["job_id"] == str(failed)
-    ] == [
-        ["start", "processing", 1, None, None],
-        ["gateway_error", "failed", 1, 404, "GW_4XX"],
-        ["failed", "failed", 1, None, "GW_4XX"],
+    assert told(worker, complete) == [
+        ("claim", "processing", 1, None, None),
+        ("start", "processing", 1, None, None),
+        ("gateway_error", "queued", 1, 500, "GW_5XX"),
+        ("claim", "processing", 2, None, None),
+        ("start", "processing", 2, None, None),
+        ("gateway_ok", "processing", 2, 200, None),
+        ("complete", "complete", 2, None, None),
     ]
-    assert [
-        [event.get(field) for field in told] for event in own if event["job_id"] == str(complete)
-    ] == [
-        ["start", "processing", 1, None, None],
-        ["start", "processing", 2, None, None],
-        ["gateway_error", "queued", 1, 500, "GW_5XX"],
-        ["gateway_ok", "processing", 2, 200, None],
-        ["complete", "complete", 2, None, None],
-    ]
+    (shutdown,) = worker.events("shutdown")
+    assert set(shutdown) == FRAME
+
+
+@both_stores
+async def test_a_reclaimed_conversion_is_logged_with_these_fields(
+    bench: Bench, gateway: ScriptedGateway
+) -> None:
+    gateway.gate.clear()
+    job_id = await bench.submit()
+    doomed = bench.worker()
+    await gateway.arrivals()
+    doomed.kill()
+    await bench.let_leases_run_out()
+    gateway.gate.set()
+    worker = bench.worker()
+    await worker.logs("complete")
+    assert told(worker, job_id)[0] == ("reclaim", "queued", 1, None, "LEASE_LOST")
+    (end,) = worker.events("complete")
+    assert end["duration_ms"] >= 0
+
+
+def told(worker: Process, job_id: UUID) -> list[tuple[Any, ...]]:
+    """The steps of a job in its log, which have the fields of the seed and no others."""
+    lines = [json.loads(line) for line in worker.text.splitlines() if line.startswith("{")]
+    own = [line for line in lines if line["event"] in EVENTS and line.get("job_id") == str(job_id)]
+    for line in own:
+        assert set(line) <= FRAME | set(FIELDS)
+        assert line["event"] in ("claim", "reclaim") or line["duration_ms"] >= 0
+    fields = ("event", "status", "attempt", "gateway_status", "error_code")
+    return [tuple(line.get(field) for field in fields) for line in own]

@@ -1,6 +1,11 @@
-"""Run the gateway: `python -m holdfast_systems.convert.gateway --port 8080`."""
+"""Run the gateway: `holdfast-gateway --port 8080`."""
 
 from holdfast_systems.serve import serve
 
-if __name__ == "__main__":
+
+def main() -> None:
     serve("holdfast_systems.convert.gateway.app:make_app")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import IO, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -40,31 +41,35 @@ def make_app() -> FastAPI:
             raise Refused(
                 406, "the response is application/xml, which the Accept header does not allow"
             )
-        mapping, pdf = await _read_form(request)
-        xml = await converter.convert(pdf, mapping)
+        async with _read_form(request) as (mapping, pdf):
+            xml = await converter.convert(pdf, mapping)
         return Response(xml, media_type="application/xml", headers=_correlation(request))
 
     return app
 
 
-async def _read_form(request: Request) -> tuple[str, bytes]:
+@asynccontextmanager
+async def _read_form(request: Request) -> AsyncIterator[tuple[str, IO[bytes]]]:
+    """Give the block the mapping and the PDF, which is a temporary file."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Refused(415, "send multipart/form-data with the fields mapping and file")
     limited = Request(request.scope, _limited(request.receive))
     try:
-        async with limited.form(max_files=1, max_fields=FORM_FIELDS_MAX) as form:
-            mapping, file = form.get("mapping"), form.get("file")
-            if not isinstance(file, UploadFile):
-                raise Refused(400, "the field file is missing")
-            if not isinstance(mapping, str) or mapping not in MAPPINGS:
-                raise Refused(422, f"no such mapping; use one of: {', '.join(MAPPINGS)}")
-            pdf = await file.read()
+        form = await limited.form(max_files=1, max_fields=FORM_FIELDS_MAX)
     except ValueError as error:  # the parser decodes with whatever charset the client names
         text = "the form can't be read: check the charset in Content-Type"
         raise Refused(400, text) from error
-    if len(pdf) > PDF_BYTES_MAX:
-        raise _too_large()
-    return mapping, pdf
+    try:
+        mapping, file = form.get("mapping"), form.get("file")
+        if not isinstance(file, UploadFile):
+            raise Refused(400, "the field file is missing")
+        if not isinstance(mapping, str) or mapping not in MAPPINGS:
+            raise Refused(422, f"no such mapping; use one of: {', '.join(MAPPINGS)}")
+        if (file.size or 0) > PDF_BYTES_MAX:
+            raise _too_large()
+        yield mapping, file.file
+    finally:
+        await form.close()
 
 
 def _limited(receive: Receive) -> Receive:

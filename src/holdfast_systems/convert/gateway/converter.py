@@ -8,6 +8,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
+from typing import IO
 
 from holdfast_systems.convert.gateway import child
 from holdfast_systems.convert.limits import (
@@ -46,7 +47,8 @@ class Converter:
     def running(self) -> int:
         return min(self._present, CONVERSIONS_MAX)
 
-    async def convert(self, pdf: bytes, mapping: str) -> bytes:
+    async def convert(self, pdf: IO[bytes], mapping: str) -> bytes:
+        """Convert a PDF, which the child reads from the file itself."""
         if self._present >= CONVERSIONS_MAX + CONVERSIONS_WAITING_MAX:
             raise Refused(503, "too many conversions are waiting", _BUSY_SECONDS)
         self._present += 1
@@ -56,7 +58,7 @@ class Converter:
         finally:
             self._present -= 1
 
-    async def _convert(self, pdf: bytes, mapping: str) -> bytes:
+    async def _convert(self, pdf: IO[bytes], mapping: str) -> bytes:
         for _ in range(CONVERSION_KILLS_MAX):
             code, xml, message = await self._run_child(pdf, mapping)
             if code == 0:
@@ -67,11 +69,14 @@ class Converter:
         # every time is rejected, so that it can't block the gateway for all others.
         raise Refused(422, f"the conversion was killed {CONVERSION_KILLS_MAX} times")
 
-    async def _run_child(self, pdf: bytes, mapping: str) -> tuple[int, bytes, bytes]:
-        process = await _start(mapping)
+    async def _run_child(self, pdf: IO[bytes], mapping: str) -> tuple[int, bytes, bytes]:
+        descriptor = pdf.fileno()
+        pdf.flush()
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        process = await _start(mapping, descriptor)
         try:
             async with asyncio.timeout(self._seconds_max):
-                xml, message = await _talk(process, pdf)
+                xml, message = await _listen(process)
                 return await process.wait(), xml, message
         except TimeoutError:
             raise _too_slow(self._seconds_max) from None
@@ -81,7 +86,7 @@ class Converter:
             await process.wait()
 
 
-async def _start(mapping: str) -> Process:
+async def _start(mapping: str, pdf: int) -> Process:
     """Start a child without the environment's secrets and the parent's files."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -89,7 +94,7 @@ async def _start(mapping: str) -> Process:
         "-m",
         child.__name__,
         mapping,
-        stdin=PIPE,
+        stdin=pdf,
         stdout=PIPE,
         stderr=PIPE,
         env={"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -97,25 +102,14 @@ async def _start(mapping: str) -> Process:
     )
 
 
-async def _talk(process: Process, pdf: bytes) -> tuple[bytes, bytes]:
-    assert process.stdin is not None
+async def _listen(process: Process) -> tuple[bytes, bytes]:
     assert process.stdout is not None
     assert process.stderr is not None
-    _, xml, message = await asyncio.gather(
-        _send(process.stdin, pdf),
+    xml, message = await asyncio.gather(
         _receive(process.stdout, XML_BYTES_MAX),
         _receive(process.stderr, ERROR_MESSAGE_CHARS_MAX),
     )
     return xml, message
-
-
-async def _send(stdin: asyncio.StreamWriter, content: bytes) -> None:
-    # A child that stops reading says why on stderr.
-    with suppress(BrokenPipeError, ConnectionResetError):
-        stdin.write(content)
-        await stdin.drain()
-        stdin.close()
-        await stdin.wait_closed()
 
 
 async def _receive(output: asyncio.StreamReader, bytes_max: int) -> bytes:
