@@ -22,7 +22,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "project/": 270.0,
     "promises/": 490.0,
     "stores/": 300.0,
-    "systems/compute/": 90.0,
+    "systems/compute/": 240.0,
     "systems/convert/": 240.0,
     "systems/documents/": 60.0,
     "systems/passport/": 180.0,

@@ -53,6 +53,7 @@ TENANT = "acme"
 SECRETS = {"HOLDFAST_SECRET_KEYS": make_keys()}
 TABLES = (
     *("compute_jobs", "compute_hashes", "compute_results", "compute_artifacts"),
+    "compute_counters",
     *("convert_conversions", "convert_jobs", "job"),
     *("passport_document_versions", "passport_facts", "passport_rules", "passport_snapshots"),
     *("passport_snapshot_documents", "passport_snapshot_facts", "passport_versions"),
@@ -212,6 +213,7 @@ async def _operate(made: World) -> None:
 
     await wait_until(is_computed, "computed")
     assert (await made.get(f"/jobs/result/{new}"))["results"]
+    assert (await made.get("/jobs/counters"))["completed"] > 0
 
 
 async def _convert(made: World) -> None:

@@ -1,17 +1,18 @@
 """Contracts: what goes into a version of a definition, and what comes out.
 
-They are in contracts/<definition>/<version>/{inputs,outputs}.schema.json and are read when the
-system starts. An invalid schema stops it.
+They are in contracts/<definition>/<version>/{inputs,outputs}.schema.json, in this package and in a
+folder of your own, and are read when the system starts. An invalid schema stops it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -27,7 +28,12 @@ from holdfast_systems.compute.defaults import (
     fill_default,
     schemas_with_default,
 )
-from holdfast_systems.compute.limits import CONTRACT_ERRORS_MAX, ERROR_CHARS_MAX, INPUTS_DEPTH_MAX
+from holdfast_systems.compute.limits import (
+    CONTRACT_ERRORS_MAX,
+    ERROR_CHARS_MAX,
+    INPUTS_DEPTH_MAX,
+    SCHEMA_BYTES_MAX,
+)
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _DEFINITION = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -87,7 +93,8 @@ class Document:
         if problem := _unstorable(value):
             raise ContractBroken(Flaw(problem))
         broken = self._validator.iter_errors(value)
-        if flaws := [_flaw(error) for error in islice(broken, CONTRACT_ERRORS_MAX)]:
+        found = (flaw for error in broken for flaw in _flaws(error))
+        if flaws := [*islice(found, CONTRACT_ERRORS_MAX)]:
             raise ContractBroken(*flaws)
 
     def filled(self, value: Any) -> Any:
@@ -119,26 +126,53 @@ class Contracts:
         return self._known[definition, version]
 
 
-def load_contracts(folder: Traversable | None = None) -> Contracts:
-    """Read every contract in a folder, by default those of this package."""
-    folder = folder or files(__package__).joinpath("contracts")
-    known = {}
-    for definition in _folders(folder):
-        for version in _folders(definition):
-            check_names(definition.name, version.name)
-            contract = Contract(_read(version, "inputs"), _read(version, "outputs"))
-            known[definition.name, version.name] = contract
+def load_contracts(folder: Path | None = None) -> Contracts:
+    """Read the contracts of this package, and those in a folder of your own."""
+    known = _contracts_in(files(__package__).joinpath("contracts"))
+    if folder is not None:
+        own = _contracts_in(folder)
+        if twice := sorted(known.keys() & own.keys()):
+            definition, version = twice[0]
+            raise ConfigurationError(
+                f"{folder}: {definition}@{version} is already one of Holdfast's own contracts;"
+                " use another name or version"
+            )
+        known |= own
     return Contracts(known)
 
 
+def _contracts_in(folder: Traversable) -> dict[tuple[str, str], Contract]:
+    known = {}
+    for definition in _folders(folder):
+        for version in _folders(definition):
+            try:
+                check_names(definition.name, version.name)
+            except ContractUnknown:
+                raise ConfigurationError(
+                    f"{version}: rename the folder to <definition>/<version>, such as"
+                    " house-fit/1.0.0"
+                ) from None
+            contract = Contract(_read(version, "inputs"), _read(version, "outputs"))
+            known[definition.name, version.name] = contract
+    return known
+
+
 def _folders(folder: Traversable) -> list[Traversable]:
-    return sorted((each for each in folder.iterdir() if each.is_dir()), key=lambda each: each.name)
+    try:
+        found = [each for each in folder.iterdir() if each.is_dir() and each.name[0] != "."]
+    except OSError as error:
+        raise ConfigurationError(f"can't read contracts from {folder}: {error.strerror}") from None
+    return sorted(found, key=lambda each: each.name)
 
 
 def _read(folder: Traversable, which: str) -> Document:
     file = folder.joinpath(f"{which}.schema.json")
     try:
-        return Document(msgspec.json.decode(file.read_bytes()))
+        with file.open("rb") as opened:
+            data = opened.read(SCHEMA_BYTES_MAX + 1)
+        if len(data) > SCHEMA_BYTES_MAX:
+            raise BadSchema(f"larger than {SCHEMA_BYTES_MAX:,} bytes")
+        return Document(msgspec.json.decode(data))
     except (BadSchema, OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"invalid contract {file}: {error}") from error
 
@@ -167,7 +201,23 @@ def _depth(value: Any, most: int) -> int:
     return 1 + max((_depth(each, most - 1) for each in inner), default=0)
 
 
-def _flaw(error: jsonschema_rs.ValidationError) -> Flaw:
-    steps = [str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path]
-    pointer = "".join(f"/{step}" for step in steps)
-    return Flaw(error.message[:ERROR_CHARS_MAX], pointer[:ERROR_CHARS_MAX])
+def _flaws(error: jsonschema_rs.ValidationError) -> Iterator[Flaw]:
+    """One flaw for each field, also for those that are missing or not expected."""
+    kind = error.kind
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
+        yield _flaw("this field is required", *error.instance_path, kind.property)
+    elif isinstance(
+        kind,
+        jsonschema_rs.ValidationErrorKind.AdditionalProperties
+        | jsonschema_rs.ValidationErrorKind.UnevaluatedProperties,
+    ):
+        for name in kind.unexpected:
+            yield _flaw("the contract has no such field", *error.instance_path, name)
+    else:
+        yield _flaw(error.message, *error.instance_path)
+
+
+def _flaw(text: str, *steps: str | int) -> Flaw:
+    escaped = [str(step).replace("~", "~0").replace("/", "~1") for step in steps]
+    pointer = "".join(f"/{step}" for step in escaped)
+    return Flaw(text[:ERROR_CHARS_MAX], pointer[:ERROR_CHARS_MAX])

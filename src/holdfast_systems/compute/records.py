@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -11,6 +12,8 @@ import msgspec
 
 from holdfast import Holdfast, Judgment, Tenant
 from holdfast_systems.compute.answers import Answer, Artifact
+from holdfast_systems.compute.contract import Flaw
+from holdfast_systems.compute.counters import Counts, DefinitionCounts
 
 Row = TypeVar("Row")
 
@@ -46,6 +49,10 @@ class JobRow(msgspec.Struct, frozen=True):
 
 class HolderRow(msgspec.Struct, frozen=True):
     job_id: UUID
+
+
+class ForgottenRow(msgspec.Struct, frozen=True):
+    id: UUID
 
 
 class ResultRow(msgspec.Struct, frozen=True):
@@ -138,15 +145,59 @@ class Records:
             await statements.execute("insert_artifact", job_id=job_id, **vars(artifact))
 
     async def store_failure(
-        self, connection: Any, job_id: UUID, attempts: int, judged: Judgment
+        self,
+        connection: Any,
+        job_id: UUID,
+        attempts: int,
+        judged: Judgment,
+        flaws: Sequence[Flaw] = (),
     ) -> None:
+        errors = [{"pointer": flaw.pointer, "detail": flaw.text} for flaw in flaws]
         await self._tables.on(connection).execute(
             "insert_failure",
             job_id=job_id,
             code=judged.code,
             text=(judged.text or "").partition("\n")[0],
+            errors=msgspec.json.encode(errors).decode() if errors else None,
             attempts=attempts,
         )
+
+    async def count(self, counts: Counts, request: RequestRow, connection: Any = None) -> None:
+        """Add to the counters of the request's tenant and definition."""
+        if connection is None:
+            async with self._hf.transaction() as own:
+                return await self.count(counts, request, own)
+        await self._tables.on(connection).execute(
+            "count",
+            tenant_id=request.tenant_id,
+            definition=request.definition,
+            version=request.version,
+            **msgspec.structs.asdict(counts),
+        )
+        return None
+
+    async def counters(self, tenant: Tenant | None = None) -> list[DefinitionCounts]:
+        """Those of one tenant, or of all."""
+        reader = tenant or self._hf
+        async with reader.transaction(read_only=True) as connection:
+            statements = self._tables.on(connection)
+            if tenant is None:
+                return await statements.all("counters_of_all", DefinitionCounts)
+            return await statements.all(
+                "counters_of_tenant", DefinitionCounts, tenant_id=tenant.name
+            )
+
+    async def forget_jobs(self, before: datetime, rows_max: int) -> int:
+        """Delete requests that ended before this time, with all that belongs to them."""
+        return await self._forget("forget_jobs", before=before, rows_max=rows_max)
+
+    async def forget_artifacts(self, rows_max: int) -> int:
+        """Delete artifacts that have expired."""
+        return await self._forget("forget_artifacts", rows_max=rows_max)
+
+    async def _forget(self, statement: str, **values: Any) -> int:
+        async with self._hf.transaction() as connection:
+            return len(await self._tables.on(connection).all(statement, ForgottenRow, **values))
 
     async def job(self, job_id: UUID, tenant: Tenant) -> JobRow | None:
         """Find the tenant's job; a job of another tenant counts as missing."""

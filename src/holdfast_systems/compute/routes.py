@@ -1,4 +1,5 @@
-"""The routes: POST /jobs/run, GET /jobs/status|result|artifact, behind the keys of the service."""
+"""The routes: POST /jobs/run, GET /jobs/status|result|artifact|counters, behind the keys of the
+service."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from holdfast.api import AsCaller, At, Caller, Problem, Router, answer, describes, read_body
 from holdfast_systems.compute.answers import MEDIA_TYPES
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown
+from holdfast_systems.compute.counters import Counts, total
 from holdfast_systems.compute.limits import BODY_BYTES_MAX
 from holdfast_systems.compute.records import JobRow, Records
 from holdfast_systems.compute.service import Compute, RunRequest
@@ -45,10 +47,35 @@ class Status(msgspec.Struct, frozen=True):
     ended_at: datetime | None
 
 
+class Counters(msgspec.Struct, frozen=True):
+    """Attempts: received, completed, abandoned (to be retried) and failed. The latency is that of
+    the AppServer; it is null until there was an answer."""
+
+    received: int
+    completed: int
+    abandoned: int
+    failed: int
+    average_latency_ms: float | None
+
+
+class DefinitionCounters(Counters, frozen=True, kw_only=True):
+    """The same, of one version of a definition."""
+
+    definition: str
+    version: str
+
+
+class AllCounters(Counters, frozen=True, kw_only=True):
+    """Those of the tenant's jobs, and of each version of a definition."""
+
+    definitions: list[DefinitionCounters]
+
+
 def routes(compute: Compute) -> Router:
     router = Router(prefix="/jobs", tags=["Compute"])
     _add_run(router, compute)
     _add_reading(router, compute.records)
+    _add_counters(router, compute.records)
     return router
 
 
@@ -107,6 +134,23 @@ def _add_reading(router: Router, records: Records) -> None:
         if found is None:
             raise Problem("not-found", f"artifact {artifact_id} does not exist")
         return Response(found.content, media_type=found.media_type, headers=_HARMLESS)
+
+
+def _add_counters(router: Router, records: Records) -> None:
+    @router.get("/counters", **describes("read", {200: AllCounters}))
+    async def counters(caller: AsCaller) -> Response:
+        """Get how many attempts workers received, completed and abandoned, and how long the
+        AppServer takes."""
+        rows = await records.counters(caller.tenant_for(None))
+        each = [
+            DefinitionCounters(definition=row.definition, version=row.version, **_counters(row))
+            for row in rows
+        ]
+        return answer(AllCounters(definitions=each, **_counters(total(rows))))
+
+
+def _counters(counts: Counts) -> dict[str, Any]:
+    return {name: getattr(counts, name) for name in Counters.__struct_fields__}
 
 
 def _status(job: JobRow) -> Status:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+from uuid import UUID
+
 import aiohttp
 import msgspec
 from yarl import URL
@@ -14,26 +17,34 @@ from holdfast_systems.compute.limits import (
 )
 
 CORRELATION_HEADER = "x-correlation-id"
+JOB_HEADER = "x-job-id"
+ATTEMPT_HEADER = "x-attempt"
 # These are about the moment, not about the request.
 _RETRYABLE = (408, 425, 429)
 
 
-async def solve(
-    http: aiohttp.ClientSession,
-    url: str,
-    payload_json: str,
-    correlation_id: str,
-    timeout_seconds: float,
-) -> object:
+class Call(NamedTuple):
+    """What is sent where, and for which attempt of which job, so that the AppServer can log it."""
+
+    url: str
+    payload_json: str
+    correlation_id: str
+    job_id: UUID
+    attempt: int
+
+
+async def solve(http: aiohttp.ClientSession, call: Call, timeout_seconds: float) -> object:
     """Post the inputs and return the outputs; the errors say whether to retry."""
     try:
         async with http.post(
-            URL(url, encoded=True),
-            data=payload_json.encode(),
+            URL(call.url, encoded=True),
+            data=call.payload_json.encode(),
             headers={
                 "content-type": "application/json",
                 "accept": "application/json",
-                CORRELATION_HEADER: correlation_id,
+                CORRELATION_HEADER: call.correlation_id,
+                JOB_HEADER: str(call.job_id),
+                ATTEMPT_HEADER: str(call.attempt),
             },
             timeout=aiohttp.ClientTimeout(total=timeout_seconds),
             allow_redirects=False,

@@ -45,14 +45,30 @@ async def test_a_bad_request_is_refused_with_a_reason(stage: Stage) -> None:
     assert not (await stage.hf.jobs.list()).jobs
 
 
-async def test_a_refusal_says_where_the_inputs_break_the_contract(stage: Stage) -> None:
-    inputs = INPUTS | {"house": {"storeys": "two"}}
-    _, answer = await stage.post(request(inputs=inputs))
-    (place,) = answer["errors"]
-    assert place == {
-        "pointer": "/inputs/house/storeys",
-        "detail": '"two" is not of type "integer"',
+async def test_a_refusal_has_a_pointer_for_every_field(stage: Stage) -> None:
+    inputs = {"house": {"storeys": "two", "a/b": 1}, "north~": 1}
+    status, answer = await stage.post(request(inputs=inputs))
+    assert (status, answer["reason"]) == (422, "INPUTS_INVALID")
+    assert {each["pointer"]: each["detail"] for each in answer["errors"]} == {
+        "/inputs/plot": "this field is required",
+        "/inputs/north~0": "the contract has no such field",
+        "/inputs/house/a~1b": "the contract has no such field",
+        "/inputs/house/storeys": '"two" is not of type "integer"',
     }
+
+
+async def test_an_envelope_that_is_wrong_has_a_pointer_too(stage: Stage) -> None:
+    for changes, pointer in (({"priority": "high"}, "/priority"), ({"surprise": 1}, "/surprise")):
+        status, answer = await stage.post(request(**changes))
+        assert (status, [each["pointer"] for each in answer["errors"]]) == (400, [pointer])
+
+
+async def test_the_appserver_says_where_its_inputs_are_wrong(stage: Stage) -> None:
+    path = "/appserver/gh/house-fit:1.0.0/solve"
+    async with stage.http.post(path, json=INPUTS | {"north": "up"}) as response:
+        assert response.status == 422
+        (place,) = (await response.json())["errors"]
+    assert place == {"pointer": "/north", "detail": '"up" is not of type "number"'}
 
 
 async def test_the_routes_need_a_key_and_its_scope(stage: Stage) -> None:

@@ -56,8 +56,8 @@ async def test_retry_path_with_fail_once(store_url: str) -> None:
         waiting = await stage.until(job_id, lambda told: told["last_error"] is not None)
         assert waiting["status"] == "queued", "a job is not failed while a retry is to come"
         assert waiting["last_error"]["code"] == "APP_5XX"
-        assert "answered 503" in waiting["last_error"]["text"]
-        assert "\n" not in waiting["last_error"]["text"]
+        assert "answered 503" in waiting["last_error"]["message"]
+        assert "\n" not in waiting["last_error"]["message"]
 
         await stage.hf.jobs.retry(job_id)
         done = await stage.ended(job_id)
@@ -75,12 +75,18 @@ async def test_dead_letter_path(local_url: str) -> None:
         assert (status, answer["reason"]) == (409, "NO_RESULT")
 
 
-async def test_outputs_that_break_the_contract_end_the_job(local_url: str) -> None:
-    async with staged(local_url) as stage:
+@both_stores
+async def test_outputs_that_break_the_contract_end_the_job_and_say_where(store_url: str) -> None:
+    async with staged(store_url) as stage:
         stage.faults.broken_outputs = True
-        told = await stage.ended(await stage.run())
+        job_id = await stage.run()
+        told = await stage.ended(job_id)
         assert (told["status"], told["attempts"]) == ("failed", 1)
         assert told["last_error"]["code"] == "OUTPUTS_INVALID"
+        pointers = [each["pointer"] for each in told["last_error"]["errors"]]
+        assert pointers == ["/artifacts", "/results"]
+        await execute(store_url, "DELETE FROM history")
+        assert (await stage.status(job_id))["last_error"] == told["last_error"]
 
 
 async def test_an_attempt_has_as_long_as_the_settings_say(local_url: str) -> None:
@@ -281,15 +287,46 @@ async def test_the_correlation_id_goes_from_the_request_to_the_appserver_and_the
         job_id = UUID(answer["job_id"])
         await stage.ended(job_id)
         assert (await stage.hf.get(job_id)).correlation_id == "order-77"
-    told = {record.name: record for record in caplog.records}
-    assert vars(told["holdfast_systems.compute.service"])["fields"] == {
-        "cid": "order-77",
-        "job_id": job_id,
+    lines = [vars(each)["fields"] for each in caplog.records if "fields" in vars(each)]
+    told = [line for line in lines if line.get("cid") == "order-77"]
+    for line in told:
+        assert (line["job_id"], line["definition@version"]) == (str(job_id), "house-fit@1.0.0")
+    steps = [(line["status"], line["attempt"]) for line in told]
+    api, worker, appserver = [("queued", 0)], [("running", 1)], [("running", 1), ("succeeded", 1)]
+    assert steps == [*api, *worker, *appserver, ("succeeded", 1)]
+
+
+async def test_a_request_that_is_answered_already_says_so_in_the_log(
+    local_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged(local_url) as stage:
+        job_id = await stage.run()
+        await stage.ended(job_id)
+        await stage.post(request(), headers={"x-correlation-id": "order-78"})
+    (line,) = [each for each in caplog.records if vars(each).get("event") == "reused"]
+    assert vars(line)["fields"] == {
+        "cid": "order-78",
+        "job_id": str(job_id),
         "status": "succeeded",
         "attempt": 1,
-        "definition": "house-fit@1.0.0",
+        "definition@version": "house-fit@1.0.0",
     }
-    assert "cid='order-77'" in told["holdfast_systems.compute.appserver.server"].getMessage()
+
+
+async def test_a_refused_request_is_logged_without_its_values(
+    local_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with staged(local_url, work=False) as stage:
+        headers = {"x-correlation-id": "order-79"}
+        await stage.post(request(inputs=INPUTS | {"north": "secret"}), headers=headers)
+        await stage.post(request(definition="none"), headers=headers)
+    lines = [vars(each)["fields"] for each in caplog.records if "fields" in vars(each)]
+    told = [(line["cid"], line["job_id"], line["status"], line["attempt"]) for line in lines]
+    assert told == [("order-79", "-", "refused", 0)] * 2
+    codes = [(line["error_code"], line["definition@version"]) for line in lines]
+    assert codes == [("INPUTS_INVALID", "house-fit@1.0.0"), ("CONTRACT_UNKNOWN", "none@1.0.0")]
+    assert lines[0]["error_text"] == "see /north"
 
 
 async def test_a_killed_worker_costs_an_attempt_and_no_result(

@@ -22,7 +22,7 @@ from holdfast_systems.compute.contract import (
     load_contracts,
 )
 from holdfast_systems.compute.defaults import BadSchema, fill
-from holdfast_systems.compute.limits import INPUTS_DEPTH_MAX
+from holdfast_systems.compute.limits import INPUTS_DEPTH_MAX, SCHEMA_BYTES_MAX
 from holdfast_systems.compute.service import hash_inputs
 from holdfast_systems.compute.settings import ComputeSettings, read_settings
 
@@ -351,6 +351,51 @@ def test_no_contract_stops_the_start_without_its_name(
         load_contracts(tmp_path)
 
 
+def write_contract(folder: Path, schema: dict[str, Any]) -> None:
+    folder.mkdir(parents=True)
+    for name in ("inputs", "outputs"):
+        (folder / f"{name}.schema.json").write_bytes(msgspec.json.encode(schema))
+
+
+def test_contracts_of_your_own_folder_come_beside_those_of_the_package(tmp_path: Path) -> None:
+    write_contract(tmp_path / "bridge" / "0.1.0", {"$schema": DRAFT, "required": ["span"]})
+    (tmp_path / ".git" / "hooks").mkdir(parents=True)
+    (tmp_path / "README.md").touch()
+    contracts = load_contracts(tmp_path)
+    with pytest.raises(ContractBroken, match="/span: this field is required"):
+        contracts.find("bridge", "0.1.0").inputs.check({})
+    contracts.find("house-fit", "1.0.0").inputs.check({"plot": [[0, 0], [9, 0], [9, 9]]})
+    with pytest.raises(ContractUnknown):
+        contracts.find("bridge", "0.2.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("house-fit/1.0.0", "house-fit@1.0.0 is already one of Holdfast's own contracts"),
+        ("Bridge/1.0.0", "rename the folder"),
+        ("bridge/1.0", "rename the folder"),
+    ],
+)
+def test_a_folder_that_can_not_be_a_contract_stops_the_start(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    write_contract(tmp_path / name, {"$schema": DRAFT})
+    with pytest.raises(ConfigurationError, match=reason):
+        load_contracts(tmp_path)
+
+
+def test_a_folder_of_contracts_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"can't read contracts from .*: No such file"):
+        load_contracts(tmp_path / "none")
+
+
+def test_a_schema_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    write_contract(tmp_path / "a" / "1.0.0", {"$schema": DRAFT, "title": "t" * SCHEMA_BYTES_MAX})
+    with pytest.raises(ConfigurationError, match="larger than 1,048,576 bytes"):
+        load_contracts(tmp_path)
+
+
 inputs = st.dictionaries(st.text("ab", max_size=2), st.integers(0, 9), max_size=2)
 named = st.tuples(
     st.sampled_from(TENANTS), st.sampled_from(["doc", "doc1"]), st.text("12.", max_size=4), inputs
@@ -421,6 +466,17 @@ def test_settings_come_from_the_environment() -> None:
     assert settings.timeout_seconds == 12.5
     assert settings.database_url == "postgres://user:secret@host/name"
     assert "secret" not in repr(settings)
-    for bad in ("0", "-1", "nan", "x", "1e9"):
-        with pytest.raises(ConfigurationError, match="JOB_TIMEOUT_SEC"):
-            read_settings({"JOB_TIMEOUT_SEC": bad})
+    own = {"CONTRACTS_DIR": "here", "COMPUTE_RETENTION_DAYS": "30", "MAX_DELIVERY_COUNT": "7"}
+    settings = read_settings(own)
+    assert (settings.contracts_dir, settings.retention_days) == (Path("here"), 30)
+    assert settings.retries.max_attempts == 7
+    assert read_settings({}).retries.max_attempts == 5
+    wrong = {
+        "JOB_TIMEOUT_SEC": ("0", "-1", "nan", "x", "1e9"),
+        "COMPUTE_RETENTION_DAYS": ("-1", "nan", "x", "1e9"),
+        "MAX_DELIVERY_COUNT": ("0", "1.5", "x", "21"),
+    }
+    for name, values in wrong.items():
+        for bad in values:
+            with pytest.raises(ConfigurationError, match=name):
+                read_settings({name: bad})

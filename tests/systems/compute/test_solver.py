@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import pytest
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from holdfast import JobError, Permanent, RetryAfter, Transient
 from holdfast_systems.compute.limits import OUTPUTS_BYTES_MAX, RETRY_AFTER_SECONDS_MAX
-from holdfast_systems.compute.solver import solve
+from holdfast_systems.compute.solver import Call, solve
 from tests.support.odd_answers import BROKEN, UNREADABLE, odd_server
 
 pytestmark = pytest.mark.heavy
@@ -45,7 +46,7 @@ async def answering(**answer: Any) -> AsyncIterator[str]:
 async def failure(url: str, timeout_seconds: float = 20.0) -> JobError:
     async with aiohttp.ClientSession() as http:
         with pytest.raises(JobError) as caught:
-            await solve(http, url, "{}", "order-77", timeout_seconds)
+            await solve(http, Call(url, "{}", "order-77", uuid4(), 1), timeout_seconds)
     return caught.value
 
 

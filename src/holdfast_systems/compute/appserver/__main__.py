@@ -1,9 +1,13 @@
-"""Run the AppServer: `python -m holdfast_systems.compute.appserver --port 8080`."""
+"""Run the AppServer: `holdfast-appserver --port 8080`."""
 
-import logging
-
+from holdfast_systems.json_lines import log_json_lines
 from holdfast_systems.serve import serve
 
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO)
+
+def main() -> None:
+    log_json_lines()
     serve("holdfast_systems.compute.appserver.server:make_app")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI, HTTPException, Request
+from starlette.responses import JSONResponse
 
 from holdfast_systems.compute.appserver.bodies import TooLarge, read_body
 from holdfast_systems.compute.appserver.drawing import draw
@@ -16,7 +17,8 @@ from holdfast_systems.compute.appserver.faults import Faults, read_faults
 from holdfast_systems.compute.appserver.fit import NoFit, Placement, Site, clearances, fit
 from holdfast_systems.compute.contract import ContractBroken, ContractUnknown, load_contracts
 from holdfast_systems.compute.limits import INPUTS_BYTES_MAX
-from holdfast_systems.compute.solver import CORRELATION_HEADER
+from holdfast_systems.compute.solver import ATTEMPT_HEADER, CORRELATION_HEADER, JOB_HEADER
+from holdfast_systems.compute.status_lines import NO_JOB, StatusLines
 
 _log = logging.getLogger(__name__)
 
@@ -34,22 +36,51 @@ def make_app(faults: Faults | None = None) -> FastAPI:
 
     @app.post("/gh/{definition}:{version}/solve")
     async def solve(definition: str, version: str, request: Request) -> Any:
-        inputs = await _read_inputs(request)
-        correlation_id = request.headers.get(CORRELATION_HEADER, "-")
-        _log.info("solve cid=%r %r@%r", correlation_id, definition, version)
-        await faults.apply()
+        lines = _lines(request, definition, version)
+        lines.say("running")
+        begun = asyncio.get_running_loop().time()
         try:
+            inputs = await _read_inputs(request)
+            await faults.apply()
             contract = contracts.find(definition, version)
             filled = contract.inputs.filled(inputs)
             outputs = await asyncio.to_thread(solve_house, filled)
         except ContractUnknown as error:
-            raise HTTPException(404, str(error)) from None
-        except (ContractBroken, NoFit) as error:
-            raise HTTPException(422, str(error)) from None
+            return _refuse(lines, HTTPException(404, str(error)))
+        except NoFit as error:
+            return _refuse(lines, HTTPException(422, str(error)))
+        except ContractBroken as error:
+            refusal = HTTPException(422, "the inputs violate the contract")
+            places = [{"pointer": each.pointer, "detail": each.text} for each in error.flaws]
+            return _refuse(lines, refusal, errors=places)
+        except HTTPException as error:
+            return _refuse(lines, error)
         app.state.solved += 1
+        took_ms = round((asyncio.get_running_loop().time() - begun) * 1000, 1)
+        lines.say("succeeded", duration_ms=took_ms)
         return {"results": []} if faults.broken_outputs else outputs
 
     return app
+
+
+def _lines(request: Request, definition: str, version: str) -> StatusLines:
+    """What the worker sends along, for the log."""
+    headers = request.headers
+    attempt = headers.get(ATTEMPT_HEADER, "")
+    return StatusLines(
+        _log,
+        cid=headers.get(CORRELATION_HEADER, "-"),
+        definition=definition,
+        version=version,
+        job_id=headers.get(JOB_HEADER, NO_JOB),
+        attempt=int(attempt[:9]) if attempt.isascii() and attempt.isdigit() else 0,
+    )
+
+
+def _refuse(lines: StatusLines, error: HTTPException, **more: Any) -> JSONResponse:
+    text = str(error.detail)
+    lines.say("failed", error_code=f"HTTP_{error.status_code}", error_text=text)
+    return JSONResponse({"detail": text, **more}, error.status_code)
 
 
 async def _read_inputs(request: Request) -> dict[str, Any]:

@@ -51,8 +51,8 @@ INSERT INTO holdfast.compute_results (id, job_id, outputs_json, score, attempts,
 VALUES (:id, :job_id, :outputs_json, :score, :attempts, now())
 
 -- name: insert_failure
-INSERT INTO holdfast.compute_failures (job_id, code, text, attempts, created_at)
-SELECT id, :code, :text, :attempts, now() FROM holdfast.compute_jobs WHERE id = :job_id
+INSERT INTO holdfast.compute_failures (job_id, code, text, errors, attempts, created_at)
+SELECT id, :code, :text, :errors, :attempts, now() FROM holdfast.compute_jobs WHERE id = :job_id
 
 -- name: insert_artifact
 INSERT INTO holdfast.compute_artifacts
@@ -70,3 +70,29 @@ FROM holdfast.compute_artifacts AS artifact
 JOIN holdfast.compute_jobs AS request ON request.id = artifact.job_id
 WHERE artifact.id = :id AND artifact.content IS NOT NULL
     AND (artifact.expires_at IS NULL OR artifact.expires_at > now())
+
+-- name: count
+INSERT INTO holdfast.compute_counters AS counter
+    (tenant_id, definition, version, received, completed, abandoned, failed, solved, latency_ms)
+VALUES (
+    :tenant_id, :definition, :version,
+    :received, :completed, :abandoned, :failed, :solved, :latency_ms
+)
+ON CONFLICT (tenant_id, definition, version) DO UPDATE SET
+    received = counter.received + excluded.received,
+    completed = counter.completed + excluded.completed,
+    abandoned = counter.abandoned + excluded.abandoned,
+    failed = counter.failed + excluded.failed,
+    solved = counter.solved + excluded.solved,
+    latency_ms = counter.latency_ms + excluded.latency_ms
+
+-- name: counters_of_tenant
+SELECT definition, version, received, completed, abandoned, failed, solved, latency_ms
+FROM holdfast.compute_counters
+WHERE tenant_id = :tenant_id
+ORDER BY definition, version
+
+-- name: counters_of_all
+SELECT definition, version, received, completed, abandoned, failed, solved, latency_ms
+FROM holdfast.compute_counters
+ORDER BY definition, version
