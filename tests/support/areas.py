@@ -24,7 +24,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "stores/": 300.0,
     "systems/compute/": 240.0,
     "systems/convert/": 240.0,
-    "systems/documents/": 60.0,
+    "systems/documents/": 120.0,
     "systems/passport/": 180.0,
     "testing/": 90.0,
     "transactions/": 120.0,

@@ -14,8 +14,11 @@ async def find_file(salesforce: Salesforce, request_hash: str) -> str | None:
     return await salesforce.find_id(bind(_FILE_OF_HASH, {"request_hash": request_hash}))
 
 
-async def upload(salesforce: Salesforce, request_hash: str, name: str, content: bytes) -> str:
-    """Upload a file and return its id, or the id of the file that already has this hash.
+async def upload(
+    salesforce: Salesforce, request_hash: str, name: str, content: bytes, record_id: str
+) -> str:
+    """Upload a file to a record and return its id, or the id of the file that already has this
+    hash.
 
     The hash is unique in Salesforce. If two workers upload the same document, because one of them
     is late and was replaced, Salesforce refuses the second upload and its worker uses the first.
@@ -25,6 +28,7 @@ async def upload(salesforce: Salesforce, request_hash: str, name: str, content: 
         "PathOnClient": name,
         "VersionData": base64.b64encode(content).decode("ascii"),
         "RequestHash__c": request_hash,
+        "FirstPublishLocationId": record_id,
     }
     try:
         return await salesforce.insert("ContentVersion", fields)

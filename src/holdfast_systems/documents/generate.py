@@ -23,8 +23,9 @@ async def generate_document(
         file_id = await find_file(salesforce, request_hash) if ctx.attempt > 1 else None
         if file_id is None:
             pdf = await render(ctx, template, data)
-            name = f"{template}-{record_id_of(ctx.job_id)}.pdf"
-            file_id = await upload(salesforce, request_hash, name, pdf)
+            record_id = record_id_of(ctx.job_id) or ""
+            name = f"{template}-{record_id}.pdf"
+            file_id = await upload(salesforce, request_hash, name, pdf, record_id)
         return {"file_id": file_id}
     except StoreUnavailable as error:
         raise Transient(str(error), code="SALESFORCE_UNAVAILABLE") from error

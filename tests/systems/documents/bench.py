@@ -29,7 +29,7 @@ LEASE_SECONDS = 30.0
 FIELDS = (
     "Id, Status__c, Attempts__c, LockVersion__c, Fence__c, LockedUntil__c, LockedBy__c, Error__c,"
     " ScheduledAfter__c, OutputFileId__c, RequestHash__c, CorrelationId__c, Priority__c, Data__c,"
-    " Template__c"
+    " Template__c, Releases__c, Snoozes__c, Crashes__c"
 )
 _seam = Seam()
 _ids = IdMaker(_seam.random)

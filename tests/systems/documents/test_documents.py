@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import ConfigurationError, Holdfast, State
 from holdfast_systems.documents.files import download, upload
+from holdfast_systems.documents.salesforce.client import record_id_of
 from holdfast_systems.documents.system import Documents
 from tests.support.processes import Process, wait_until
 from tests.systems.documents.bench import Bench
@@ -153,8 +154,10 @@ async def test_an_upload_whose_answer_was_lost_is_found_again(
 
 
 async def test_a_late_worker_finds_the_file_of_the_one_in_its_place(bench: Bench) -> None:
-    first = await upload(bench.customer, "one-hash", "letter.pdf", b"%PDF-1")
-    assert await upload(bench.customer, "one-hash", "letter.pdf", b"%PDF-2") == first
+    record_id = record_id_of(await bench.create()) or ""
+    first = await upload(bench.customer, "one-hash", "letter.pdf", b"%PDF-1", record_id)
+    again = await upload(bench.customer, "one-hash", "letter.pdf", b"%PDF-2", record_id)
+    assert again == first
     assert await download(bench.customer, first) == b"%PDF-1"
 
 
@@ -211,6 +214,6 @@ def test_the_environment_wins_over_the_systems_own_settings(
     monkeypatch.setenv("SALESFORCE_URL", "salesforce://id:secret@example.com")
     monkeypatch.setenv("HOLDFAST_MAX_ATTEMPTS", "3")
     settings = Documents().hf.settings
-    assert (settings.lease_seconds, settings.poll_seconds) == (120, 15)
+    assert (settings.lease_seconds, settings.reclaim_seconds) == (120, 2)
     assert (settings.concurrency, settings.max_attempts) == (8, 3)
     assert Documents().hf.url_shown == "salesforce://id:***@example.com"

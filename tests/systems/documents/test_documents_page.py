@@ -20,7 +20,7 @@ SETTINGS_OF_THE_ENGINE = {"LOCK_SECONDS", "POLL_SECONDS", "CONCURRENCY", "ATTEMP
 
 def test_every_limit_is_on_the_page_with_its_value() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d,]+) \|", page, re.MULTILINE))
+    told = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d,.]+) \|", page, re.MULTILINE))
     limits = {
         name: f"{value:,g}" if isinstance(value, float) else f"{value:,}"
         for module in (client, store, system)

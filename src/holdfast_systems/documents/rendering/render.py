@@ -32,8 +32,8 @@ async def render(
     try:
         return await ctx.run_in_process(
             compile_document,
-            _path(templates, template),
-            _encoded(data),
+            template_path(templates, template),
+            encoded(data),
             font_folders(),
             timeout_seconds=seconds_max,
             memory_bytes_max=limits.MEMORY_BYTES_MAX,
@@ -43,14 +43,14 @@ async def render(
         raise RenderStopped(f"template {template!r}: {error}") from error
 
 
-def _path(templates: Path, template: str) -> Path:
+def template_path(templates: Path, template: str) -> Path:
     path = templates / f"{template}.typ"
     if path not in templates.glob("*.typ"):
         raise RenderError(f"there is no template {template[:80]!r}")
     return path
 
 
-def _encoded(data: Mapping[str, object]) -> str:
+def encoded(data: Mapping[str, object]) -> str:
     try:
         encoded = msgspec.json.encode(data)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:

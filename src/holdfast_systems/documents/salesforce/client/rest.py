@@ -23,6 +23,7 @@ from holdfast.store_api import (
 from holdfast_systems.documents.salesforce.client import answers, limits
 from holdfast_systems.documents.salesforce.client.answers import Unusable, Written
 from holdfast_systems.documents.salesforce.client.clock import ServerClock
+from holdfast_systems.documents.salesforce.client.usage import usage_of
 from holdfast_systems.urls import has_usable_host
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Salesforce:
         self._client_id = unquote(parts.username)
         self._client_secret = unquote(parts.password or "")
         self._clock = ServerClock(seam or Seam())
+        self.usage = usage_of(self.host, self._client_id)
         self._session: aiohttp.ClientSession | None = None
         self._token = ""
         self._instance_url = ""
@@ -240,6 +242,8 @@ class Salesforce:
                 method, url, headers=headers, allow_redirects=False, **options
             ) as response:
                 self._clock.read(response.headers.get("Date"))
+                if token:
+                    self.usage.count(self.now(), response.headers.get("Sforce-Limit-Info"))
                 with self._checking_answer():
                     return response.status, await _read_body(response)
         except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -8,7 +8,7 @@ never exceeds LockVersion__c unless somebody sets that back, so the next claim's
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -20,6 +20,7 @@ from holdfast.store_api import (
     Claimed,
     Lease,
     Lost,
+    Seam,
     Settlement,
     State,
     StoreError,
@@ -30,6 +31,8 @@ from holdfast_systems.documents.salesforce.client.ids import record_id_of
 from holdfast_systems.documents.salesforce.client.rest import TRANSIENT_CODES
 from holdfast_systems.documents.salesforce.store import limits
 from holdfast_systems.documents.salesforce.store.aside import Aside
+from holdfast_systems.documents.salesforce.store.company import Company
+from holdfast_systems.documents.salesforce.store.pace import Pace
 from holdfast_systems.documents.salesforce.store.records import (
     JOB_NAME,
     QUEUE,
@@ -48,19 +51,71 @@ from holdfast_systems.documents.salesforce.store.write import (
 )
 
 
-async def claim(records: Records, aside: Aside, claim: Claim) -> list[Claimed]:
-    """Claim from the head of the queue; poll again if others took what was there."""
-    claimed: list[Claimed] = []
-    if not concerns(claim.names, claim.queues) or QUEUE in claim.except_queues:
+class Claiming:
+    """Claims from the head of the queue, at its pace; without one, whenever it is asked."""
+
+    def __init__(self, records: Records, seam: Seam, pace: Pace | None) -> None:
+        self._records = records
+        self._aside = Aside(seam)
+        self._pace = pace
+        self.company = Company(seam)
+
+    async def claim(self, claim: Claim) -> list[Claimed]:
+        """Claim, and poll again if others took what was there."""
+        claimed: list[Claimed] = []
+        if not concerns(claim.names, claim.queues) or QUEUE in claim.except_queues:
+            return claimed
+        salesforce = self._records.salesforce
+        if self._pace is None or self._pace.is_poll_due(salesforce):
+            with as_unavailable():
+                for _ in range(limits.CLAIM_POLLS_MAX):
+                    found = await self._poll(claim, claimed)
+                    if len(claimed) == claim.limit or found < limits.DUE_ROWS_MAX:
+                        break
+        if not claimed and (news := self._aside.take_news() or self._pace_news()):
+            raise StoreUnavailable(news)  # The worker logs it; the store can't.
         return claimed
-    with as_unavailable():
-        for _ in range(limits.CLAIM_POLLS_MAX):
-            found = await _poll(records, aside, claim, claimed)
-            if len(claimed) == claim.limit or found < limits.DUE_ROWS_MAX:
-                break
-    if not claimed and (news := aside.take_news()):
-        raise StoreUnavailable(news)  # The worker logs it; the store can't.
-    return claimed
+
+    def _pace_news(self) -> str:
+        return self._pace.take_news(self._records.salesforce) if self._pace else ""
+
+    async def _poll(self, claim: Claim, claimed: list[Claimed]) -> int:
+        """Claim due records that nobody else takes first; return how many were found."""
+        poll = self._aside.begin_poll()
+        limit = max(limits.DUE_ROWS_MAX, claim.limit)
+        seen, unreadable = await self._records.read(
+            "due",
+            now=self._records.salesforce.now(),
+            limit=limit,
+            aside=[NO_RECORD, *self._aside.ids()],
+        )
+        for record_id in unreadable:
+            self._aside.add(record_id, "its fields can't be read")
+        found = len(seen) + len(unreadable)
+        due = [record for record in seen if record.state is not State.RUNNING]
+        left = self.company.choose(due)
+        while left and len(claimed) < claim.limit:
+            wanted = claim.limit - len(claimed)
+            await self._take(left[:wanted], claim, poll, claimed)
+            left = left[wanted:]
+        if self._pace is not None:
+            self._pace.polled(
+                saw_all=found < limit,
+                is_idle=len(claimed) < claim.limit and not unreadable,
+                lapsed=len(due) < len(seen),
+            )
+        return found
+
+    async def _take(
+        self, due: Sequence[Record], claim: Claim, poll: int, claimed: list[Claimed]
+    ) -> None:
+        leased = await _lease(self._records, due, claim)
+        for record, job in zip(due, leased, strict=True):
+            if isinstance(job, Claimed):
+                claimed.append(job)
+                self.company.began([(record, job.lease)])
+            elif job.code not in TRANSIENT_CODES:
+                self._aside.refuse(record, poll, str(job))
 
 
 async def claim_by_id(
@@ -105,8 +160,9 @@ class Settling:
     These are remembered, so that they don't count as lost when the caller tries again.
     """
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, ended: Callable[[Iterable[Lease]], None]) -> None:
         self._records = records
+        self._ended = ended
         self._written: set[Lease] = set()
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Lost]:
@@ -129,6 +185,7 @@ class Settling:
         twice = (given - Counter(by_lease.keys())).elements()
         lost += [Lost(*lease, by_lease[lease].state) for lease in twice]
         self._written -= by_lease.keys()
+        self._ended(by_lease)
         return lost
 
 
@@ -161,30 +218,6 @@ async def _lease(
     return [refusal or job for job, refusal in zip(claimed, refusals, strict=True)]
 
 
-async def _poll(records: Records, aside: Aside, claim: Claim, claimed: list[Claimed]) -> int:
-    """Claim due records that nobody else takes first; return how many were found."""
-    poll = aside.begin_poll()
-    due, unreadable = await records.read(
-        "due",
-        now=records.salesforce.now(),
-        limit=max(limits.DUE_ROWS_MAX, claim.limit),
-        aside=[NO_RECORD, *aside.ids()],
-    )
-    for record_id in unreadable:
-        aside.add(record_id, "its fields can't be read")
-    found = len(due) + len(unreadable)
-    while due and len(claimed) < claim.limit:
-        wanted = claim.limit - len(claimed)
-        leased = await _lease(records, due[:wanted], claim)
-        for record, job in zip(due, leased, strict=False):
-            if isinstance(job, Claimed):
-                claimed.append(job)
-            elif job.code not in TRANSIENT_CODES:
-                aside.refuse(record, poll, str(job))
-        due = due[wanted:]
-    return found
-
-
 def _locked_until(records: Records, lease_seconds: float) -> str:
     # Another worker may see Salesforce's clock a second ahead of us.
     seconds = lease_seconds + limits.LEASE_MARGIN_SECONDS
@@ -202,6 +235,9 @@ def _settled(record: Record, settlement: Settlement, now: datetime) -> Fields:
         settlement.state,
         Attempts__c=record.attempts - 1 if settlement.attempt_back else record.attempts,
         ScheduledAfter__c=write_time(due) if due > now else None,
+        Releases__c=record.releases + settlement.released,
+        Snoozes__c=record.snoozes + settlement.snoozed,
+        Crashes__c=record.crashes + settlement.crashed,
     )
     if settlement.state is State.SUCCEEDED:
         fields |= {"OutputFileId__c": _file_id(settlement.result), "Error__c": None}

@@ -33,10 +33,20 @@ async def reclaim(
     changes: list[Change] = []
     taken: list[Reclaimed] = []
     for record in found:
-        state = State.DEAD if record.attempts >= records.max_attempts else State.QUEUED
+        # Beside others it may be innocent, so it gets its last attempt back.
+        is_last = record.attempts >= records.max_attempts
+        state = State.DEAD if is_last and record.is_suspect else State.QUEUED
+        is_given_back = is_last and state is State.QUEUED
         text = f"the worker {record.locked_by} {reason}"
         error = write_error(code, text, exhausted=state is State.DEAD)
-        changes.append((record, record.unlocked(state, ScheduledAfter__c=None, Error__c=error)))
+        fields = record.unlocked(
+            state,
+            ScheduledAfter__c=None,
+            Error__c=error,
+            Attempts__c=record.attempts - is_given_back,
+            Crashes__c=record.crashes + 1,
+        )
+        changes.append((record, fields))
         taken.append(_reclaimed(record, state, code))
     refusals = await records.write(changes)
     return [job for job, refusal in zip(taken, refusals, strict=True) if refusal is None]
@@ -80,6 +90,9 @@ async def requeue(records: Records, job_id: UUID) -> bool:
         return {
             "Status__c": STATUSES[State.QUEUED],
             "Attempts__c": 0,
+            "Releases__c": 0,
+            "Snoozes__c": 0,
+            "Crashes__c": 0,
             "Fence__c": record.fence + 1,
             "ScheduledAfter__c": None,
             "Error__c": None,

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import field
 
 from holdfast.store_api import (
+    CRASHES_IN_COMPANY_MAX,
     DEFAULT_TENANT,
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -66,6 +67,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     locked_by: str | None = field(name="LockedBy__c", default=None)
     raw_lock_version: _Number | None = field(name="LockVersion__c", default=None)
     raw_fence: _Number | None = field(name="Fence__c", default=None)
+    raw_releases: _Number | None = field(name="Releases__c", default=None)
+    raw_snoozes: _Number | None = field(name="Snoozes__c", default=None)
+    raw_crashes: _Number | None = field(name="Crashes__c", default=None)
     output_file_id: str | None = field(name="OutputFileId__c", default=None)
     error: str | None = field(name="Error__c", default=None)
     created: str | None = field(name="CreatedDate", default=None)
@@ -76,7 +80,24 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attempts(self) -> int:
-        return max(int(self.raw_attempts or 0), 0)
+        return _count(self.raw_attempts)
+
+    @property
+    def releases(self) -> int:
+        return _count(self.raw_releases)
+
+    @property
+    def snoozes(self) -> int:
+        return _count(self.raw_snoozes)
+
+    @property
+    def crashes(self) -> int:
+        return _count(self.raw_crashes)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it was in so many crashes beside others that it has to run alone."""
+        return self.crashes >= CRASHES_IN_COMPANY_MAX
 
     @property
     def raised_version(self) -> float:
@@ -138,8 +159,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             attempt=self.attempts + 1,
             max_attempts=max_attempts,
             fence=fence,
-            snoozes=0,
-            releases=0,
+            snoozes=self.snoozes,
+            releases=self.releases,
             expired=False,
         )
 
@@ -163,6 +184,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             correlation_id=self.correlation_id,
             idempotency_key=self.request_hash,
             attempts=self.attempts,
+            snoozes=self.snoozes,
+            releases=self.releases,
+            crashes=self.crashes,
             fence=self.fence,
             lease_owner=self.locked_by if running else None,
             lease_expires_at=read_time(self.locked_until) if running else None,
@@ -172,7 +196,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_NUMBERS: Final = {"Priority__c", "Attempts__c", "LockVersion__c", "Fence__c"}
+_NUMBERS: Final = {
+    *("Priority__c", "Attempts__c", "LockVersion__c", "Fence__c"),
+    *("Releases__c", "Snoozes__c", "Crashes__c"),
+}
 _TEXTS: Final = {each.encode_name for each in msgspec.structs.fields(Record)} - _NUMBERS
 
 
@@ -287,6 +314,10 @@ def _document(data: str | None) -> Any:
 def _is_deeper(value: Any, levels: int) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
+
+
+def _count(number: float | None) -> int:
+    return max(int(number or 0), 0)
 
 
 def _hash(*parts: str) -> str:

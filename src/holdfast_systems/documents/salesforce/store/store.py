@@ -6,8 +6,9 @@ tenants, no parents, and no objects for attempts, breakers, paused queues or wor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from math import inf
 from uuid import UUID
 
 from holdfast.store_api import (
@@ -34,7 +35,8 @@ from holdfast.store_api import (
 )
 from holdfast_systems.documents.salesforce.client import Salesforce, SalesforceRefused
 from holdfast_systems.documents.salesforce.store import claim, enqueue, queries, reclaim
-from holdfast_systems.documents.salesforce.store.aside import Aside
+from holdfast_systems.documents.salesforce.store.limits import DEPTH_SECONDS
+from holdfast_systems.documents.salesforce.store.pace import Pace, pace_of
 from holdfast_systems.documents.salesforce.store.write import Records
 
 _NO_SCHEMA = frozenset({"INVALID_FIELD", "INVALID_TYPE"})
@@ -46,11 +48,17 @@ class SalesforceStore:
     A record has no field for its maximum number of attempts, so all records share one.
     """
 
-    def __init__(self, url: str, seam: Seam, *, max_attempts: int) -> None:
+    def __init__(
+        self, url: str, seam: Seam, *, max_attempts: int, pace: Pace | None = None
+    ) -> None:
         self._salesforce = Salesforce(url, seam)
         self._records = Records(self._salesforce, max_attempts)
-        self._aside = Aside(seam)
-        self._settling = claim.Settling(self._records)
+        self._seam = seam
+        self._queues: Sequence[QueueStatus] = ()
+        self._queues_until = -inf
+        self._pace = pace
+        self._claiming = claim.Claiming(self._records, seam, pace)
+        self._settling = claim.Settling(self._records, self._end)
 
     async def open(self) -> None:
         """Log in and check that the object has all its fields."""
@@ -78,10 +86,12 @@ class SalesforceStore:
         return []
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Receipt]:
-        return await enqueue.enqueue(self._records, jobs)
+        receipts = await enqueue.enqueue(self._records, jobs)
+        self._wake()
+        return receipts
 
     async def claim(self, request: Claim) -> Sequence[Claimed]:
-        return await claim.claim(self._records, self._aside, request)
+        return await self._claiming.claim(request)
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
         return await claim.claim_by_id(self._records, job_id, worker, lease_seconds)
@@ -98,7 +108,12 @@ class SalesforceStore:
     async def reclaim(
         self, limit: int, dead_worker: str | None = None, reason: str = ""
     ) -> Sequence[Reclaimed]:
-        return await reclaim.reclaim(self._records, limit, dead_worker, reason)
+        if dead_worker is None and self._pace and not self._pace.is_reclaim_due(self._salesforce):
+            return []
+        taken = await reclaim.reclaim(self._records, limit, dead_worker, reason)
+        if self._pace and limit:
+            self._pace.reclaimed(len(taken))
+        return taken
 
     async def cancel(
         self,
@@ -112,7 +127,9 @@ class SalesforceStore:
         return await reclaim.cancel(self._records, job_ids, waiting_only, reason)
 
     async def retry(self, job_id: UUID) -> bool:
-        return await reclaim.retry(self._records, job_id)
+        is_due = await reclaim.retry(self._records, job_id)
+        self._wake()
+        return is_due
 
     async def requeue(
         self, job_id: UUID, new_id: UUID, *, arguments: bytes | None = None, once: bool = False
@@ -122,7 +139,9 @@ class SalesforceStore:
                 "in Salesforce the same record is queued again, so its arguments can't change;"
                 " create a new record instead"
             )
-        return await reclaim.requeue(self._records, job_id)
+        is_queued = await reclaim.requeue(self._records, job_id)
+        self._wake()
+        return is_queued
 
     async def get(self, job_id: UUID) -> Job | None:
         record = await queries.find(self._records, job_id)
@@ -140,7 +159,21 @@ class SalesforceStore:
         return self._records.salesforce.now()
 
     async def queues(self) -> Sequence[QueueStatus]:
-        return await queries.queues(self._records)
+        """With a pace, remember the answer for a while: metrics are scraped all the time."""
+        now = self._seam.monotonic()
+        if self._pace is None or now >= self._queues_until:
+            self._queues = await queries.queues(self._records)
+            self._queues_until = now + DEPTH_SECONDS
+        return self._queues
+
+    def _wake(self) -> None:
+        if self._pace is not None:
+            self._pace.wake()
+
+    def _end(self, leases: Iterable[Lease]) -> None:
+        # What could not start beside them may be able to now.
+        if self._claiming.company.ended(leases):
+            self._wake()
 
     async def awaited(
         self, names: Sequence[str], queues: Sequence[str] | None, within_seconds: float
@@ -150,4 +183,5 @@ class SalesforceStore:
 
 def make_store(url: str, seam: Seam, settings: Settings) -> SalesforceStore:
     """Make the store for a `salesforce://` URL."""
-    return SalesforceStore(url, seam, max_attempts=settings.max_attempts)
+    pace = pace_of(seam, url)
+    return SalesforceStore(url, seam, max_attempts=settings.max_attempts, pace=pace)
