@@ -60,7 +60,7 @@ class Supervisor:
         asyncio.get_running_loop().call_later(wait_seconds, self._processes.kill_late)
 
     async def _fill(self, place: int) -> bool:
-        """Keep one process running; return whether the last one ended well."""
+        """Keep one process running; return False if the last one failed."""
         name = f"{place}/{self._count}"
         backoff = Backoff(self._seam, RESTART_SECONDS_MIN, RESTART_SECONDS_MAX)
         while True:
@@ -76,4 +76,4 @@ class Supervisor:
             text = f"restarting worker {name}"
             logs.event(INFO, "child_restarts", text, delay_seconds=round(wait_seconds, 1))
             if await is_set_within(self._stopping, wait_seconds):
-                return ended.code == 0
+                return ended.code <= 0  # a killed one would have been replaced
