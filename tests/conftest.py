@@ -21,7 +21,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.domain.encryption import make_keys
 from tests.mutants.guard import SOURCE
-from tests.support import areas
+from tests.support import areas, checklist
 from tests.support.bouncer import Bouncer, bouncer_program
 from tests.support.pooling import EVERYTHING_BOUNCED
 from tests.support.postgres import (
@@ -50,11 +50,17 @@ if SOURCE not in os.environ:  # the runs on mutants have no property tests, and 
 _started: list[Server | Bouncer] = []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="this run leaves out no test")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # No server here speaks TLS; to make ready for it and ask takes as long as to connect.
     os.environ.setdefault("PGSSLMODE", "disable")
     os.environ.setdefault("HOLDFAST_SECRET_KEYS", make_keys("tests"))
     config.pluginmanager.register(areas.Times(), "area-times")
+    if config.getoption("whole"):
+        config.pluginmanager.register(checklist.Ran(), "checklist")
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[ADDRESSES] = _start_servers()
 

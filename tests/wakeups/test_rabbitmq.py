@@ -239,6 +239,28 @@ def test_strange_headers_are_ignored() -> None:
         assert (found.job_id, found.queue) == (job_id, None)
 
 
+async def test_a_message_is_the_id_of_its_job(local_url: str, rabbitmq: Names) -> None:
+    async with (
+        scene_of(local_url, rabbitmq.messenger()) as scene,
+        channel_at(rabbitmq.url) as channel,
+    ):
+        await scene.hears()
+        other = await channel.declare_queue(exclusive=True)
+        await other.bind(rabbitmq.exchange, "jobs")
+        await scene.does(1)
+        bodies: list[bytes] = []
+
+        async def arrives() -> bool:
+            message = await other.get(fail=False)
+            if message is not None:
+                bodies.append(message.body)
+            return message is not None
+
+        await wait_until(arrives, "a message")
+        (newest, *_) = (await scene.hf.jobs.list()).jobs
+        assert json.loads(bodies[0]) == {"job_id": str(newest.id)}
+
+
 async def test_malformed_foreign_huge_and_duplicate_messages_are_ignored(
     local_url: str, rabbitmq: Names
 ) -> None:

@@ -1,4 +1,4 @@
-"""The six metrics and three alerts of the seed: each has a value, and each alert fires."""
+"""The six metrics and three alerts of the document: each has a value, and each alert fires."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fires(alert: str, *scrapes: Scrape) -> bool:
     return bool(Prometheus(scrapes, RECORDED).evaluate(ALERTS[alert]["expr"]))
 
 
-async def test_the_seeds_six_metrics_have_values(bench: Bench, documents: Documents) -> None:
+async def test_the_six_metrics_have_values(bench: Bench, documents: Documents) -> None:
     await create(bench)
     await documents.hf.run_due()
     before = scrape(0, await documents.hf.metrics())

@@ -1,4 +1,4 @@
-"""Eight workers after the same records: the seed's algorithm loses, ours wins. And who crashes
+"""Eight workers after the same records: the documented algorithm loses, ours wins. And who crashes
 takes no innocent record along."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORKERS = 8
 RECORDS = 20
 
 
-async def lock_as_the_seed_does(salesforce: Salesforce, barrier: asyncio.Barrier) -> list[str]:
+async def lock_as_documented(salesforce: Salesforce, barrier: asyncio.Barrier) -> list[str]:
     """Select what is queued, then set it to PROCESSING: the last writer wins as well."""
     found = await salesforce.query(f"SELECT Id FROM {DOCUMENT} WHERE Status__c = 'QUEUED' LIMIT 50")
     await barrier.wait()
@@ -31,13 +31,13 @@ async def lock_as_the_seed_does(salesforce: Salesforce, barrier: asyncio.Barrier
     return [each.id for each in written if each.refusal is None and each.id]
 
 
-async def test_eight_workers_the_seeds_own_lock_gives_every_record_to_all(bench: Bench) -> None:
+async def test_eight_workers_the_documented_lock_gives_every_record_to_all(bench: Bench) -> None:
     for _ in range(RECORDS):
         await bench.create()
     barrier = asyncio.Barrier(WORKERS)
-    # As the customer's user: without the rule on LockVersion__c, as the seed has it.
+    # As the customer's user: without the rule on LockVersion__c, as the document has it.
     taken = await asyncio.gather(
-        *[lock_as_the_seed_does(bench.customer, barrier) for _ in range(WORKERS)]
+        *[lock_as_documented(bench.customer, barrier) for _ in range(WORKERS)]
     )
     times = Counter(record_id for worker in taken for record_id in worker)
     assert set(times.values()) == {WORKERS}
