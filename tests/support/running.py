@@ -101,7 +101,7 @@ class Company:
 async def execute(url: str, sql: str) -> None:
     """Change the database behind the engine's back. Both stores have the same tables."""
     if url.startswith("sqlite:///"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60)) as file, file:
             file.execute(sql)
         return
     connection = await asyncpg.connect(url)

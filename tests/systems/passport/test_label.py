@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import cv2
+import numpy
 import pypdfium2  # type: ignore[import-untyped]
 import pytest
 import zxingcpp
@@ -104,6 +106,12 @@ def test_zbar_reads_the_page_that_poppler_prints(tmp_path: Path) -> None:
     page = ["pdftoppm", "-r", "300", "-png", "-singlefile", str(path), str(tmp_path / "label")]
     subprocess.run(page, check=True, capture_output=True)
     assert scan(tmp_path / "label.png") == VERSION.qr_text
+
+
+def test_opencv_reads_it_at_the_printers_resolution() -> None:
+    picture, _, _ = render(draw_label(VERSION), 300 / 72)
+    text, _, _ = cv2.QRCodeDetector().detectAndDecode(numpy.asarray(picture))
+    assert text == VERSION.qr_text
 
 
 def test_it_says_what_the_passport_says() -> None:
