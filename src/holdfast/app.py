@@ -423,23 +423,6 @@ class Holdfast:
         """Run the jobs that are due, and those that become due while they run. For tests."""
         return await run_worker(self, concurrency=concurrency, horizon_seconds=0.0)
 
-    @asynccontextmanager
-    async def _borrowed(
-        self, url: str, seam: Seam, middleware: Middleware | None = None
-    ) -> AsyncIterator[None]:
-        """Use another database, machine and middleware inside the block. For tests."""
-        own = self._url, self._seam, self._loops, self._middleware
-        self._url, self._seam = url, seam
-        self._loops = Loops(seam, self._open, close_at_end=True)
-        self._middleware = middleware or self._middleware
-        try:
-            yield
-        finally:
-            await asyncio.to_thread(self.close_sync)
-            await self.close()
-            self._loops.abandon()
-            self._url, self._seam, self._loops, self._middleware = own
-
     def _for_child(
         self, url: str
     ) -> tuple[Mapping[str, Definition], Mapping[str, resources.ResourceFunction]]:

@@ -30,6 +30,7 @@ from holdfast.observability import exposition
 from holdfast.observability.exposition import CACHE_SECONDS, DatabaseStatus, StatusCache, expose
 from holdfast.observability.metrics import METRICS, OTHER, PAIRS_MAX, Metrics, Snapshot
 from holdfast.runtime.seam import Seam
+from holdfast.testing.borrowed import borrowed
 from tests.support.forks import ROOT
 from tests.support.jobs import claimed
 from tests.support.processes import wait_until
@@ -214,7 +215,7 @@ async def test_hung_handlers_are_counted(local_url: str) -> None:
 
 
 async def test_child_processes_and_their_crashes_are_counted(local_url: str) -> None:
-    async with child_jobs.hf._borrowed(local_url, Seam()):
+    async with borrowed(child_jobs.hf, local_url, Seam()):
         hf = child_jobs.hf
         before = await read(hf)
         await child_jobs.crash.enqueue("exited with code 3")

@@ -23,6 +23,7 @@ from holdfast import BadArguments, Context, Holdfast, Permanent, Retry, Snooze, 
 from holdfast.domain.job import Claimed, Settlement
 from holdfast.observability.tracing import EARLIER_MAX, Attempts, Serving
 from holdfast.runtime.seam import Seam
+from holdfast.testing.borrowed import borrowed
 from tests.support.api import served
 from tests.support.jobs import claimed
 from tests.support.processes import PROGRAM_SECONDS_MAX
@@ -232,7 +233,7 @@ async def test_a_handler_in_a_child_process_goes_on_with_the_trace(
     local_url: str, spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(child_jobs.TRACED, "1")
-    async with child_jobs.hf._borrowed(local_url, Seam()):
+    async with borrowed(child_jobs.hf, local_url, Seam()):
         hf = child_jobs.hf
         job = await child_jobs.tell_trace.enqueue()
         await hf.run_worker(until_empty=True, concurrency=1)

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast import Job, State
+from holdfast.testing.borrowed import borrowed
 from tests.promises import paying
 from tests.promises.stage import Stage, both_stores
 from tests.support.processes import WAIT_SECONDS, freeze
@@ -40,7 +41,7 @@ async def payments(stage: Stage, job: Job) -> list[int]:
 
 async def enqueue(stage: Stage, function: str, job_id: UUID | None = None, **arguments: str) -> Job:
     """Enqueue into the stage's database a job of the module that its workers run."""
-    async with paying.hf._borrowed(stage.url, stage.hf._seam):
+    async with borrowed(paying.hf, stage.url, stage.hf._seam):
         job: Job = await getattr(paying, function).options(id=job_id).enqueue(**arguments)
     return job
 

@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from holdfast import Job, State
+from holdfast.testing.borrowed import borrowed
 from tests.promises import depending, paying
 from tests.promises.stage import Stage, in_time
 from tests.support.processes import Process, wait_until
@@ -170,7 +171,7 @@ async def test_a_job_of_a_host_that_vanishes_before_its_commit_starts_again_in_t
 ) -> None:
     """The server can't know that the host is gone: its connections stay open."""
     await stage.fetch("CREATE TABLE public.payments (job text, attempt int)")
-    async with paying.hf._borrowed(stage.url, stage.hf._seam):
+    async with borrowed(paying.hf, stage.url, stage.hf._seam):
         job: Job = await getattr(paying, form).enqueue()
     held = wire.hold_at_commit(str(job.id).encode(), before=True)
     vanished = worker_behind(stage, wire, "paying:hf")

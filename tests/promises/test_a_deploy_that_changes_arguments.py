@@ -11,6 +11,7 @@ import pytest
 from holdfast import Holdfast, State
 from holdfast.domain.limits import HAND_BACK_SECONDS_MAX, HAND_BACK_SECONDS_MIN, RELEASES_MAX
 from holdfast.testing import sandbox
+from holdfast.testing.borrowed import borrowed
 from holdfast.testing.virtual_time import VirtualTime
 from tests.promises import deploying
 from tests.promises.stage import Stage, both_stores
@@ -81,7 +82,7 @@ async def test_a_job_that_no_worker_can_run_fails_after_an_hour_and_a_half() -> 
 
     async with AsyncExitStack() as stack:
         jobs = await stack.enter_async_context(sandbox(hf))
-        await stack.enter_async_context(newer._borrowed(hf.url_shown, VirtualTime()))
+        await stack.enter_async_context(borrowed(newer, hf.url_shown, VirtualTime()))
 
         @newer.job(name="send")
         async def send_more(to: str, subject: str) -> None: ...

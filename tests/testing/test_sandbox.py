@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Context, Holdfast, JobFailed, Permanent, Retry, Snooze, State
 from holdfast.testing import VirtualTime, sandbox
+from holdfast.testing.borrowed import borrowed
 
 
 async def test_a_sandbox_starts_empty_and_leaves_the_real_database_alone(
@@ -93,7 +94,7 @@ async def test_drain_leaves_jobs_without_a_handler_waiting(hf: Holdfast, tmp_pat
     async def known() -> None: ...
 
     async with sandbox(hf) as jobs:
-        async with other._borrowed(hf.url_shown, VirtualTime()):
+        async with borrowed(other, hf.url_shown, VirtualTime()):
 
             @other.job
             async def unknown() -> None: ...

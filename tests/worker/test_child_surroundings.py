@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.runtime.seam import Seam
+from holdfast.testing.borrowed import borrowed
 from tests.support.children import all_gone, is_alive, progress_of, run_all
 from tests.support.processes import Process
 from tests.support.running import WAIT_SECONDS_MAX
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.heavy
 
 @pytest.fixture
 async def hf(local_url: str) -> AsyncIterator[Holdfast]:
-    async with child_jobs.hf._borrowed(local_url, Seam()):
+    async with borrowed(child_jobs.hf, local_url, Seam()):
         yield child_jobs.hf
 
 

@@ -17,6 +17,7 @@ from holdfast import ConfigurationError, Context, Holdfast, Job, State
 from holdfast.domain.outcomes import HandedBack
 from holdfast.runtime.seam import Seam
 from holdfast.testing import sandbox
+from holdfast.testing.borrowed import borrowed
 from holdfast.worker.processes.messages import Ended
 from tests.support import hostile
 from tests.support.children import all_gone, is_alive, progress_of, run_all
@@ -36,7 +37,7 @@ LOSE = """UPDATE jobs SET fence = fence + 1, attempt = attempt + 1 WHERE state =
 
 @pytest.fixture
 async def hf(local_url: str) -> AsyncIterator[Holdfast]:
-    async with child_jobs.hf._borrowed(local_url, Seam()):
+    async with borrowed(child_jobs.hf, local_url, Seam()):
         yield child_jobs.hf
 
 
@@ -100,7 +101,7 @@ async def test_a_child_that_died_while_it_was_idle_costs_no_job_an_attempt(hf: H
 
 
 async def test_a_child_is_replaced_after_so_many_jobs(local_url: str) -> None:
-    async with child_jobs.reused_twice._borrowed(local_url, Seam()):
+    async with borrowed(child_jobs.reused_twice, local_url, Seam()):
         hf = child_jobs.reused_twice
         jobs = await hf.enqueue_many([child_jobs.which_of_twice.call() for _ in range(6)])
         ended = await run_all(hf, *jobs, concurrency=1)
@@ -109,7 +110,7 @@ async def test_a_child_is_replaced_after_so_many_jobs(local_url: str) -> None:
 
 
 async def test_a_child_that_has_grown_too_large_is_replaced(local_url: str) -> None:
-    async with child_jobs.soon_too_large._borrowed(local_url, Seam()):
+    async with borrowed(child_jobs.soon_too_large, local_url, Seam()):
         hf = child_jobs.soon_too_large
         jobs = await hf.enqueue_many([child_jobs.which_of_large.call() for _ in range(3)])
         ended = await run_all(hf, *jobs, concurrency=1)
@@ -407,7 +408,7 @@ class Refusing(Seam):
 
 async def test_children_that_can_not_start_are_not_started_in_a_rush(local_url: str) -> None:
     seam = Refusing()
-    async with child_jobs.hf._borrowed(local_url, seam):
+    async with borrowed(child_jobs.hf, local_url, seam):
         hf = child_jobs.hf
         jobs = await hf.enqueue_many([child_jobs.fail.call("GONE") for _ in range(6)])
         ended = await run_all(hf, *jobs, concurrency=6)

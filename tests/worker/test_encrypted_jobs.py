@@ -30,6 +30,7 @@ from holdfast.domain.texts import WITHHELD
 from holdfast.job_function import JobFunction
 from holdfast.operations.secrets import VARIABLE
 from holdfast.runtime.seam import Seam
+from holdfast.testing.borrowed import borrowed
 from tests.support.children import run_all
 from tests.support.dumping import dump, found
 from tests.support.running import QUICK, execute, seen_events
@@ -318,7 +319,7 @@ async def test_a_child_process_gets_and_returns_what_only_the_worker_encrypts(
     local_url: str,
 ) -> None:
     confide = child_jobs.confide
-    async with child_jobs.hf._borrowed(local_url, Seam()):
+    async with borrowed(child_jobs.hf, local_url, Seam()):
         jobs = [await confide.enqueue(CARD), await confide.enqueue(CARD, fails=True)]
         kept, failed = await run_all(child_jobs.hf, *jobs, concurrency=1)
     assert [kept.progress, failed.progress] == [f"confiding {CARD}"] * 2

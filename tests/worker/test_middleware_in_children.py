@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Holdfast, JobFunction
 from holdfast.runtime.seam import Seam
+from holdfast.testing.borrowed import borrowed
 from tests.support.children import run_all
 from tests.support.running import seen_events
 from tests.worker import around_jobs
@@ -24,7 +25,7 @@ async def hf(
 ) -> AsyncIterator[Holdfast]:
     monkeypatch.setenv(around_jobs.FOLDER, str(tmp_path / "notes"))
     (tmp_path / "notes").mkdir()
-    async with around_jobs.hf._borrowed(local_url, Seam()):
+    async with borrowed(around_jobs.hf, local_url, Seam()):
         yield around_jobs.hf
 
 

@@ -30,6 +30,7 @@ from holdfast.domain.limits import PICKLE_BYTES_MAX
 from holdfast.runtime.seam import Process as SeamProcess
 from holdfast.runtime.seam import Seam
 from holdfast.testing import sandbox
+from holdfast.testing.borrowed import borrowed
 from tests.support import hostile
 from tests.support.children import all_gone, is_alive
 from tests.support.processes import Process, poll_blocking, wait_until
@@ -124,7 +125,7 @@ async def test_no_process_is_started_before_the_first_call(local_url: str) -> No
             await ctx.run_in_process(functions.pid)
         counts.append(seam.started)
 
-    async with hf._borrowed(local_url, seam):
+    async with borrowed(hf, local_url, seam):
         await run(hf, handler)
     assert counts == [0, 1]
 
@@ -185,7 +186,7 @@ async def test_the_process_of_a_function_does_not_import_the_app(
     local_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(child_jobs.BROKEN_IMPORT, "1")
-    async with child_jobs.hf._borrowed(local_url, Seam()):
+    async with borrowed(child_jobs.hf, local_url, Seam()):
         job = await child_jobs.call_pid.enqueue()
         await child_jobs.hf.run_due()
         assert (await child_jobs.hf.get(job.id)).state is State.SUCCEEDED
@@ -301,7 +302,7 @@ async def test_a_process_that_can_not_be_started_is_an_error_of_the_handler(
     local_url: str,
 ) -> None:
     hf = Holdfast(**QUICK)
-    async with hf._borrowed(local_url, Refusing()):
+    async with borrowed(hf, local_url, Refusing()):
         (error,) = await raised(hf, call(functions.pid))
     assert isinstance(error, ProcessCrashed)
     assert error.code == "CHILD_FAILED"
@@ -441,7 +442,7 @@ async def test_functions_die_with_a_worker_that_is_killed(local_url: str, tmp_pa
     command = ["-m", "holdfast.cli.main", "worker", "tests.worker.child_jobs:hf"]
     process = Process("worker", command, tmp_path, {"HOLDFAST_DATABASE_URL": local_url})
     try:
-        async with child_jobs.hf._borrowed(local_url, Seam()):
+        async with borrowed(child_jobs.hf, local_url, Seam()):
             await child_jobs.call_and_hang.enqueue(str(folder))
             await wait_until(lambda: processes(folder), "running")
     finally:
@@ -508,7 +509,7 @@ async def test_what_is_as_large_as_the_limit_is_carried(local_hf: Holdfast) -> N
 
 
 async def test_a_handler_in_a_child_process_is_told_to_call_the_function(local_url: str) -> None:
-    async with child_jobs.hf._borrowed(local_url, Seam()):
+    async with borrowed(child_jobs.hf, local_url, Seam()):
         job = await child_jobs.call_from_a_child.enqueue()
         await child_jobs.hf.run_due()
         text = (await child_jobs.hf.get(job.id)).error_text

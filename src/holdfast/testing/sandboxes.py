@@ -15,6 +15,7 @@ from holdfast.job_function import JobFunction
 from holdfast.operations.jobs import pages
 from holdfast.runtime.blocking import blocking, entered_sync, refuse_on_loop, wait_for
 from holdfast.runtime.seam import Seam
+from holdfast.testing.borrowed import borrowed
 from holdfast.testing.databases import Database, private_database
 from holdfast.testing.runs import Runs
 from holdfast.worker.report import WorkerReport
@@ -125,7 +126,7 @@ async def sandbox(hf: Holdfast, url: str | None = None) -> AsyncIterator[Sandbox
     runs = Runs(hf._definitions)
     async with (
         private_database(url) as database,
-        hf._borrowed(database.url, database.seam, runs.around(hf._middleware)),
+        borrowed(hf, database.url, database.seam, runs.around(hf._middleware)),
     ):
         await hf.migrate()
         yield Sandbox(hf, database, runs)
