@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -13,7 +13,7 @@ import click
 from holdfast.domain.job import Filter
 from holdfast.domain.limits import BULK_RATE_MIN
 from holdfast.domain.states import State
-from holdfast.domain.times import EARLIEST
+from holdfast.domain.times import SECONDS_OF, parse_moment, parse_seconds, parse_time
 from holdfast.runtime.seam import Seam
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,7 +22,6 @@ FILTERS = (
     *("queue", "name", "tenant", "tag", "correlation_id", "parent_id"),
     *("error_code", "fingerprint", "since", "until"),
 )
-SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
 def job_id(value: str) -> UUID:
@@ -37,10 +36,7 @@ def job_id(value: str) -> UUID:
 
 def moment(value: str) -> datetime:
     """Parse a time, or an age such as 2h."""
-    seconds, time = _seconds(value), _time(value)
-    if seconds is not None:
-        now = Seam().now()
-        return now - timedelta(seconds=min(seconds, (now - EARLIEST).total_seconds()))
+    time = parse_moment(value, Seam().now())
     if time is None:
         raise click.BadParameter(
             f"{value!r} is not a time; use 2026-11-16T03:00Z, or an age: 90s, 15min, 2h, 3d"
@@ -49,7 +45,7 @@ def moment(value: str) -> datetime:
 
 
 def point_in_time(value: str) -> datetime:
-    time = _time(value)
+    time = parse_time(value)
     if time is None:
         raise click.BadParameter(f"{value!r} is not a time; use one like 2026-11-16T03:00Z")
     return time
@@ -57,24 +53,10 @@ def point_in_time(value: str) -> datetime:
 
 def duration(value: str) -> float:
     """Parse a length of time such as 2h, in seconds."""
-    seconds = _seconds(value)
+    seconds = parse_seconds(value)
     if seconds is None:
         raise click.BadParameter(f"{value!r} is not a length of time; use 90s, 15min, 2h or 3d")
     return seconds
-
-
-def _seconds(value: str) -> float | None:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|m|h|d)", value)
-    return float(match[1]) * SECONDS[match[2]] if match else None
-
-
-def _time(value: str) -> datetime | None:
-    """Parse a time; UTC if it names no time zone."""
-    try:
-        time = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
 def pace(value: str) -> float:
@@ -82,7 +64,7 @@ def pace(value: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/(s|min|h))?", value)
     if match is None or float(match[1]) == 0:
         raise click.BadParameter(f"{value!r} is not a rate; use 50/s, 600/min or 1000/h")
-    rate = float(match[1]) / SECONDS[match[2] or "s"]
+    rate = float(match[1]) / SECONDS_OF[match[2] or "s"]
     if rate < BULK_RATE_MIN:
         raise click.BadParameter(f"{value!r} is too slow; the lowest rate is {BULK_RATE_MIN}/s")
     return rate

@@ -1,7 +1,8 @@
-"""Check times that callers pass, and format times for people."""
+"""Check times that callers pass, read them from text, and format them for people."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -16,6 +17,7 @@ FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
 UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+SECONDS_OF: Final = {**dict(UNITS), "m": 60}
 
 
 def check_time(name: str, value: object) -> None:
@@ -28,6 +30,29 @@ def check_time(name: str, value: object) -> None:
         raise BadArguments(
             f"{name} must be between the years {YEAR_MIN} and {YEAR_MAX}, not {value.isoformat()}"
         )
+
+
+def parse_seconds(text: str) -> float | None:
+    """Parse a length of time such as 90s, 15min, 2h or 3d."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|m|h|d)", text)
+    return float(match[1]) * SECONDS_OF[match[2]] if match else None
+
+
+def parse_time(text: str) -> datetime | None:
+    """Parse a time in ISO 8601; UTC if it names no time zone."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+def parse_moment(text: str, now: datetime) -> datetime | None:
+    """Parse a time, or an age: 2h is two hours before `now`."""
+    seconds = parse_seconds(text)
+    if seconds is None:
+        return parse_time(text)
+    return now - timedelta(seconds=min(seconds, (now - EARLIEST).total_seconds()))
 
 
 def relative(then: datetime, now: datetime) -> str:

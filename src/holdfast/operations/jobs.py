@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -22,7 +22,13 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.groups import fingerprint_of
 from holdfast.domain.job import Attempt, CappedCount, CappedCounts, Count, Filter, Job, Page
-from holdfast.domain.limits import INTEGER_MAX, PAGE_ROWS_MAX, PAGE_STEPS_MAX, SCAN_ROWS_MAX
+from holdfast.domain.limits import (
+    INTEGER_MAX,
+    PAGE_LOOK_MAX,
+    PAGE_ROWS_MAX,
+    PAGE_STEPS_MAX,
+    SCAN_ROWS_MAX,
+)
 from holdfast.domain.scope import scoped
 from holdfast.domain.texts import check_range, check_text
 from holdfast.domain.times import check_time
@@ -47,6 +53,7 @@ from holdfast.wakeups.protocol import Hint
 T = TypeVar("T")
 
 SAMPLE_JOBS = 5
+LIST_LOOK_MAX: Final = PAGE_STEPS_MAX * PAGE_LOOK_MAX
 
 
 class Jobs:
@@ -141,20 +148,27 @@ class Jobs:
 
     @scoped
     async def list(
-        self, filter: Filter | None = None, limit: int = 50, after: UUID | None = None
+        self,
+        filter: Filter | None = None,
+        limit: int = 50,
+        after: UUID | None = None,
+        *,
+        look_max: int = LIST_LOOK_MAX,
     ) -> Page:
         """Return a page of the jobs that match, newest first.
 
         To get the next page, pass the `after` of this one. A search for something rare stops after
-        a bounded number of jobs: the page is then shorter than `limit`, but has an `after`.
+        it has looked at about `look_max` jobs: the page is then shorter than `limit`, but has an
+        `after`.
         """
         check_range("limit", limit, 1, PAGE_ROWS_MAX, int, ConfigurationError)
+        check_range("look_max", look_max, 1, LIST_LOOK_MAX, int, ConfigurationError)
         wanted = self._narrowed(filter)
         if wanted is None:
             return Page([], None)
         store = await self._desk.store()
         found: builtins.list[Job] = []
-        rows_left = PAGE_STEPS_MAX * PAGE_ROWS_MAX
+        rows_left = math.ceil(look_max / PAGE_LOOK_MAX) * PAGE_ROWS_MAX
         while rows_left > 0:
             rows = limit - len(found) if wanted.fingerprint is None else SCAN_ROWS_MAX
             page = await store.page(wanted, rows, after)

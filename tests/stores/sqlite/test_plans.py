@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.domain.job import Filter
 from holdfast.domain.limits import AHEAD_COUNTED_MAX, PAGE_LOOK_MAX
 from holdfast.domain.states import State
@@ -298,6 +299,21 @@ async def test_why_a_job_waits_is_told_from_a_bounded_look(
     assert found.ahead == (AHEAD_COUNTED_MAX + 1 if backlog.get("run_at") == 0 else 0)
     assert seam.thousands < 80
     await store.close()
+
+
+async def test_a_search_looks_no_further_than_it_may(path: str) -> None:
+    await (await opened(path)).close()
+    fill_history(path)
+    async with Holdfast(f"sqlite:///{path}") as hf:
+        nobodys = Filter(queue="nobody's")
+        page = await hf.jobs.list(nobodys, look_max=PAGE_LOOK_MAX)
+        assert (page.jobs, page.after and page.after.int % 2**32) == ([], ROWS - PAGE_LOOK_MAX + 1)
+        page = await hf.jobs.list(nobodys, after=page.after, look_max=2 * PAGE_LOOK_MAX)
+        assert (page.jobs, page.after and page.after.int % 2**32) == (
+            [],
+            ROWS - 3 * PAGE_LOOK_MAX + 1,
+        )
+        assert await hf.jobs.list(nobodys) == ([], None)
 
 
 @pytest.mark.parametrize(

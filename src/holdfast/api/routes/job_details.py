@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -15,26 +15,11 @@ from holdfast.api.examples import EXAMPLES, JOB_ID, WHEN
 from holdfast.api.limits import RELATED_JOBS_MAX
 from holdfast.api.openapi import describes
 from holdfast.api.service import Service
-from holdfast.domain.job import Attempt, Filter, Job
+from holdfast.domain.attempts import JobAttempt
+from holdfast.domain.job import Job
 from holdfast.domain.states import State
 from holdfast.domain.why import Why
-
-
-class JobAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt: its fence, worker, times, and error if there was one.
-
-    An attempt in progress has the outcome `running`. If a Python worker releases or snoozes a job,
-    that leaves no attempt; over HTTP, it leaves one with the outcome `released`.
-    """
-
-    attempt: int
-    fence: int
-    outcome: str
-    worker: str | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    error_code: str | None = None
-    error_text: str | None = None
+from holdfast.operations.job_details import attempts_of, related_to
 
 
 class JobAttempts(msgspec.Struct, frozen=True):
@@ -95,10 +80,8 @@ def routes(service: Service) -> Router:
     @router.get("/attempts", **describes("read", {200: JobAttempts}, ["job-not-found"]))
     async def list_attempts(job_id: UUID, caller: AsCaller) -> Response:
         """List the attempts of a job, with workers, fences and errors."""
-        ended = await caller.jobs.attempts(job_id)
         job = await caller.jobs.get(job_id)
-        running = [_running(job)] if job.state is State.RUNNING else []
-        return answer(JobAttempts([*map(_ended, ended), *running]))
+        return answer(JobAttempts(await attempts_of(caller.jobs, job)))
 
     @router.get("/why", **describes("read", {200: Why}, ["job-not-found"]))
     async def explain_job(job_id: UUID, caller: AsCaller) -> Response:
@@ -109,26 +92,16 @@ def routes(service: Service) -> Router:
     async def list_related_jobs(job_id: UUID, caller: AsCaller) -> Response:
         """List the jobs related to a job. Includes its parent, children and copies, and jobs with
         the same correlation ID."""
-        job = await caller.jobs.get(job_id)
-
-        async def find(filter: Filter) -> list[RelatedJob]:
-            page = await caller.jobs.list(filter, RELATED_JOBS_MAX)
-            return [RelatedJob(each.id, each.name, each.state) for each in page.jobs]
-
-        correlation_id = job.correlation_id
-        same = (
-            []
-            if correlation_id is None
-            else await find(Filter(correlation_id=correlation_id, tenant=job.tenant))
-        )
+        found = await related_to(caller.jobs, await caller.jobs.get(job_id), RELATED_JOBS_MAX)
+        correlation_id = found.job.correlation_id
         return answer(
             RelatedJobs(
-                requeued_from=job.requeued_from,
-                requeued_as=await caller.jobs.requeued_as(job_id),
-                parent_id=job.parent_id,
-                children=await find(Filter(parent_id=job_id)),
+                requeued_from=found.job.requeued_from,
+                requeued_as=found.requeued_as,
+                parent_id=found.job.parent_id,
+                children=_summaries(found.children),
                 children_link=_link(parent_id=str(job_id)),
-                same_correlation=[each for each in same if each.id != job_id],
+                same_correlation=_summaries(found.same_correlation),
                 same_correlation_link=correlation_id and _link(correlation_id=correlation_id),
             )
         )
@@ -136,21 +109,8 @@ def routes(service: Service) -> Router:
     return router
 
 
-def _ended(attempt: Attempt) -> JobAttempt:
-    values = msgspec.structs.asdict(attempt)
-    del values["job_id"]
-    return JobAttempt(**values)
-
-
-def _running(job: Job) -> JobAttempt:
-    return JobAttempt(
-        attempt=job.attempts,
-        fence=job.fence,
-        outcome="running",
-        worker=job.lease_owner,
-        started_at=job.started_at,
-        ended_at=None,
-    )
+def _summaries(jobs: Sequence[Job]) -> list[RelatedJob]:
+    return [RelatedJob(each.id, each.name, each.state) for each in jobs]
 
 
 def _link(**filter: str) -> str:
