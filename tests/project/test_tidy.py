@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.api import limits as api_limits
+from holdfast.dashboard import limits as dashboard_limits
 from holdfast.domain import limits
 from tests.project import rules
 from tests.support.forks import ROOT
@@ -355,7 +356,7 @@ def test_every_limit_is_documented_with_its_value() -> None:
     page = "docs/reference/limits.md"
     text = (ROOT / page).read_text(encoding="utf-8")
     documented = dict(re.findall(r"^\| `(\w+)` \| ([-\d,.]+) \|", text, re.MULTILINE))
-    known = {**vars(limits), **vars(api_limits)}
+    known = {**vars(limits), **vars(api_limits), **vars(dashboard_limits)}
     named = {
         name: f"{int(value) if value == int(value) else value:,}"
         for name, value in known.items()

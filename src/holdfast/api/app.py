@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import version
 from typing import Final
 
 from fastapi import APIRouter, FastAPI
+from starlette.routing import BaseRoute
 
 from holdfast.api.callers import Guarded
 from holdfast.api.document import make_document
@@ -69,11 +70,13 @@ def make_api(
     *,
     upkeep: bool = True,
     stream_keep_alive_seconds: float = STREAM_KEEP_ALIVE_SECONDS,
+    pages: Callable[[Service], Sequence[BaseRoute]] | None = None,
 ) -> FastAPI:
     """Return the HTTP API of an app, as an ASGI application. `holdfast serve` runs it.
 
     With `upkeep`, it also does the work that workers share, such as reclaiming expired leases, so
-    a service whose workers all lease over HTTP needs no Python worker.
+    a service whose workers all lease over HTTP needs no Python worker. `pages` makes the routes of
+    the dashboard, which guard themselves: `holdfast.dashboard.make_pages`.
     """
     service = Service(hf, upkeep=upkeep, stream_keep_alive_seconds=stream_keep_alive_seconds)
 
@@ -99,6 +102,8 @@ def make_api(
         _check_guarded(router)
         # Not `include_router`: every request would then search router by router.
         api.router.routes.extend(router.routes)
+    if pages is not None:
+        api.router.routes.extend(pages(service))
     api.openapi = cache(lambda: make_document(api))  # type: ignore[method-assign]
     return api
 

@@ -27,11 +27,16 @@ _OF_HTTP: Final = {404: "not-found", 405: "no-such-method"}
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)  # nobody reads this
+    return reported(request, error).response(request.state.correlation_id)
+
+
+def reported(request: Request, error: Exception) -> Problem:
+    """The problem that tells the caller of an error. What is not the caller's fault is logged."""
     match error:
-        case ClientDisconnect():
-            return Response(status_code=400)  # nobody reads this
         case Problem():
-            problem = error
+            return error
         case RequestValidationError():
             problem = _invalid(error)
         case HTTPException():
@@ -43,9 +48,9 @@ async def answer_error(request: Request, error: Exception) -> Response:
         case _:
             text = "unexpected error; look for the correlation ID in the server's log"
             problem = Problem("internal-error", text)
-    if not isinstance(error, Problem) and problem.kind.status >= 500:
+    if problem.kind.status >= 500:
         _log(request, error, problem.kind.status)
-    return problem.response(request.state.correlation_id)
+    return problem
 
 
 def _invalid(error: RequestValidationError) -> Problem:

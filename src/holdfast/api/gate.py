@@ -7,6 +7,8 @@ if a browser calls on behalf of another site. Once a key exists, every request n
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from logging import ERROR
 from typing import Final
@@ -56,6 +58,7 @@ class Gate:
         self._any_keys = False  # keys are never deleted, so this stays true
         self._exist: Kept[bool] = Kept(self._monotonic, KEY_KEPT_SECONDS, 1)
         self._found: Kept[Found | None] = Kept(self._monotonic, KEY_KEPT_SECONDS, KEYS_KEPT_MAX)
+        self._by_id: Kept[Found | None] = Kept(self._monotonic, KEY_KEPT_SECONDS, KEYS_KEPT_MAX)
         self._rates = RateLimits(self._monotonic, KEYS_KEPT_MAX)
         self._failures = RateLimits(self._monotonic, ADDRESSES_WATCHED_MAX)
 
@@ -64,6 +67,13 @@ class Gate:
         """The secret that signs lease IDs. It is known once a request has been admitted, and is the
         same in all processes of a service."""
         assert self._secret is not None, "no request has been admitted yet"
+        return self._secret
+
+    async def find_secret(self) -> bytes:
+        """The same, also before the first request has been admitted."""
+        if self._secret is None:
+            with _misconfigured():
+                self._secret = await self._find_secret()
         return self._secret
 
     async def check_open_to(self, host: str) -> None:
@@ -92,25 +102,44 @@ class Gate:
 
     async def admit(self, request: Request) -> Caller:
         """Return the caller, or raise a Problem: 400, 401, 403, 429 or 503."""
-        try:
-            return await self._admit(request)
-        except ConfigurationError as error:  # the server is misconfigured; the request is fine
-            logs.event(ERROR, "keys_not_checked", str(error))
-            raise unavailable("the server can't check keys; see its log") from error
-
-    async def _admit(self, request: Request) -> Caller:
-        if self._secret is None:
-            self._secret = await self._find_secret()
+        await self.find_secret()
         given = request.headers.getlist("authorization")
         if len(given) > 1:
             text = "send one Authorization header, not several"
             raise Problem("bad-request", text, [At(text, parameter="Authorization")])
-        if not given:
-            if await self._has_keys():
-                raise _key_missing(is_given=False)
-            _check_on_this_machine(request)
-            return self._caller(request, LOCAL, None, _ALL_SCOPES)
-        key = await self._find(request, given[0])
+        with _misconfigured():
+            if not given:
+                return await self._admit_without_key(request)
+            return self._holder(request, await self._find(request, given[0]))
+
+    async def admit_without_key(self, request: Request) -> Caller:
+        """Like `admit`, for a request whose Authorization header doesn't count."""
+        await self.find_secret()
+        with _misconfigured():
+            return await self._admit_without_key(request)
+
+    async def admit_again(self, request: Request, key_id: str) -> Caller:
+        """Return the caller, who has proved earlier to have the key with this ID, or raise a
+        Problem: 401 if it was revoked or rotated, or has expired."""
+        with _misconfigured():
+            found, age = await self._by_id.get(key_id, lambda: self._hf.keys.look_up(key_id))
+        if found is None or not found.key.is_usable(found.now + timedelta(seconds=age)):
+            raise _key_missing(is_given=True)
+        return self._holder(request, found.key)
+
+    async def check_key(self, request: Request, text: str) -> Key:
+        """Return the key with this text. Raise a Problem if there is none, or too many wrong ones
+        came from this address."""
+        with _misconfigured():
+            return await self._find(request, f"{_SCHEME} {text}")
+
+    async def _admit_without_key(self, request: Request) -> Caller:
+        if await self._has_keys():
+            raise _key_missing(is_given=False)
+        _check_on_this_machine(request)
+        return self._caller(request, LOCAL, None, _ALL_SCOPES)
+
+    def _holder(self, request: Request, key: Key) -> Caller:
         self._check_rate(key)
         return self._caller(request, key.name, key.tenant, frozenset(key.scopes), key)
 
@@ -124,9 +153,13 @@ class Gate:
         """Whether to add another denial of this key to the audit log: at most one per second."""
         return self._rates.take((caller.key_id, "denials"), 1.0)
 
+    def may_record_failure(self, request: Request) -> bool:
+        """Whether to add another failed login from this address: at most one per second."""
+        return self._failures.take((address_of(request), "failed login"), 1.0)
+
     async def _find(self, request: Request, given: str) -> Key:
         scheme, _, text = given.partition(" ")
-        address = _address(request)
+        address = address_of(request)
         digest = hashlib.sha256(text.encode()).digest()
         # A key that was valid is always looked up: it may share its address with attackers.
         if not self._found.last(digest):
@@ -161,7 +194,7 @@ class Gate:
             tenant,
             scopes,
             key=key,
-            address=_address(request),
+            address=address_of(request),
             correlation_id=request.state.correlation_id,
         )
 
@@ -190,11 +223,21 @@ class Gate:
         return self._hf._desk.seam().monotonic()
 
 
+@contextmanager
+def _misconfigured() -> Iterator[None]:
+    """The server is misconfigured; the request is fine."""
+    try:
+        yield
+    except ConfigurationError as error:
+        logs.event(ERROR, "keys_not_checked", str(error))
+        raise unavailable("the server can't check keys; see its log") from error
+
+
 def rate_of(key: Key) -> float:
     return key.requests_per_second or REQUESTS_PER_SECOND
 
 
-def _address(request: Request) -> str | None:
+def address_of(request: Request) -> str | None:
     client: tuple[str, int] | None = request.scope.get("client")
     return client and client[0]
 
@@ -205,7 +248,7 @@ def _check_on_this_machine(request: Request) -> None:
     them away. A proxy forwards the requests of others."""
     headers = dict(request.scope["headers"])
     server: tuple[str, int | None] = request.scope.get("server") or ("", None)
-    if not (is_loopback(_address(request) or "") and is_loopback(server[0])):
+    if not (is_loopback(address_of(request) or "") and is_loopback(server[0])):
         raise _not_without_key("requests from other machines need a key")
     if not _FORWARDED.isdisjoint(headers):
         raise _not_without_key("requests through a proxy need a key")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from holdfast.api.bulk_runner import BulkRunner
@@ -43,6 +43,12 @@ class Service:
             hf._store, hf._seam, hf._desk.cipher, self.stopping, stream_keep_alive_seconds
         )
 
+        self._others: list[Callable[[], AbstractAsyncContextManager[None]]] = []
+
+    def add_background(self, running: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        """Enter this context, too, while the server is up."""
+        self._others.append(running)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the background tasks while the server is up."""
@@ -54,4 +60,6 @@ class Service:
             await stack.enter_async_context(self.leases.running())
             await stack.enter_async_context(self.bulk.running())
             await stack.enter_async_context(self.expiry.running())
+            for running in self._others:
+                await stack.enter_async_context(running())
             yield

@@ -6,10 +6,12 @@ import asyncio
 import gc
 import resource
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from logging import WARNING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -25,11 +27,19 @@ from holdfast.observability import logs
 from holdfast.starter import run_worker
 from holdfast.worker.processes.launch import Launch
 
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+    from holdfast.api import Service
+
+MakePages = Callable[["Service"], Sequence["BaseRoute"]]
+
 HOST = "127.0.0.1"
 PORT = 8000
 START_SECONDS_MAX = 3.0  # to reach the database before the server starts without it
 FILES_MAX = 65_536
 NEEDED = ("fastapi", "prometheus_client", "uvicorn")
+NEEDED_BY_PAGES = ("jinja2",)
 
 
 @click.command(cls=Command)
@@ -51,6 +61,11 @@ NEEDED = ("fastapi", "prometheus_client", "uvicorn")
     metavar="ADDRESSES",
     help="Trust X-Forwarded-For from these addresses, for example 10.0.0.0/8. Default: none.",
 )
+@click.option(
+    "--hosts",
+    metavar="NAMES",
+    help="Host names that the dashboard answers to, for example jobs.example.com. Default: any.",
+)
 @log_options
 @click.option("--fd", type=int, hidden=True)  # of a socket that is already listening
 def serve(
@@ -61,21 +76,22 @@ def serve(
     concurrency: int | None,
     queues: str | None,
     proxies: str | None,
+    hosts: str | None,
     fd: int | None,
     **log_choices: Any,
 ) -> None:
-    """Serve the HTTP API of a Holdfast object until SIGTERM or Ctrl-C.
+    """Serve the HTTP API and the dashboard of a Holdfast object until SIGTERM or Ctrl-C.
 
     With --worker, jobs run in the same process. The first signal ends waiting requests and gives
     other requests and running jobs the grace period to finish. A second signal cuts them short.
 
-    Without keys, the API serves only this machine: see `holdfast keys`.
+    The dashboard is at /. Without keys, only this machine is served: see `holdfast keys`.
 
     \b
     Examples:
       holdfast serve app:hf
       holdfast serve app:hf --worker --concurrency 50 --queues mail,images:4
-      holdfast serve app:hf --host 0.0.0.0 --port 80
+      holdfast serve app:hf --host 0.0.0.0 --port 80 --hosts jobs.example.com
     """
     leave_first_process()
     if not with_worker and (_is_given("concurrency") or _is_given("queues")):
@@ -91,7 +107,8 @@ def serve(
     gc.collect()
     gc.freeze()
     work = {"concurrency": concurrency, "queues": queues} if with_worker else None
-    run(_serve(found, listening, host, proxies, Launch(app, options), work))
+    pages = pages_for(hosts)
+    run(_serve(found, listening, host, proxies, pages, Launch(app, options), work))
 
 
 def check_installed() -> None:
@@ -102,6 +119,18 @@ def check_installed() -> None:
         raise ConfigurationError(
             f"the HTTP API needs extra packages ({error}); run: pip install 'holdfast[api]'"
         ) from error
+
+
+def pages_for(hosts: str | None = None) -> MakePages:
+    """Return what makes the pages of the dashboard or, without its extra, a hint how to get it."""
+    if any(find_spec(name) is None for name in NEEDED_BY_PAGES):
+        from holdfast.api.hints import make_hint
+
+        return make_hint
+    from holdfast.dashboard import make_pages
+
+    names = [each.strip() for each in (hosts or "").split(",")]
+    return partial(make_pages, hosts=[each for each in names if each])
 
 
 def _is_given(option: str) -> bool:
@@ -122,6 +151,7 @@ async def _serve(
     listening: socket.socket,
     host: str,
     proxies: str | None,
+    pages: MakePages,
     launch: Launch,
     work: dict[str, Any] | None,
 ) -> None:
@@ -130,7 +160,7 @@ async def _serve(
     try:
         # A worker does the upkeep, too, but does not register who leases remote jobs.
         leases = any(each.is_remote for each in hf._definitions.values())
-        api = make_api(hf, upkeep=leases or work is None)
+        api = make_api(hf, upkeep=leases or work is None, pages=pages)
         await _check_database(api.state.service.gate.check_open_to(host))
         grace_seconds = hf.settings.grace_seconds
         made = server.make_server(api, grace_seconds=grace_seconds, proxies=proxies)

@@ -23,6 +23,7 @@ from holdfast.domain.texts import check_name, check_range
 
 SCOPES: Final = ("read", "enqueue", "operate", "work", "admin")
 ADMIN: Final = "admin"
+ACTIVE: Final = "active"  # the state of a key that is neither rotated, expired nor revoked
 ID_CHARS: Final = 12
 SECRET_BYTES: Final = 32
 PEPPER_CHARS_MIN: Final = 32
@@ -57,7 +58,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return "revoked"
         if not self.is_usable(now):
             return "expired"
-        return "active" if self.replaced_by is None else "rotated"
+        return ACTIVE if self.replaced_by is None else "rotated"
 
 
 class NewKey(Key, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.domain.audit import Actor
 from holdfast.domain.errors import ConfigurationError, KeyNotFound, WrongState
 from holdfast.domain.keys import (
+    ACTIVE,
     SECRET_BYTES,
     Key,
     NewKey,
@@ -174,6 +175,18 @@ class Keys:
         key = row.as_key()
         return Found(key=key, now=row.now) if is_right and key.is_usable(row.now) else None
 
+    async def look_up(self, key_id: str) -> Found | None:
+        """Return the key with this ID, or None if it is unknown, expired, revoked or rotated.
+
+        For whoever proved earlier to have the key, such as a browser that is logged in. A client
+        keeps using a rotated key until it expires; a person can log in with the new one.
+        """
+        async with self._own.transaction(read_only=True) as (_, statements):
+            row = await statements.one("find_key", _Row, id=key_id) if is_id(key_id) else None
+        if row is None or row.as_key().state(row.now) != ACTIVE:
+            return None
+        return Found(key=row.as_key(), now=row.now)
+
     async def exist(self) -> bool:
         """Whether a key was ever created. A server without keys serves only this machine."""
         async with self._own.transaction(read_only=True) as (_, statements):
@@ -196,6 +209,7 @@ class Keys:
     rotate_sync = blocking(rotate)
     revoke_sync = blocking(revoke)
     find_sync = blocking(find)
+    look_up_sync = blocking(look_up)
     exist_sync = blocking(exist)
     check_pepper_sync = blocking(check_pepper)
 

@@ -1,0 +1,17 @@
+"""Every limit of the dashboard, in one place. `docs/reference/limits.md` explains each."""
+
+from typing import Final
+
+SESSION_SECONDS: Final = 12 * 3600  # from one login to the next
+SESSION_CHARS_MAX: Final = 300  # of the cookie
+FORM_BYTES_MAX: Final = 4 * 1024 * 1024  # arguments of a job, percent-encoded
+FORM_FIELDS_MAX: Final = 5000
+PUBLIC_FORM_BYTES_MAX: Final = 16 * 1024  # of the login
+NEXT_CHARS_MAX: Final = 1000  # of the path where a login leads
+NOTICE_CHARS_MAX: Final = 300
+NOTICE_SECONDS: Final = 60  # for the browser to show it
+LIVE_QUIET_SECONDS: Final = 0.5  # between two events of a live page
+LIVE_LOOK_SECONDS: Final = 2.0  # between two looks for changes that nobody told of
+LIVE_REFRESH_SECONDS: Final = 10.0  # after which a live page is read again in any case
+LIVE_COUNTED_MAX: Final = 1000  # waiting jobs of a queue that such a look counts
+LIVE_JOBS_MAX: Final = 10  # jobs that one live page follows closely

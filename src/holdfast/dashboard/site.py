@@ -1,0 +1,176 @@
+"""What all pages share: the service, templates, sessions, the live hub and the menu."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from holdfast.api.callers import Caller
+from holdfast.api.problems import Problem
+from holdfast.api.service import Service
+from holdfast.dashboard import format, pages, static
+from holdfast.dashboard.live import Live
+from holdfast.dashboard.page import Page, PageRoute, Visit, wants_page
+from holdfast.dashboard.security import check_host, secure
+from holdfast.dashboard.sessions import Session, Sessions
+from holdfast.domain.secrets import masked
+
+PACKAGE: Final = "holdfast.dashboard"
+THEMES: Final = ("light", "dark")
+ROLES: Final = (("admin", "administrator"), ("operate", "operator"), ("read", "viewer"))
+
+
+class Entry(NamedTuple):
+    """An entry of the menu. Only those who may open its page see it. `key` is pressed after `g`."""
+
+    title: str
+    path: str
+    icon: str
+    key: str = ""
+
+
+MENU: Final = (
+    ("", (Entry("Overview", "/", "overview", "o"),)),
+    (
+        "Jobs",
+        (
+            Entry("Jobs", "/ui/jobs", "jobs", "j"),
+            Entry("Dead letters", "/ui/dead", "dead", "d"),
+            Entry("Bulk operations", "/ui/bulk", "bulk", "u"),
+            Entry("Run a job", "/ui/run", "run", "r"),
+        ),
+    ),
+    (
+        "Operations",
+        (
+            Entry("Queues", "/ui/queues", "queues", "q"),
+            Entry("Breakers", "/ui/breakers", "breakers", "b"),
+            Entry("Workers", "/ui/workers", "workers", "w"),
+        ),
+    ),
+    (
+        "Access",
+        (
+            Entry("Audit log", "/ui/audit", "audit", "a"),
+            Entry("Keys", "/ui/keys", "keys", "k"),
+        ),
+    ),
+)
+
+
+class Group(NamedTuple):
+    title: str
+    entries: Sequence[Entry]
+
+
+class Site:
+    """`hosts` are the names that it answers to, besides those of this machine; none means any."""
+
+    def __init__(self, service: Service, hosts: Collection[str] = ()) -> None:
+        self.service = service
+        self.hosts = frozenset(each.lower() for each in hosts)
+        self.sessions = Sessions(service.gate, service.hf._seam.now)
+        self.live = Live(service)
+        self.static = static.Static(PACKAGE)
+        self.templates = make_templates(self.static)
+        self.pages: list[Page] = []
+
+    def add(self, registered: Iterable[Page]) -> None:
+        self.pages.extend(registered)
+
+    def routes(self) -> Sequence[BaseRoute]:
+        return [
+            Route(static.PATH, self._answer_static, methods=["GET"]),
+            *(PageRoute(self, page) for page in self.pages),
+            PageRoute(self, Page("GET", "/ui/{rest:path}", "any", False, _show_nothing)),
+        ]
+
+    def menu(self, caller: Caller) -> Sequence[Group]:
+        """The pages that this caller may open, in groups."""
+        open_to = {each.path for each in self.pages if each.method == "GET" and each.allows(caller)}
+        groups = (
+            Group(title, [each for each in entries if each.path in open_to])
+            for title, entries in MENU
+        )
+        return [each for each in groups if each.entries]
+
+    def is_at(self, entry: Entry, path: str) -> bool:
+        """Whether the page at this path belongs to the entry."""
+        return path == entry.path or path.startswith(f"{entry.path}/")
+
+    def role(self, caller: Caller) -> str:
+        """What the viewer may do, in a word or two."""
+        role = next((role for scope, role in ROLES if scope in caller.scopes), "no access")
+        return role if caller.tenant is None else f"{role} of {format.plain(caller.tenant)}"
+
+    async def admit(self, request: Request, session: Session | None) -> Caller:
+        """Return the caller, or raise a Problem: `key-missing` if it has to log in."""
+        gate = self.service.gate
+        if session is None:
+            return await gate.admit_without_key(request)
+        return await gate.admit_again(request, session.key_id)
+
+    def show_problem(self, request: Request, problem: Problem) -> Response:
+        """A page that tells what went wrong and what to do; to a script, as the API tells it."""
+        if not wants_page(request):
+            return problem.response(request.state.correlation_id)
+        caller, session = getattr(request.state, "visitor", (None, None))
+        visit = Visit(self, request, caller, session)
+        response = visit.render(
+            "problem.html",
+            title=problem.kind.title,
+            status=problem.kind.status,
+            detail=masked(problem.detail),
+            code=problem.code,
+            correlation_id=request.state.correlation_id,
+        )
+        for name in ("retry-after", "www-authenticate"):
+            if name in problem.headers:
+                response.headers[name] = problem.headers[name]
+        return response
+
+    async def _answer_static(self, request: Request) -> Response:
+        try:
+            check_host(request, self.hosts)
+            response = await self.static.answer(request)
+        except Problem as problem:
+            response = problem.response(request.state.correlation_id)
+        return secure(response)
+
+
+async def _show_nothing(visit: Visit) -> Response:
+    raise Problem("not-found", "there is no such page")
+
+
+def make_templates(files: static.Static) -> Environment:
+    environment = Environment(
+        loader=PackageLoader(PACKAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["static"] = files.url
+    environment.globals["theme_of"] = _theme_of
+    environment.filters.update(format.FILTERS)
+    return environment
+
+
+def _theme_of(request: Request) -> str:
+    """The theme that the viewer chose, or "" for that of the system."""
+    chosen: Any = request.cookies.get("holdfast-theme")
+    return chosen if chosen in THEMES else ""
+
+
+def make_pages(service: Service, hosts: Collection[str] = ()) -> Sequence[BaseRoute]:
+    """Return the routes of the dashboard: `make_api(hf, pages=make_pages)`."""
+    site = Site(service, hosts)
+    for make in pages.ALL:
+        site.add(make(site).registered)
+    service.add_background(site.live.running)
+    return site.routes()

@@ -1,0 +1,103 @@
+// One event stream per page. It says only that something may have changed; then the page is read
+// again, and its parts marked with data-live are updated in place.
+
+import { morph } from "./morph.js";
+
+const UNAUTHORIZED = [401, 403];
+const RETRY_MS = 2000;
+
+export function watch(url, { updated, loggedOut }) {
+  let source = null;
+  let etag = null;
+  let isReading = false;
+  let isBehind = false;
+  let isPressed = false;
+
+  function open() {
+    if (source || document.hidden) return;
+    source = new EventSource(url);
+    source.addEventListener("changed", read);
+    source.addEventListener("error", () => {
+      // A broken stream reconnects by itself; one that was refused is closed.
+      if (source?.readyState === EventSource.CLOSED) {
+        source = null;
+        read();
+      }
+    });
+  }
+
+  function close() {
+    source?.close();
+    source = null;
+  }
+
+  function mustWait() {
+    return isPressed || [...document.querySelectorAll("[data-live]")].some(isSelectedIn);
+  }
+
+  async function read() {
+    if (isReading || document.hidden || mustWait()) {
+      isBehind = true;
+      return;
+    }
+    isReading = true;
+    isBehind = false;
+    try {
+      const headers = { "X-Live": "1", Accept: "text/html", ...(etag && { "If-None-Match": etag }) };
+      const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
+      if (UNAUTHORIZED.includes(answer.status)) {
+        close();
+        return loggedOut();
+      }
+      if (answer.status === 200 && answer.headers.get("content-type")?.startsWith("text/html")) {
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        if (mustWait()) isBehind = true;
+        else if (update(page)) etag = answer.headers.get("etag");
+      }
+    } catch {
+      // The stream tells when the server is back.
+    } finally {
+      isReading = false;
+    }
+    if (!source) setTimeout(open, RETRY_MS);
+  }
+
+  function update(page) {
+    let isWhole = true;
+    for (const section of document.querySelectorAll("[data-live]:not(body)")) {
+      const next = page.getElementById(section.id);
+      if (!next) continue;
+      isWhole = morph(section, next) && isWhole;
+      updated(section);
+    }
+    return isWhole;
+  }
+
+  function catchUp() {
+    if (isBehind) read();
+  }
+
+  // Nothing moves away under a finger or the pointer, and no selection is lost.
+  document.addEventListener("pointerdown", () => { isPressed = true; });
+  for (const name of ["pointerup", "pointercancel"]) {
+    document.addEventListener(name, () => {
+      isPressed = false;
+      setTimeout(catchUp); // after the click
+    });
+  }
+  window.addEventListener("blur", () => { isPressed = false; });
+  document.addEventListener("selectionchange", () => getSelection().isCollapsed && catchUp());
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return close();
+    open();
+    read();
+  });
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", open);
+  open();
+}
+
+function isSelectedIn(section) {
+  const selection = getSelection();
+  return !selection.isCollapsed && section !== document.body && selection.containsNode(section, true);
+}
