@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import UUID
@@ -133,10 +134,21 @@ class Convert:
             await self.records.adopt(ctx, upload_id)
         xml = await self._ask_gateway(ctx, upload_id, mapping, steps)
         try:
-            path = await asyncio.to_thread(self.files.write_result, ctx.job_id, ctx.fence, xml)
+            path = await self._write(ctx, xml)
         except OSError as error:
             raise failures.of_file(error) from error
         await self._complete(ctx, path, len(xml))
+
+    async def _write(self, ctx: Context, xml: bytes) -> Path:
+        """Write the result. A thread can't be stopped, so what it has written for a handler that
+        was stopped is removed."""
+        thread = asyncio.to_thread(self.files.write_result, ctx.job_id, ctx.fence, xml)
+        writing = asyncio.ensure_future(thread)
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            writing.add_done_callback(_remove)
+            raise
 
     async def _ask_gateway(
         self, ctx: Context, upload_id: UUID, mapping: str, steps: Steps
@@ -170,6 +182,11 @@ class Convert:
             judged = ctx.judge(error)
             if judged.state.ended:
                 await self.records.fail(connection, ctx, judged)
+
+
+def _remove(written: asyncio.Future[Path]) -> None:
+    with suppress(OSError, asyncio.CancelledError):
+        written.result().unlink(missing_ok=True)
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:

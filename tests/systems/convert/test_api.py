@@ -137,7 +137,7 @@ async def test_a_conversion_can_be_canceled_while_it_waits_or_runs(
         answer = await client.call("POST", f"/{running['id']}/cancel")
         assert answer.json()["status"] == "canceled"
         gateway.gate.set()
-    assert client.bench.results == {}
+    await wait_until(lambda: client.bench.results == {}, "without a result")
     assert (await client.get(f"/{running['id']}"))["status"] == "canceled"
 
 

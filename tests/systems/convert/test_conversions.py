@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
+import threading
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from holdfast_systems.convert.files import Files
 from holdfast_systems.convert.limits import PDF_BYTES_MAX, PDF_HEADER_BYTES_MAX, XML_BYTES_MAX
 from tests.promises.stage import both_stores
 from tests.support.processes import wait_until
-from tests.support.running import execute, working
+from tests.support.running import WAIT_SECONDS_MAX, execute, working
 from tests.systems.convert.bench import Bench
 from tests.systems.convert.scripted import ScriptedGateway, script
 
@@ -389,6 +391,40 @@ async def test_the_file_of_a_worker_that_lost_its_job_is_removed(
     assert [path.name for path in files.written] == [f"{job_id}.1.xml"]
     lost = await bench.conversion(job_id)
     assert (lost.status, lost.result_path) == ("processing", None)
+
+
+class SlowFiles(Files):
+    """The result is on its way to the disk until the gate opens."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files.uploads, files.results)
+        self.started, self.gate, self.written = (threading.Event() for _ in range(3))
+
+    def write_result(self, job_id: UUID, fence: int, xml: bytes) -> Path:
+        self.started.set()
+        assert self.gate.wait(WAIT_SECONDS_MAX)
+        path = super().write_result(job_id, fence, xml)
+        self.written.set()
+        return path
+
+
+@one_store
+async def test_a_job_canceled_while_its_result_is_written_leaves_no_file(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    job_id = await bench.submit()
+    files = bench.convert.files = SlowFiles(bench.convert.files)
+    try:
+        async with working(bench.hf):
+            await wait_until(files.started.is_set, "started")
+            await bench.hf.cancel(job_id)
+            await wait_until(lambda: "the job was canceled" in caplog.text, "told to stop")
+            files.gate.set()
+            await wait_until(lambda: files.written.is_set() and bench.results == {}, "removed")
+    finally:
+        files.gate.set()
+    assert (await bench.conversion(job_id)).status == "canceled"
 
 
 @both_stores
