@@ -15,6 +15,7 @@ import pytest
 BUDGET_SECONDS = 45.0
 BUDGETS_SECONDS: dict[str, float] = {
     "api/": 330.0,
+    "browser/": 150.0,
     "cli/": 240.0,
     "mutants/": 270.0,
     "observability/": 90.0,
