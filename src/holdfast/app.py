@@ -129,7 +129,7 @@ class Holdfast:
         self._desk = desk
         self.jobs = Jobs(desk)
         self._enqueuer = Enqueuer(desk, self._metrics, self._seam.random)
-        self.dead = Dead(self.jobs)
+        self.dead = Dead(self.jobs, self._own_tables)
         self.queues = Queues(desk, self.jobs)
         self.breakers = Breakers(desk)
         self.bulk = Bulk(desk, self._own_tables)
@@ -335,7 +335,7 @@ class Holdfast:
         Jobs without a tenant belong to the tenant `default`.
         """
         texts.check_name("tenant", name)
-        return Tenant(self, name, Jobs(self._desk, name), Bulk(self._desk, self._own_tables, name))
+        return Tenant(self, name, self._own_tables)
 
     async def now(self) -> datetime:
         """Return the time of the database's clock, which decides what is due."""

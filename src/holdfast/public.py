@@ -15,6 +15,7 @@ from holdfast.domain.errors import (
     CannotDecrypt,
     ConfigurationError,
     DuplicateJob,
+    ErrorGroupNotFound,
     HoldfastError,
     IdempotencyConflict,
     JobError,
@@ -42,7 +43,18 @@ from holdfast.domain.errors import (
     WorkerHung,
     WrongState,
 )
-from holdfast.domain.groups import ErrorGroup, ErrorGroups
+from holdfast.domain.groups import (
+    ErrorGroup,
+    ErrorGroups,
+    GroupCounts,
+    GroupFilter,
+    GroupJob,
+    GroupJobs,
+    GroupOrder,
+    GroupPage,
+    GroupState,
+    TenantJobs,
+)
 from holdfast.domain.job import Attempt, CappedCounts, Count, Filter, Job, Lease, Page
 from holdfast.domain.keys import Key, NewKey
 from holdfast.domain.outcomes import Judgment
@@ -68,14 +80,15 @@ __all__ = [
     "Breaker", "BreakerStatus", "BulkAction", "BulkChange", "BulkChangeNotFound", "BulkCount",
     "BulkPage", "BulkState", "CallNext", "CannotDecrypt", "CappedCounts", "Check", "Choice",
     "ConfigurationError", "Context", "Count", "DuplicateJob", "Encrypted", "EncryptedValue",
-    "ErrorGroup", "ErrorGroups", "Examination", "Filter", "Finding", "Holdfast", "HoldfastError",
-    "IdempotencyConflict", "Installation", "InstalledRoles", "Job", "JobError", "JobFailed",
-    "JobFunction", "JobNotFound", "JobSchemas", "JobTimeout", "Judgment", "Key", "KeyNotFound",
-    "Lease", "LeaseLost", "LogFilter", "NewKey", "NotInThisStore", "Overview", "Page",
-    "PayloadTooLarge", "Permanent", "ProcessCrashed", "ProcessTimeout", "Progress", "QueueStatus",
-    "Reason", "Reencrypted", "ResultTimeout", "Retry", "RetryAfter", "RoleDifference",
-    "SchemaMismatch", "SecretCount", "Severity", "Snooze", "State", "Statements", "StoreError",
-    "StoreRefused", "StoreUnavailable", "SweepContext", "Tables", "Tenant", "Transient",
-    "UnknownSecretKey", "UnreadableResult", "UnstorableValue", "Why", "WorkerHung", "WorkerReport",
-    "WorkerStatus", "WrongState",
+    "ErrorGroup", "ErrorGroupNotFound", "ErrorGroups", "Examination", "Filter", "Finding",
+    "GroupCounts", "GroupFilter", "GroupJob", "GroupJobs", "GroupOrder", "GroupPage", "GroupState",
+    "Holdfast", "HoldfastError", "IdempotencyConflict", "Installation", "InstalledRoles", "Job",
+    "JobError", "JobFailed", "JobFunction", "JobNotFound", "JobSchemas", "JobTimeout", "Judgment",
+    "Key", "KeyNotFound", "Lease", "LeaseLost", "LogFilter", "NewKey", "NotInThisStore", "Overview",
+    "Page", "PayloadTooLarge", "Permanent", "ProcessCrashed", "ProcessTimeout", "Progress",
+    "QueueStatus", "Reason", "Reencrypted", "ResultTimeout", "Retry", "RetryAfter",
+    "RoleDifference", "SchemaMismatch", "SecretCount", "Severity", "Snooze", "State", "Statements",
+    "StoreError", "StoreRefused", "StoreUnavailable", "SweepContext", "Tables", "Tenant",
+    "TenantJobs", "Transient", "UnknownSecretKey", "UnreadableResult", "UnstorableValue", "Why",
+    "WorkerHung", "WorkerReport", "WorkerStatus", "WrongState",
 ]  # fmt: skip

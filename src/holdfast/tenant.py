@@ -13,6 +13,7 @@ from holdfast.job_function import Call, JobFunction
 from holdfast.operations.bulk import Bulk
 from holdfast.operations.dead import Dead
 from holdfast.operations.jobs import Jobs
+from holdfast.operations.own_tables import OwnTables
 from holdfast.operations.results import wait_for_result
 from holdfast.runtime.blocking import blocking
 from holdfast.transactions.sync import SyncConnection
@@ -31,12 +32,12 @@ class Tenant:
     costs nothing to create: create one for each request.
     """
 
-    def __init__(self, app: Holdfast, name: str, jobs: Jobs, bulk: Bulk) -> None:
+    def __init__(self, app: Holdfast, name: str, own: OwnTables) -> None:
         self._app = app
         self.name = name
-        self.jobs = jobs
-        self.dead = Dead(jobs)
-        self.bulk = bulk
+        self.jobs = Jobs(app._desk, name)
+        self.dead = Dead(self.jobs, own)
+        self.bulk = Bulk(app._desk, own, name)
         self._run_sync = app._run_sync
 
     def __repr__(self) -> str:

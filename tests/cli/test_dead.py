@@ -64,7 +64,7 @@ def test_groups_tell_what_went_wrong_how_often_and_since_when(store_url: str, ru
     work(store_url)
     first, second = lines_of(run("dead", "groups", "--json", url=store_url))
     assert (first["jobs"], first["error_code"], first["shape"]) == (2, "REFUSED", "no user *")
-    assert (first["queues"], first["example_text"][:8]) == (["images"], "no user ")
+    assert (first["queues"], first["state"]) == (["images"], "new")
     assert first["first_seen"] <= first["last_seen"]
     assert (second["jobs"], second["example_id"]) == (1, crashed)
 
@@ -76,6 +76,31 @@ def test_groups_tell_what_went_wrong_how_often_and_since_when(store_url: str, ru
     assert {job["name"] for job in lines_of(of_group)} == {"refuse"}
     part = run("dead", "groups", "--look", "1", "--limit", "1", url=store_url)
     assert "examined only the newest 1 jobs" in part.stderr
+
+
+def test_groups_are_acknowledged_resolved_and_reopened(sqlite_url: str, run: Run) -> None:
+    enqueue(sqlite_url, "refuse", "no user 17", queue="images")
+    enqueue(sqlite_url, "crash", **DEAD)
+    work(sqlite_url)
+    groups = lines_of(run("dead", "groups", "--json", url=sqlite_url))
+    refused, crashed = sorted(groups, key=lambda group: str(group["name"]), reverse=True)
+    fingerprint = refused["fingerprint"]
+    told = run("dead", "acknowledge", fingerprint, "--note", "on it", "--by", "ann", url=sqlite_url)
+    assert told.stdout == f"error group {fingerprint} is acknowledged: 1 jobs\n"
+    run("dead", "resolve", fingerprint, "--version", "2.4.1", url=sqlite_url)
+    for words in (("--group-state", "resolved"), ("--text", "NO USER"), ("--queue", "images")):
+        for look in ((), ("--look", "5")):
+            (group,) = lines_of(run("dead", "groups", "--json", *words, *look, url=sqlite_url))
+            assert (group["state"], group["resolved_in"]) == ("resolved", "2.4.1"), words
+    run("dead", "reopen", fingerprint, crashed["fingerprint"], url=sqlite_url)
+    (again,) = lines_of(run("dead", "groups", "--json", "--text", "user", url=sqlite_url))
+    assert (again["state"], again["note"]) == ("new", "on it")
+    audit = lines_of(
+        run("audit", "list", "--json", "--action", "error_group.resolve", url=sqlite_url)
+    )
+    assert [entry["target"] for entry in audit] == [fingerprint]
+    refusal = run("dead", "resolve", "0123456789ab", url=sqlite_url)
+    assert (refusal.returncode, "does not exist" in refusal.stderr) == (1, True)
 
 
 def test_lists_and_changes_take_the_same_filters(sqlite_url: str, run: Run) -> None:

@@ -75,7 +75,7 @@ async def test_the_ends_of_time_are_refused_where_they_are_given(
     with pytest.raises(BadArguments, match="since must be between the years"):
         await hf.jobs.list(Filter(since=time))
     with pytest.raises(BadArguments, match="until must be between the years"):
-        await hf.dead.groups(Filter(until=time))
+        await hf.dead.grouped(Filter(until=time))
     assert (await hf.jobs.list(Filter())).jobs == []
 
 

@@ -54,7 +54,7 @@ async def test_canceled_jobs_say_who_canceled_them_and_why(hf: Holdfast) -> None
 async def test_a_group_of_dead_jobs_is_requeued_each_job_once(hf: Holdfast) -> None:
     jobs = await dead_jobs(hf, 30)
     await waiting_jobs(hf, 2)
-    (group,) = (await hf.dead.groups()).groups
+    (group,) = (await hf.dead.grouped()).groups
     change = await hf.bulk.create(
         "requeue", Filter(fingerprint=group.fingerprint), jobs_per_second=1000, start=True
     )

@@ -18,7 +18,7 @@ SEARCHES: dict[str, Callable[[Holdfast], Awaitable[Any]]] = {
     "a fingerprint": lambda hf: hf.jobs.list(Filter(fingerprint="none")),
     "a choice": lambda hf: hf.jobs.choose(Filter(queue="default")),
     "a bulk change": lambda hf: hf.bulk.create("cancel", Filter(queue="default")),
-    "error groups": lambda hf: hf.dead.groups(Filter(states=(State.CANCELED,))),
+    "error groups": lambda hf: hf.dead.grouped(Filter(states=(State.CANCELED,))),
 }
 
 
@@ -51,7 +51,7 @@ async def test_one_call_finds_a_fingerprint_behind_many_other_jobs(hf: Holdfast)
 
     job = await fail.enqueue()
     await hf.run_due()
-    (group,) = (await hf.dead.groups()).groups
+    (group,) = (await hf.dead.grouped()).groups
     await fill(hf)
     page = await hf.jobs.list(Filter(fingerprint=group.fingerprint), 1)
     assert [each.id for each in page.jobs] == [job.id]

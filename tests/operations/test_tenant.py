@@ -56,9 +56,12 @@ BY_FILTER = {
     "jobs.retry_many",
     "jobs.requeue_many",
     "dead.list",
-    "dead.groups",
+    "dead.grouped",
     "dead.requeue_many",
 }
+BY_GROUP = {"dead.group", "dead.group_jobs", "dead.acknowledge", "dead.resolve", "dead.reopen"}
+OF_GROUPS = {"dead.groups", "dead.group_counts"}
+OF_ALL_TENANTS = {"dead.count_groups", "dead.groups_behind_since"}  # name no job
 OF_JOBS = {"jobs.requeued"}
 ENQUEUING = {"enqueue", "enqueue_many"}
 TRANSACTIONS = {"transaction"}
@@ -79,6 +82,7 @@ def of_kind(kind: set[str]) -> list[str]:
 
 def test_every_method_is_tested_below() -> None:
     tested = {*BY_ID, *BY_FILTER, *OF_JOBS, *ENQUEUING, *TRANSACTIONS}
+    tested |= {*BY_GROUP, *OF_GROUPS, *OF_ALL_TENANTS}
     assert {name.removesuffix("_sync") for name in methods()} == tested
 
 
@@ -199,6 +203,28 @@ async def test_a_tenant_finds_only_its_own_jobs_whatever_it_looks_for(
     assert await shop.all() == before
     assert await finds(shop.red, "red")
     assert "many" in name or await finds(shop.red, None)  # the first time changed them all
+
+
+@pytest.mark.parametrize("name", of_kind(BY_GROUP))
+async def test_to_a_tenant_a_group_of_others_jobs_is_one_that_does_not_exist(
+    shop: Shop, name: str
+) -> None:
+    await shop.hf.dead.count_groups()
+    (group,) = (await shop.red.dead.groups()).groups
+    before = await shop.hf.for_tenant("red").dead.groups()
+    theirs = repr(await ask(shop.blue, name, group.fingerprint))
+    nobodys = repr(await ask(shop.blue, name, "0123456789ab"))
+    assert theirs.replace(group.fingerprint, "0123456789ab") == nobodys
+    assert await shop.red.dead.groups() == before
+    assert repr(await ask(shop.red, name, group.fingerprint)) != nobodys
+
+
+@pytest.mark.parametrize("name", of_kind(OF_GROUPS))
+async def test_a_tenant_finds_only_the_groups_of_its_own_jobs(shop: Shop, name: str) -> None:
+    await shop.hf.dead.count_groups()
+    nothing = repr(await ask(shop.hf.for_tenant("new"), name))
+    assert repr(await ask(shop.blue, name)) == nothing
+    assert repr(await ask(shop.red, name)) != nothing
 
 
 @pytest.mark.parametrize("name", of_kind(ENQUEUING))

@@ -13,6 +13,7 @@ from uuid import uuid4
 import httpx
 
 from holdfast import Holdfast, Job, Tenant
+from holdfast.domain.groups import fingerprint_of
 from holdfast.domain.keys import ADMIN, SCOPES, NewKey
 from tests.support.api import served
 from tests.support.running import QUICK
@@ -47,6 +48,19 @@ class World:
         job = await self.queued(tenant)
         change = await self._of(tenant).bulk.create("cancel", [job.id])
         return str(change.id)
+
+    async def error_group(self, tenant: str | None) -> str:
+        """A group of jobs of this tenant alone."""
+        key = await self.key("work", tenant=tenant)
+        queue = self.unique("broken")
+        job = await self.queued(tenant, queue=queue, max_attempts=1)
+        body = {"names": ["add"], "queues": [queue]}
+        taken = await self.client.post("/v1/leases", json=body, headers=bearing(key))
+        path = f"/v1/leases/{taken.json()['leases'][0]['lease_id']}/outcome"
+        outcome = {"status": "failed", "code": queue}
+        await self.client.put(path, json=outcome, headers=bearing(key))
+        await self.hf.dead.count_groups()
+        return fingerprint_of(await self.hf.get(job.id))
 
     async def lease(self, tenant: str | None) -> str:
         key = await self.key("work", tenant=tenant)
@@ -168,6 +182,11 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "GET /v1/counts": _OK,
     "GET /v1/dead": _OK,
     "GET /v1/dead/groups": _OK,
+    "GET /v1/dead/groups/{fingerprint}": Recipe((200,), World.error_group, owned=True),
+    "GET /v1/dead/groups/{fingerprint}/jobs": Recipe((200,), World.error_group, owned=True),
+    "POST /v1/dead/groups/{fingerprint}/acknowledge": Recipe((200,), World.error_group, owned=True),
+    "POST /v1/dead/groups/{fingerprint}/resolve": Recipe((200,), World.error_group, owned=True),
+    "POST /v1/dead/groups/{fingerprint}/reopen": Recipe((200,), World.error_group, owned=True),
     "POST /v1/dead/{job_id}/requeue": _of_job(201, target=World.ended),
     "POST /v1/bulk": _of_job(
         201, body={"action": "cancel", "ids": [TARGET]}, headers={"idempotency-key": TARGET}

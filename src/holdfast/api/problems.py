@@ -147,7 +147,7 @@ def problem_of(error: errors.HoldfastError) -> Problem:
             return Problem("bulk-change-not-found", text)
         case errors.AlreadyRequeued():
             return Problem("already-requeued", text, job_id=error.new_id)
-        case errors.KeyNotFound():
+        case errors.KeyNotFound() | errors.ErrorGroupNotFound():
             return Problem("not-found", text)
         case errors.WrongState():
             return Problem("wrong-state", text)

@@ -10,6 +10,7 @@ from functools import partial
 from holdfast.api.bulk_runner import BulkRunner
 from holdfast.api.expiry import Expiry
 from holdfast.api.gate import Gate
+from holdfast.api.group_upkeep import GroupUpkeep
 from holdfast.api.health import Health
 from holdfast.api.idempotency import delete_expired
 from holdfast.api.intake import Intake
@@ -36,7 +37,10 @@ class Service:
         self.health = Health(hf, self.stopping)
         self.traffic = Traffic(hf._metrics)
         self.bulk = BulkRunner(hf)
-        self.expiry = Expiry(hf._seam, [partial(delete_expired, hf), hf._bulk_runs.tidy])
+        self.groups = GroupUpkeep(hf)
+        self.expiry = Expiry(
+            hf._seam, [partial(delete_expired, hf), hf._bulk_runs.tidy, hf.dead._fold.forget]
+        )
         self.leases = LeaseService(hf, self.gate, self.stopping, upkeep=upkeep)
         self.intake = Intake(hf._store)
         self.watch = Watch(
@@ -59,6 +63,7 @@ class Service:
             await stack.enter_async_context(self.watch.running())
             await stack.enter_async_context(self.leases.running())
             await stack.enter_async_context(self.bulk.running())
+            await stack.enter_async_context(self.groups.running())
             await stack.enter_async_context(self.expiry.running())
             for running in self._others:
                 await stack.enter_async_context(running())

@@ -9,7 +9,7 @@ from uuid import UUID
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.operator import operator_options
+from holdfast.cli.operator import operator_option, operator_options
 from holdfast.cli.selection import (
     again_option,
     choice_options,
@@ -21,12 +21,18 @@ from holdfast.cli.selection import (
     list_options,
     make_filter,
 )
-from holdfast.cli.session import Group, say
+from holdfast.cli.session import Group
 from holdfast.cli.show import list_jobs, show_job
 from holdfast.cli.target import on_database
+from holdfast.domain.groups import GroupOrder, GroupState
 from holdfast.domain.job import Job
 from holdfast.domain.limits import GROUPS_LOOK_MAX
 from holdfast.domain.states import DEAD_STATES, UNSUCCESSFUL
+
+fingerprints_argument = click.argument(
+    "fingerprints", metavar="FINGERPRINT...", nargs=-1, required=True
+)
+note_option = click.option("--note", metavar="TEXT", help="Note, shown to other operators.")
 
 
 @click.group(cls=Group)
@@ -78,40 +84,114 @@ async def show(app: Holdfast, job_id: UUID, as_json: bool) -> None:
 @dead.command()
 @filter_options(UNSUCCESSFUL)
 @click.option(
+    "--group-state",
+    type=click.Choice([state.value for state in GroupState]),
+    help="Only groups in this state.",
+)
+@click.option("--text", help="Only groups with this text in their name, code or error.")
+@click.option(
+    "--order",
+    type=click.Choice([order.value for order in GroupOrder]),
+    default=GroupOrder.LARGEST.value,
+    show_default=True,
+    help="Which groups to show first.",
+)
+@click.option(
     "--look",
     "look_max",
     type=click.IntRange(min=1),
     metavar="N",
-    default=GROUPS_LOOK_MAX,
-    show_default=True,
-    help="How many of the newest jobs to examine.",
+    help="Examine only the newest N jobs that match the filters. Default with filters for jobs:"
+    f" {GROUPS_LOOK_MAX:,}.",
 )
 @limit_option("groups")
 @json_lines_option
 @on_database
-async def groups(app: Holdfast, look_max: int, limit: int, as_json: bool, **filters: Any) -> None:
-    """Group dead and failed jobs by error, largest group first.
+async def groups(
+    app: Holdfast, look_max: int | None, limit: int, as_json: bool, **options: Any
+) -> None:
+    """Group dead and failed jobs by error.
 
     Jobs are in one group if their names, error codes and first lines of the message match. IDs,
     numbers, quoted values and paths in the message are ignored and shown as *.
 
+    A group is new until you acknowledge or resolve it. When a job of a resolved group fails, the
+    group is back. With filters for jobs, such as --since, this counts only the jobs that match.
+
     \b
     Examples:
+      holdfast dead groups
       holdfast dead groups --since 2h
       holdfast dead requeue --all --fingerprint 3f9c2ab01d77 --dry-run
     """
-    from holdfast.cli import display
+    from holdfast.cli.groups import JOB_FILTERS, list_groups, list_groups_of_jobs
 
     async with app:
-        found = await app.dead.groups(make_filter(filters, DEAD_STATES), look_max=look_max)
-    display.print_all(found.groups[:limit], display.print_groups, "no jobs", as_json=as_json)
-    if not found.is_all:
-        say(
-            f"examined only the newest {found.looked_at:,} jobs; raise --look to examine more,"
-            " or narrow the search with --since"
-        )
-    if (hidden := len(found.groups) - limit) > 0:
-        say(f"{hidden:,} smaller group{'s' if hidden > 1 else ''} not shown; raise --limit")
+        if look_max is None and not any(options[name] for name in JOB_FILTERS):
+            await list_groups(app, options, limit=limit, as_json=as_json)
+        else:
+            await list_groups_of_jobs(
+                app, options, look_max or GROUPS_LOOK_MAX, limit=limit, as_json=as_json
+            )
+
+
+@dead.command()
+@fingerprints_argument
+@note_option
+@operator_option
+@on_database
+async def acknowledge(
+    app: Holdfast, fingerprints: tuple[str, ...], note: str | None, by: str
+) -> None:
+    """Note that somebody works on groups of errors.
+
+    \b
+    Example:
+      holdfast dead acknowledge 3f9c2ab01d77 --note "the mail server is down"
+    """
+    from holdfast.cli.groups import change_groups
+
+    await change_groups(app, "acknowledge", app.dead.acknowledge, fingerprints, by, note)
+
+
+@dead.command()
+@fingerprints_argument
+@click.option("--version", metavar="V", help="The version of the app that fixes it, like 2.4.1.")
+@note_option
+@operator_option
+@on_database
+async def resolve(
+    app: Holdfast, fingerprints: tuple[str, ...], version: str | None, note: str | None, by: str
+) -> None:
+    """Note that the cause of groups of errors is gone.
+
+    A job that fails later brings its group back, unless it ran in an older version of the app.
+
+    \b
+    Example:
+      holdfast dead resolve 3f9c2ab01d77 --version 2.4.1
+    """
+    from holdfast.cli.groups import change_groups
+
+    change = partial(app.dead.resolve, version=version)
+    await change_groups(app, "resolve", change, fingerprints, by, note)
+
+
+@dead.command()
+@fingerprints_argument
+@note_option
+@operator_option
+@on_database
+async def reopen(app: Holdfast, fingerprints: tuple[str, ...], note: str | None, by: str) -> None:
+    """Make groups of errors new again.
+
+    \b
+    Example:
+      holdfast dead reopen 3f9c2ab01d77
+    """
+    from holdfast.cli.groups import change_groups
+
+    await change_groups(app, "reopen", app.dead.reopen, fingerprints, by, note)
 
 
 @dead.command()

@@ -21,7 +21,7 @@ from rich.text import Text
 from holdfast.domain.audit import AuditEntry
 from holdfast.domain.breakers import BreakerStatus
 from holdfast.domain.encryption import SecretCount
-from holdfast.domain.groups import ErrorGroup
+from holdfast.domain.groups import ErrorGroup, GroupState
 from holdfast.domain.job import Job
 from holdfast.domain.keys import Key
 from holdfast.domain.limits import PARKED_COUNTED_MAX
@@ -48,6 +48,13 @@ STATE_STYLES = {
     State.FAILED: "red",
     State.DEAD: "bold red",
     State.CANCELED: "yellow",
+}
+
+GROUP_STYLES = {
+    GroupState.NEW: "red",
+    GroupState.BACK: "bold red",
+    GroupState.ACKNOWLEDGED: "yellow",
+    GroupState.RESOLVED: "green",
 }
 
 
@@ -115,6 +122,7 @@ def print_groups(groups: Sequence[ErrorGroup]) -> None:
     rows: list[Row] = [
         {
             "JOBS": f"{group.jobs:,}",
+            "STATE": Text(group.state, GROUP_STYLES[group.state]),
             "FINGERPRINT": group.fingerprint,
             "NAME": group.name,
             "CODE": _red(group.error_code),

@@ -10,6 +10,7 @@ HoldfastError
 ├── IdempotencyConflict         the key belongs to a job with a different body
 ├── JobNotFound
 ├── BulkChangeNotFound
+├── ErrorGroupNotFound
 ├── KeyNotFound
 ├── WrongState                  the state of the job, queue or breaker does not allow it
 │   └── AlreadyRequeued         the job was requeued before, and `again` is False
@@ -122,6 +123,10 @@ class BulkChangeNotFound(HoldfastError):
     def __init__(self, change_id: UUID) -> None:
         super().__init__(f"bulk change {change_id} does not exist")
         self.change_id = change_id
+
+
+class ErrorGroupNotFound(HoldfastError):
+    """There is no group of errors with this fingerprint, or it belongs to another tenant."""
 
 
 class WrongState(HoldfastError):

@@ -1,4 +1,8 @@
-"""Group errors of one kind: reduce their texts to what does not differ from job to job."""
+"""Group errors of one kind: reduce their texts to what does not differ from job to job.
+
+The tables of error groups keep fingerprints: whoever changes how one is made empties them in a
+migration, so that they are made anew from the history.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ _VARIES: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_FINGERPRINT: Final = re.compile(rf"[0-9a-f]{{{FINGERPRINT_CHARS}}}")
 _SEVERAL: Final = re.compile(r"\*(?:,\s*\*)+")
 
 
@@ -41,3 +46,7 @@ def fingerprint(name: str, code: str | None, text: str | None) -> str:
     """The same for all jobs of one name that ended for the same reason."""
     whole = "\0".join((name, code or "", shape(text)))
     return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:FINGERPRINT_CHARS]
+
+
+def is_fingerprint(text: str) -> bool:
+    return _FINGERPRINT.fullmatch(text) is not None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -133,7 +132,7 @@ class Bulk:
         """Record a change: the second half of `create`. With `connection`, it is committed by that
         connection's transaction."""
         change, job_ids = preview
-        async with self._statements(connection) as statements:
+        async with self._own.joined(connection) as statements:
             await statements.execute("insert_bulk_change", **values_of(change, self._kept_seconds))
             for begin in range(0, len(job_ids), IDS_PER_STATEMENT):
                 some = msgspec.json.encode(job_ids[begin : begin + IDS_PER_STATEMENT]).decode()
@@ -217,14 +216,6 @@ class Bulk:
                         state=state,
                         kept_seconds=self._kept_seconds,
                     )
-
-    @asynccontextmanager
-    async def _statements(self, connection: Any) -> AsyncIterator[Statements]:
-        if connection is not None:
-            yield await self._own.on(connection)
-            return
-        async with self._own.transaction() as (_, statements):
-            yield statements
 
     async def _find(self, statements: Statements, change_id: UUID) -> BulkChange:
         row = await statements.one("find_bulk_change", BulkRow, id=change_id, tenant=self._tenant)

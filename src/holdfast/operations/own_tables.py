@@ -53,3 +53,13 @@ class OwnTables:
                 raise not_up_to_date([self.tables])
             await self.tables.migrate(connection)
         return self.tables.on(connection)
+
+    @asynccontextmanager
+    async def joined(self, connection: Any) -> AsyncIterator[Statements]:
+        """The statements on the connection of an `hf.transaction()`, or in a transaction of their
+        own if it is None."""
+        if connection is not None:
+            yield await self.on(connection)
+            return
+        async with self.transaction() as (_, statements):
+            yield statements

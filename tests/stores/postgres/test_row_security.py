@@ -77,6 +77,7 @@ async def settle_in(roles: InstalledRoles) -> None:
             await hf.keys.create(name, scopes=["read"], tenant=name)
             await tenant.dead.requeue(claimed.id)
             await hf.audit.record(Actor(name="ann", tenant=name), "job.cancel", "x")
+            await hf.dead.count_groups()
             async with hf._own_tables.transaction() as (_, statements):
                 await statements.execute(
                     "claim_request", scope=name, key="k", fingerprint=b"f", token=str(change.id),
