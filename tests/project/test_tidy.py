@@ -16,6 +16,7 @@ import pytest
 from holdfast.api import limits as api_limits
 from holdfast.dashboard import limits as dashboard_limits
 from holdfast.domain import limits
+from holdfast.servicebus_local import limits as bus_limits
 from tests.project import rules
 from tests.support.forks import ROOT
 from tests.support.pages import assert_documented
@@ -356,7 +357,12 @@ def test_every_limit_is_documented_with_its_value() -> None:
     page = "docs/reference/limits.md"
     text = (ROOT / page).read_text(encoding="utf-8")
     documented = dict(re.findall(r"^\| `(\w+)` \| ([-\d,.]+) \|", text, re.MULTILINE))
-    known = {**vars(limits), **vars(api_limits), **vars(dashboard_limits)}
+    known = {
+        **vars(limits),
+        **vars(api_limits),
+        **vars(bus_limits),
+        **vars(dashboard_limits),
+    }
     named = {
         name: f"{int(value) if value == int(value) else value:,}"
         for name, value in known.items()

@@ -15,12 +15,15 @@ import pytest
 BUDGET_SECONDS = 45.0
 BUDGETS_SECONDS: dict[str, float] = {
     "api/": 330.0,
+    "browser/": 150.0,
     "cli/": 240.0,
+    "dashboard/": 120.0,
     "mutants/": 270.0,
     "observability/": 90.0,
     "operations/": 120.0,
     "project/": 270.0,
     "promises/": 490.0,
+    "servicebus_local/": 200.0,
     "stores/": 300.0,
     "systems/compute/": 240.0,
     "systems/convert/": 240.0,

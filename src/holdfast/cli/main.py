@@ -26,6 +26,7 @@ from holdfast.cli.queues import queues
 from holdfast.cli.roles import roles
 from holdfast.cli.secrets import secrets
 from holdfast.cli.serve import serve
+from holdfast.cli.servicebus_local import servicebus_local
 from holdfast.cli.session import Group, Session, say
 from holdfast.cli.top.command import top
 from holdfast.cli.webhooks.command import webhooks
@@ -53,6 +54,7 @@ def holdfast() -> None:
 for command in (
     *(serve, worker, workers, top, doctor, dev, migrate),
     *(jobs, dead, bulk, queues, breakers, keys, roles, secrets, audit, webhooks, demo),
+    servicebus_local,
 ):
     holdfast.add_command(command)
 

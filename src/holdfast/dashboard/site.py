@@ -167,10 +167,15 @@ def _theme_of(request: Request) -> str:
     return chosen if chosen in THEMES else ""
 
 
-def make_pages(service: Service, hosts: Collection[str] = ()) -> Sequence[BaseRoute]:
-    """Return the routes of the dashboard: `make_api(hf, pages=make_pages)`."""
+def make_site(service: Service, hosts: Collection[str] = ()) -> Site:
+    """Return the site with all pages. Its routes can still get more."""
     site = Site(service, hosts)
     for make in pages.ALL:
         site.add(make(site).registered)
     service.add_background(site.live.running)
-    return site.routes()
+    return site
+
+
+def make_pages(service: Service, hosts: Collection[str] = ()) -> Sequence[BaseRoute]:
+    """Return the routes of the dashboard: `make_api(hf, pages=make_pages)`."""
+    return make_site(service, hosts).routes()

@@ -61,7 +61,7 @@ async def _tell_changes(visit: Visit, write: Write, viewer: Viewer) -> None:
                 return
             check_at = clock() + keep_alive
         if is_changed:
-            await write(b"event: changed\nid: %b\ndata:\n\n" % site.live.event_id.encode())
+            await write(b"event: changed\nid: %b\ndata: {}\n\n" % site.live.event_id.encode())
         else:
             await write(b": keep-alive\n\n")
 

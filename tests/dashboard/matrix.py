@@ -1,0 +1,55 @@
+"""Who may open which page: one line for each page, stated here and not read from its code."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from tests.support.access import World
+
+VIEWER: Final = ("read",)
+OPERATOR: Final = ("read", "enqueue", "operate")
+ADMINISTRATOR: Final = ("read", "enqueue", "operate", "work", "admin")
+LOADER: Final = ("enqueue",)  # a key for a program: it has no role
+ROLES: Final = (LOADER, VIEWER, OPERATOR, ADMINISTRATOR)  # each may do what those before it may
+
+Target = Callable[[World, str], Awaitable[object]]
+
+
+class Row(NamedTuple):
+    """`least` is the first of ROLES that may open the page, None if nobody needs to log in.
+
+    With `across`, keys of one tenant may not. `target` makes what `{...}` in the path stands for,
+    or `TARGET` in the query or a field; it belongs to a tenant if it is `owned`, and then another
+    tenant gets 404. `statuses` are the answers to those who may.
+    """
+
+    least: tuple[str, ...] | None
+    across: bool = False
+    target: Target | None = None
+    owned: bool = False
+    query: str = ""
+    fields: Mapping[str, str] = {}
+    statuses: tuple[int, ...] = (200, 303)
+
+
+def of(make: Callable[..., Awaitable[Any]]) -> Target:
+    """The ID of what a method of World makes."""
+
+    async def target(world: World, tenant: str) -> object:
+        made = await make(world, tenant)
+        return getattr(made, "id", made)
+
+    return target
+
+
+PAGES: Final[Mapping[str, Row]] = {
+    "GET /": Row(LOADER),
+    "GET /ui/login": Row(None),
+    "POST /ui/login": Row(None, fields={"key": "wrong"}, statuses=(401, 429)),
+    "POST /ui/logout": Row(LOADER),
+    "GET /ui/live": Row(
+        LOADER, target=of(World.queued), owned=True, query="?job=TARGET", statuses=(200,)
+    ),
+    "GET /ui/{rest:path}": Row(LOADER, statuses=(404,)),
+}
