@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from holdfast.dashboard.pages import live, login, start
+from holdfast.dashboard.pages import job, jobs, live, login, start
 
 if TYPE_CHECKING:
     from holdfast.dashboard.page import Pages
     from holdfast.dashboard.site import Site
 
 # They are matched in this order.
-ALL: Final[tuple[Callable[[Site], Pages], ...]] = (login.pages, live.pages, start.pages)
+ALL: Final[tuple[Callable[[Site], Pages], ...]] = (
+    login.pages,
+    live.pages,
+    start.pages,
+    jobs.pages,
+    job.pages,
+)
