@@ -31,6 +31,7 @@ class Row(NamedTuple):
     query: str = ""
     fields: Mapping[str, str] = {}
     statuses: tuple[int, ...] = (200, 303)
+    scope: str = ""
 
 
 def of(make: Callable[..., Awaitable[Any]]) -> Target:
@@ -43,6 +44,10 @@ def of(make: Callable[..., Awaitable[Any]]) -> Target:
     return target
 
 
+async def name_of_a_job(_world: World, _tenant: str) -> str:
+    return "add"
+
+
 PAGES: Final[Mapping[str, Row]] = {
     "GET /": Row(LOADER),
     "GET /ui/login": Row(None),
@@ -51,5 +56,24 @@ PAGES: Final[Mapping[str, Row]] = {
     "GET /ui/live": Row(
         LOADER, target=of(World.queued), owned=True, query="?job=TARGET", statuses=(200,)
     ),
+    "GET /ui/run": Row(LOADER, scope="enqueue"),
+    "GET /ui/run/{name:name}": Row(LOADER, scope="enqueue", target=name_of_a_job),
+    "POST /ui/run/{name:name}": Row(
+        LOADER, scope="enqueue", target=name_of_a_job, fields={"value:/a": "1"}, statuses=(303,)
+    ),
+    "GET /ui/jobs/{job_id}/result": Row(VIEWER, target=of(World.ended), owned=True),
+    "GET /ui/jobs/{job_id}/result/{number}": Row(
+        VIEWER, target=of(World.ended), owned=True, statuses=(404,)
+    ),
+    "GET /ui/audit": Row(ADMINISTRATOR, across=True),
+    "GET /ui/keys": Row(ADMINISTRATOR, across=True),
+    "GET /ui/keys/new": Row(ADMINISTRATOR, across=True),
+    "POST /ui/keys": Row(
+        ADMINISTRATOR, across=True, fields={"name": "new", "scopes": "read"}, statuses=(201,)
+    ),
+    "POST /ui/keys/{key_id}/rotate": Row(
+        ADMINISTRATOR, across=True, target=of(World.key_id), statuses=(201,)
+    ),
+    "POST /ui/keys/{key_id}/revoke": Row(ADMINISTRATOR, across=True, target=of(World.key_id)),
     "GET /ui/{rest:path}": Row(LOADER, statuses=(404,)),
 }

@@ -21,6 +21,7 @@ from holdfast.app import Holdfast
 from holdfast.domain.errors import BadArguments, HoldfastError, PayloadTooLarge
 from holdfast.domain.job import Job
 from holdfast.domain.spelling import did_you_mean
+from holdfast.enqueuer import Enqueued, Record
 from holdfast.job_function import Call, JobFunction, Options
 
 _ERRORS_SHOWN_MAX: Final = 20
@@ -95,6 +96,17 @@ def make_call(
         return function._call(options, (), new.arguments)
     except BadArguments as error:
         raise bad_arguments(error, f"{pointer}/arguments") from None
+
+
+async def enqueue(
+    caller: Caller, request: Request, new: NewJob, key: str | None, record: Record
+) -> Enqueued:
+    """Enqueue a job, or find the one that the key made. It is durable once this returns."""
+    call = make_call(caller, request, new, key=key)
+    (enqueued,) = await caller.hf._enqueue([call], record=record)
+    if not enqueued.is_new:
+        check_same(new, enqueued.job)
+    return enqueued
 
 
 def make_calls(caller: Caller, request: Request, batch: NewJobs) -> list[Call]:

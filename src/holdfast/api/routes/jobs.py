@@ -14,7 +14,7 @@ from holdfast.api.bodies import read_body
 from holdfast.api.callers import AsCaller, Router
 from holdfast.api.examples import EXAMPLES, JOB_ID
 from holdfast.api.idempotency import KEPT_HEADER, REPLAYED_HEADER, idempotent, read_key
-from holdfast.api.new_jobs import NewJob, NewJobs, check_same, make_call, make_calls
+from holdfast.api.new_jobs import NewJob, NewJobs, enqueue, make_calls
 from holdfast.api.openapi import describes
 from holdfast.api.pages import JobPage, PageOfJobs, answer_page
 from holdfast.api.service import Service
@@ -64,14 +64,12 @@ def routes(service: Service) -> Router:
         """
         new = await read_body(request, NewJob)
         key = read_key(request)
-        call = make_call(caller, request, new, key=key)
-        (enqueued,) = await hf._enqueue([call], record=service.intake.record)
+        enqueued = await enqueue(caller, request, new, key, service.intake.record)
         headers = {"location": f"/v1/jobs/{enqueued.job.id}"}
         if key is not None:
             headers[KEPT_HEADER] = kept_seconds
         if enqueued.is_new:
             return answer(enqueued.job, 201, headers)
-        check_same(new, enqueued.job)
         return answer(enqueued.job, 200, headers | {REPLAYED_HEADER: "true"})
 
     @router.post(

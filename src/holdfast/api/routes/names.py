@@ -15,6 +15,7 @@ from holdfast.api.fields import JobNameInPath
 from holdfast.api.openapi import describes
 from holdfast.api.problems import Problem
 from holdfast.api.service import Service
+from holdfast.app import Holdfast
 from holdfast.domain.spelling import did_you_mean
 from holdfast.job_function import JobFunction
 
@@ -79,8 +80,7 @@ def routes(service: Service) -> Router:
     async def list_names() -> Response:
         """List the jobs that can be enqueued, with the JSON Schemas of their arguments and
         results."""
-        functions = {each.name: each for each in hf._functions.values()}
-        return answer(JobNames([_described(functions[name]) for name in sorted(functions)]))
+        return answer(JobNames(all_names(hf)))
 
     @router.get("/{name:name}", **describes("read", {200: JobName}, ["not-found"]))
     async def get_name(name: JobNameInPath) -> Response:
@@ -89,12 +89,17 @@ def routes(service: Service) -> Router:
         if function is None:
             text = f"no job is named {name!r}{did_you_mean(name, hf.names)}"
             raise Problem("not-found", text)
-        return answer(_described(function))
+        return answer(described(function))
 
     return router
 
 
-def _described(function: JobFunction[..., Any]) -> JobName:
+def all_names(hf: Holdfast) -> list[JobName]:
+    functions = {each.name: each for each in hf._functions.values()}
+    return [described(functions[name]) for name in sorted(functions)]
+
+
+def described(function: JobFunction[..., Any]) -> JobName:
     definition, defaults = function._definition, function._defaults
     schemas = definition.schemas
     doc = definition.function.__doc__
