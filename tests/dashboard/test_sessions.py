@@ -173,6 +173,16 @@ async def test_a_session_ends_when_its_key_expires(
     assert not await is_logged_in(browser)
 
 
+async def test_a_session_ends_at_the_moment_its_key_expires_though_the_key_was_just_read(
+    hf: Holdfast, browser: Browser, seam: LaterSeam
+) -> None:
+    short = await hf.keys.create("short", scopes=["read"], expires_in_seconds=1.9)
+    await browser.log_in(short)
+    seam.pass_time(1.95)
+    assert seam.seconds < 1000 + KEY_KEPT_SECONDS
+    assert not await is_logged_in(browser)
+
+
 async def test_a_session_ends_when_its_key_is_rotated_and_the_new_key_gets_in(
     hf: Holdfast, browser: Browser, key: NewKey, seam: LaterSeam
 ) -> None:
