@@ -79,7 +79,7 @@ async def test_a_form_without_the_token_of_its_session_changes_nothing(
         browser.token = token
         answer = await browser.post(FORM, {"name": "x"})
         assert (token, answer.status_code) == (token, 403)
-        assert "this form is out of date" in answer.text
+        assert "This form is out of date" in answer.text
     without = await browser.post(FORM, data={"name": "x"})
     assert without.status_code == 403
     assert renamed.names == []
@@ -118,7 +118,7 @@ async def test_a_form_of_another_site_is_refused_even_with_the_token(
     for headers in OTHERS:
         answer = await browser.post(path, {"name": "x"}, headers)
         assert (headers, answer.status_code) == (headers, 403)
-        assert "forms of other sites are not accepted" in answer.text
+        assert "Forms of other sites are not accepted." in answer.text
     assert renamed.names == []
 
 

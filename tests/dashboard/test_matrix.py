@@ -14,9 +14,10 @@ from holdfast.api import make_api
 from holdfast.dashboard.page import PageRoute
 from holdfast.dashboard.site import make_pages
 from holdfast.domain.keys import ADMIN
-from tests.dashboard.matrix import PAGES, ROLES, Row
+from tests.dashboard.matrix import ADMINISTRATOR, OPERATOR, PAGES, ROLES, Row
 from tests.support.access import OTHER, OWN, World
 from tests.support.dashboard import LOGIN, Browser, browsing
+from tests.support.roles import installed_roles
 from tests.support.running import QUICK
 
 KEYS = [
@@ -71,6 +72,20 @@ async def test_what_belongs_to_another_tenant_does_not_exist(world: World, name:
         answer = await send(browser, name, row, theirs)
         assert answer.status_code == 404, (role, answer.text)
         assert (await world.snapshot(OTHER) == before) is True
+
+
+async def test_every_page_works_on_the_role_of_the_api(postgres_url: str) -> None:
+    async with installed_roles(postgres_url) as roles:
+        hf = Holdfast(roles.url("api"), **QUICK)
+        async with browsing(hf) as browser:
+            world = World(hf, browser.client)
+            for role, tenant in ((ADMINISTRATOR, None), (OPERATOR, OWN)):
+                visitor = await logged_in(world, role, tenant)
+                for name, row in PAGES.items():
+                    if may(row, role, tenant) and name != "POST /ui/logout":
+                        target = await target_of(world, row, OWN)
+                        answer = await send(visitor, name, row, target)
+                        assert answer.status_code in row.statuses, (name, tenant, answer.text)
 
 
 def may(row: Row, role: tuple[str, ...], tenant: str | None) -> bool:

@@ -18,10 +18,14 @@ from tests.support.dashboard import LOGIN, Browser, LaterSeam, browsing
 
 ERRORS: dict[str, tuple[int, Exception, str]] = {
     "missing": (404, JobNotFound(UUID(int=7)), "00000000-0000-0000-0000-000000000007"),
-    "state": (409, WrongState("the job is <running>"), "the job is &lt;running&gt;"),
-    "away": (503, StoreUnavailable("connection refused by 10.1.2.3"), "the database can"),
+    "state": (409, WrongState("the job is <running>"), "The job is &lt;running&gt;."),
+    "away": (
+        503,
+        StoreUnavailable("connection refused by 10.1.2.3"),
+        "The database can&#39;t be reached",
+    ),
     "secret": (409, WrongState(f"the key hfk_{'a' * 12}_{'b' * 52}"), f"hfk_{'a' * 12}_***"),
-    "bug": (500, ZeroDivisionError("inner workings"), "unexpected error"),
+    "bug": (500, ZeroDivisionError("inner workings"), "Unexpected error"),
 }
 
 
@@ -69,7 +73,7 @@ async def test_a_bug_is_logged_with_its_correlation_id(
 
 async def test_there_is_a_page_for_what_does_not_exist(browser: Browser) -> None:
     page = await browser.get("/ui/no/such/page")
-    assert (page.status_code, "there is no such page" in page.text) == (404, True)
+    assert (page.status_code, "There is no such page." in page.text) == (404, True)
     assert 'href="/"' in page.text
 
 
@@ -101,4 +105,4 @@ async def test_a_database_that_is_away_is_told_and_lets_nobody_in(tmp_path: Path
         for path in ("/", LOGIN):
             page = await browser.get(path)
             assert (page.status_code, page.headers["retry-after"]) == (503, "1")
-            assert "Nothing was changed" in page.text
+            assert "Try again" in page.text

@@ -234,7 +234,7 @@ async def test_an_address_that_guesses_keys_has_to_wait(browser: Browser, seam: 
     assert codes == [401] * int(FAILED_KEYS_PER_SECOND) + [429] * 5
     refused = await browser.log_in(WRONG)
     assert refused.headers["retry-after"] == "1"
-    assert "too many requests with invalid keys" in refused.text
+    assert "Too many requests with invalid keys" in refused.text
     seam.pass_time(1)
     assert (await browser.log_in(WRONG)).status_code == 401
 

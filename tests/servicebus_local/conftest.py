@@ -8,7 +8,9 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 
 from holdfast.servicebus_local import LocalServiceBus, QueueOptions
-from tests.support.servicebus import connected
+from tests.support.servicebus import connected, lost_sockets
+
+__all__ = ["lost_sockets"]
 
 LOCK_SECONDS = 30.0
 DELIVERIES_MAX = 3

@@ -17,7 +17,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "api/": 330.0,
     "browser/": 150.0,
     "cli/": 240.0,
-    "dashboard/": 120.0,
+    "dashboard/": 400.0,
     "mutants/": 270.0,
     "observability/": 90.0,
     "operations/": 120.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -31,6 +32,20 @@ def servicebus() -> Iterator[StartBus]:
     yield start
     for bus in started:
         bus.stop()
+
+
+@pytest.fixture
+def lost_sockets() -> Iterator[None]:
+    """For tests that cut connections: Azure's client leaves those sockets to the garbage collector.
+    Use it with LOST_SOCKETS, and no other test hears of them."""
+    yield
+    gc.collect()
+
+
+LOST_SOCKETS = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("lost_sockets"),
+]
 
 
 @contextmanager

@@ -99,6 +99,12 @@ def pretty(value: object) -> str:
     return plain(formatted.decode() if isinstance(formatted, bytes) else formatted)
 
 
+def sentence(text: str) -> str:
+    """The text of an error as a sentence of its own."""
+    end = "" if text.endswith((".", "!", "?", ":")) else "."
+    return text[:1].upper() + text[1:] + end
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "plain": plain,
     "number": number,
@@ -109,4 +115,5 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "tone": tone,
     "size": size,
     "pretty": pretty,
+    "sentence": sentence,
 }

@@ -15,6 +15,13 @@ LIVE_LOOK_SECONDS: Final = 2.0  # between two looks for changes that nobody told
 LIVE_REFRESH_SECONDS: Final = 10.0  # after which a live page is read again in any case
 LIVE_COUNTED_MAX: Final = 1000  # waiting jobs of a queue that such a look counts
 LIVE_JOBS_MAX: Final = 10  # jobs that one live page follows closely
+SEARCH_JOBS_MAX: Final = 20_000  # that the first page of a search looks at
+SEARCH_FURTHER_JOBS_MAX: Final = 200_000  # that each further one looks at
+RELATED_JOBS_SHOWN_MAX: Final = 10  # of each kind, on the page of a job
+TIMELINE_ATTEMPTS_MAX: Final = 50  # newest attempts on the page of a job
+SUGGESTIONS_JOBS_MAX: Final = 100  # newest jobs whose values complete a search, and newest failures
+SUGGESTIONS_KEPT_SECONDS: Final = 10.0  # for which a tenant's suggestions are kept
+TENANTS_KEPT_MAX: Final = 1000  # whose suggestions are kept
 
 JOB_FORM_FIELDS_MAX: Final = 1000  # of a form made from a JSON Schema
 JOB_FORM_DEPTH_MAX: Final = 8  # levels of a schema; what is deeper is typed as JSON

@@ -181,7 +181,7 @@ class PageRoute(Route):
     def __init__(self, site: Site, page: Page) -> None:
         super().__init__(page.path, self._answer, methods=[page.method], include_in_schema=False)
         self.page = page
-        self._site = site
+        self.site = site
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, found = super().matches(scope)
@@ -189,30 +189,30 @@ class PageRoute(Route):
 
     async def _answer(self, request: Request) -> Response:
         try:
-            check_host(request, self._site.hosts)
+            check_host(request, self.site.hosts)
             if self.page.method == "POST":
                 check_same_origin(request)
             if self.page.needs == PUBLIC:
                 response = await self._show_public(request)
             else:
-                response = await self._site.service.health.bounded(self._show(request))
+                response = await self.site.service.health.bounded(self._show(request))
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads this
         except Exception as error:
-            response = self._site.show_problem(request, reported(request, error))
+            response = self.site.show_problem(request, reported(request, error))
         return secure(response)
 
     async def _show_public(self, request: Request) -> Response:
-        visit = Visit(self._site, request, None, None)
+        visit = Visit(self.site, request, None, None)
         if self.page.method == "POST":
             visit.fields = await read_form(request, PUBLIC_FORM_BYTES_MAX)
         return await self.page.show(visit)
 
     async def _show(self, request: Request) -> Response:
-        await self._site.service.gate.find_secret()
-        session = self._site.sessions.find(request)
+        await self.site.service.gate.find_secret()
+        session = self.site.sessions.find(request)
         try:
-            caller = await self._site.admit(request, session)
+            caller = await self.site.admit(request, session)
         except Problem as problem:
             if problem.code != "key-missing":
                 raise
@@ -224,18 +224,18 @@ class PageRoute(Route):
             await self._record_denial(caller, request)
             raise
         narrow(caller.tenant)  # until the envelope ends, after the response
-        visit = Visit(self._site, request, caller, session)
+        visit = Visit(self.site, request, caller, session)
         if self.page.method == "GET":
             return await self.page.show(visit)
         visit.fields = await read_form(request)
-        self._site.sessions.check_token(session, dict(visit.fields).get(TOKEN_FIELD, ""))
+        self.site.sessions.check_token(session, dict(visit.fields).get(TOKEN_FIELD, ""))
         try:
             return await self.page.show(visit)
         finally:
-            self._site.live.hint()  # whatever it changed: others look at it, too
+            self.site.live.hint()  # whatever it changed: others look at it, too
 
     async def _record_denial(self, caller: Caller, request: Request) -> None:
-        if self._site.service.gate.may_record_denial(caller):
+        if self.site.service.gate.may_record_denial(caller):
             with suppress(StoreError):  # it is denied either way
                 action = f"{request.method} {self.path_format}"
                 await caller.audit(action, request.url.path, jobs=0, outcome="denied")

@@ -129,7 +129,7 @@ class Site:
             code=problem.code,
             correlation_id=request.state.correlation_id,
         )
-        for name in ("retry-after", "www-authenticate"):
+        for name in ("connection", "retry-after", "www-authenticate"):
             if name in problem.headers:
                 response.headers[name] = problem.headers[name]
         return response

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -68,7 +68,7 @@ def _read_states(value: str, _now: datetime) -> tuple[State, ...]:
     for name in names:
         if name not in set(State):
             hint = did_you_mean(name, map(str, State))
-            raise BadArguments(f"unknown state {name!r}{hint}; the states are {', '.join(State)}")
+            raise BadArguments(f"unknown state {name!r}{hint}{_list('states', State, hint)}")
     return tuple(map(State, names))
 
 
@@ -141,18 +141,18 @@ def parse_search(text: str, now: datetime) -> Search:
     """Read a search, or raise BadSearch. Ages such as 2h count back from `now`."""
     if len(text) > SEARCH_CHARS_MAX:
         reason = f"the search has {len(text):,} characters; the maximum is {SEARCH_CHARS_MAX:,}"
-        raise BadSearch(reason, SEARCH_CHARS_MAX, len(text))
+        raise bad(reason, SEARCH_CHARS_MAX, len(text))
     found: dict[str, Any] = {}
     for term in terms(text):
         field, value = _read(term, now)
         if field == "states":
             value = (*found.get(field, ()), *value)
         elif field in found:
-            raise _bad(f"{term.key} appears twice; a job has only one", term.start, term.end)
+            raise bad(f"{term.key} appears twice; a job has only one", term.start, term.end)
         found[field] = value
     job_id = found.pop("job_id", None)
     if job_id is not None and found:
-        raise _bad("an ID finds one job; leave out the rest", 0, len(text))
+        raise bad("an ID finds one job; leave out the rest", 0, len(text))
     return Search(Filter(**found), job_id)
 
 
@@ -209,18 +209,18 @@ def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
 
 def _read(term: Term, now: datetime) -> tuple[str, Any]:
     if not term.whole:
-        raise _bad('the text that starts here needs a closing "', term.value_start, term.end)
+        raise bad('the text that starts here needs a closing "', term.value_start, term.end)
     if term.key is None:
         return "job_id", _read_word(term)
     key = KEYS.get(term.key)
     if key is None:
-        raise _bad(_unknown(term.key), term.start, term.value_start)
+        raise bad(_unknown(term.key), term.start, term.value_start)
     if term.value_start == term.end:
-        raise _bad(f"{term.key}: needs a value: {key.about}", term.start, term.end)
+        raise bad(f"{term.key}: needs a value: {key.about}", term.start, term.end)
     try:
         return key.field, key.read(term.value, now)
     except BadArguments as error:
-        raise _bad(str(error), term.value_start, term.end) from None
+        raise bad(str(error), term.value_start, term.end) from None
 
 
 def _read_word(term: Term) -> UUID:
@@ -232,7 +232,7 @@ def _read_word(term: Term) -> UUID:
         hint = f"did you mean state:{term.value}?"
     else:
         hint = f"write for example name:{quoted(term.value)} or error:{quoted(term.value)}"
-    raise _bad(f"{term.value!r} has no key; {hint}", term.start, term.end)
+    raise bad(f"{term.value!r} has no key; {hint}", term.start, term.end)
 
 
 def _unknown(name: str) -> str:
@@ -240,8 +240,14 @@ def _unknown(name: str) -> str:
     if meant is None:
         meant = name.lower() if name.lower() in KEYS else None
     hint = f"; did you mean {meant!r}?" if meant else did_you_mean(name, KEYS)
-    return f"unknown key {name!r}{hint}; the keys are {', '.join(KEYS)}"
+    return f"unknown key {name!r}{hint}{_list('keys', KEYS, hint)}"
 
 
-def _bad(reason: str, start: int, end: int) -> BadSearch:
-    return BadSearch(f"{reason} (character {start + 1})", start, end)
+def _list(what: str, names: Iterable[str], hint: str) -> str:
+    """The end of a sentence: what would be right, after a hint that ends with a question."""
+    return f"{' The' if hint else '; the'} {what} are {', '.join(names)}"
+
+
+def bad(reason: str, start: int, end: int) -> BadSearch:
+    """The error of a part of a search, with its place."""
+    return BadSearch(f"character {start + 1}: {reason}", start, end)

@@ -1,7 +1,7 @@
 """Splits what a client sends into frames, and refuses those that could harm the protocol engine.
 
-The engine walks through nested values by recursion in C, so depth is checked here, before it sees
-them. It also keeps the format of a message to itself, which tells a batch from a single message.
+The engine walks through nested values by recursion, so their depth is checked here. It also keeps
+the format of a message to itself, which tells a batch from a single message.
 """
 
 from __future__ import annotations

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from holdfast.dashboard.pages import audit, keys, live, login, results, run, start
+from holdfast.dashboard.pages import (
+    audit,
+    job,
+    jobs,
+    keys,
+    live,
+    login,
+    results,
+    run,
+    start,
+)
 
 if TYPE_CHECKING:
     from holdfast.dashboard.page import Pages
@@ -16,6 +26,8 @@ ALL: Final[tuple[Callable[[Site], Pages], ...]] = (
     login.pages,
     live.pages,
     start.pages,
+    jobs.pages,
+    job.pages,
     run.pages,
     results.pages,
     audit.pages,

@@ -69,12 +69,11 @@ export function announce(text, tone = "good", link = null) {
   notices.replaceChildren(notice);
 }
 
+const announcer = document.getElementById("announcer");
+
 function announceQuietly(text) {
-  const words = document.createElement("span");
-  words.className = "visually-hidden";
-  words.textContent = text;
-  notices.append(words);
-  setTimeout(() => words.remove(), 1500);
+  announcer.textContent = text;
+  setTimeout(() => { announcer.textContent = ""; }, 1500);
 }
 
 // The theme is a cookie, so that the server renders it and no page flashes.

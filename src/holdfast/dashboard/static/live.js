@@ -5,6 +5,7 @@ import { morph } from "./morph.js";
 
 const UNAUTHORIZED = [401, 403];
 const RETRY_MS = 2000;
+const REST = 4; // times as long as the reading took: a busy server is read less often
 
 export function watch(url, { updated, loggedOut }) {
   let source = null;
@@ -12,6 +13,7 @@ export function watch(url, { updated, loggedOut }) {
   let isReading = false;
   let isBehind = false;
   let isPressed = false;
+  let isResting = false;
 
   function open() {
     if (source || document.hidden) return;
@@ -36,12 +38,13 @@ export function watch(url, { updated, loggedOut }) {
   }
 
   async function read() {
-    if (isReading || document.hidden || mustWait()) {
+    if (isReading || isResting || document.hidden || mustWait()) {
       isBehind = true;
       return;
     }
     isReading = true;
     isBehind = false;
+    const began = performance.now();
     try {
       const headers = { "X-Live": "1", Accept: "text/html", ...(etag && { "If-None-Match": etag }) };
       const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
@@ -59,7 +62,16 @@ export function watch(url, { updated, loggedOut }) {
     } finally {
       isReading = false;
     }
+    rest(REST * (performance.now() - began));
     if (!source) setTimeout(open, RETRY_MS);
+  }
+
+  function rest(milliseconds) {
+    isResting = true;
+    setTimeout(() => {
+      isResting = false;
+      catchUp();
+    }, milliseconds);
   }
 
   function update(page) {

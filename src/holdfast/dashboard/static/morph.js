@@ -1,6 +1,8 @@
 // Update an element in place to look like another one. What the viewer is using stays as it is: the
 // focus, typed input, open dialogs and opened details. Elements are matched by id, then by position.
 
+const FIELDS = "input:not([type=hidden]), select, textarea";
+
 // Returns whether all of it was updated.
 export function morph(element, next) {
   if (isKept(element)) return false;
@@ -64,7 +66,9 @@ function moveBehind(parent, place, match, byId) {
 
 function holdsUse(node) {
   if (node.nodeType !== Node.ELEMENT_NODE) return false;
-  return node.contains(document.activeElement) || node.querySelector("dialog[open]") !== null || isKept(node);
+  return node.contains(document.activeElement) || isKept(node) ||
+    node.querySelector("dialog[open], dialog:popover-open") !== null ||
+    [...node.querySelectorAll(FIELDS)].some(isInUse);
 }
 
 function isKept(element) {

@@ -1,0 +1,284 @@
+"""The page of a job: what it is, why it waits, its attempts and its relatives; and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.api.exact_json import BadJson, parse
+from holdfast.api.problems import Problem
+from holdfast.dashboard.limits import RELATED_JOBS_SHOWN_MAX
+from holdfast.dashboard.page import Pages, Visit
+from holdfast.dashboard.searching import JOBS, search_url
+from holdfast.dashboard.timeline import draw, took_seconds
+from holdfast.domain.encrypted_jobs import EncryptedValue
+from holdfast.domain.endings import error_line, why_it_ended
+from holdfast.domain.errors import AlreadyRequeued, BadArguments, WrongState
+from holdfast.domain.groups import fingerprint_of
+from holdfast.domain.job import DEFAULT_TENANT, Job
+from holdfast.domain.states import UNSUCCESSFUL, State
+from holdfast.domain.texts import check_name
+from holdfast.operations.job_details import attempts_of, related_to
+
+if TYPE_CHECKING:
+    from holdfast.dashboard.site import Site
+
+JOB: Final = f"{JOBS}/{{job_id}}"
+
+
+_TONES: Final = {
+    "succeeded": "good",
+    "running": "busy",
+    "released": "muted",
+    "canceled": "muted",
+    "lost": "warn",
+}
+
+
+class Actions(NamedTuple):
+    """What can be done with a job in this state."""
+
+    cancel: bool
+    run_now: bool
+    requeue: bool
+
+
+class Refused(NamedTuple):
+    """Why nothing was changed. `requeued_as` is set if somebody requeued the job before."""
+
+    reason: str
+    requeued_as: UUID | None = None
+
+
+def pages(site: Site) -> Pages:
+    pages = Pages()
+
+    @pages.get(JOB, needs="read")
+    async def show_job(visit: Visit) -> Response:
+        return await _show(visit, await _find(visit))
+
+    @pages.post(f"{JOB}/cancel", needs="operate")
+    async def cancel_job(visit: Visit) -> Response:
+        job = await _find(visit)
+        because = (await visit.form()).get("because", "").strip() or None
+        if because is not None:
+            try:
+                check_name("reason", because)
+            except BadArguments as error:
+                return await _show(visit, job, Refused(str(error)), 422)
+
+        async def cancel() -> Job:
+            return await visit.caller.jobs.cancel(job.id, by=visit.caller.name, because=because)
+
+        return await _change(visit, job, "job.cancel", cancel, "Canceled", because=because)
+
+    @pages.post(f"{JOB}/retry", needs="operate")
+    async def retry_job(visit: Visit) -> Response:
+        job = await _find(visit)
+
+        async def retry() -> Job:
+            if job.state.ended:  # `retry` would requeue it, which nobody asked for here
+                raise WrongState(f"job {job.id} already ended as {job.state}")
+            return await visit.caller.jobs.retry(job.id, again=False)
+
+        return await _change(visit, job, "job.retry", retry, "Due now")
+
+    _add_requeue(pages)
+    return pages
+
+
+def _add_requeue(pages: Pages) -> None:
+    @pages.get(f"{JOB}/requeue", needs="operate")
+    async def edit_job(visit: Visit) -> Response:
+        return await _edit(visit, await _find(visit))
+
+    @pages.post(f"{JOB}/requeue", needs="operate")
+    async def requeue_job(visit: Visit) -> Response:
+        job = await _find(visit)
+        form = await visit.form()
+        text = form.get("arguments")
+        try:
+            arguments = None if text is None else _arguments(text)
+        except BadArguments as error:
+            return await _edit(visit, job, text, error)
+
+        async def requeue() -> Job:
+            # A form sent twice makes one copy: it says which copy it knew of.
+            known = await visit.caller.jobs.requeued_as(job.id)
+            if known is not None and str(known) != form.get("known"):
+                raise AlreadyRequeued(job.id, known)
+            return await visit.caller.jobs.requeue(
+                job.id, arguments=arguments, again=known is not None
+            )
+
+        try:
+            return await _change(visit, job, "job.requeue", requeue, "Requeued as this job")
+        except BadArguments as error:
+            return await _edit(visit, job, text, error)
+
+
+async def _find(visit: Visit) -> Job:
+    """The job of the path, or a problem that is the same for jobs of others and for none."""
+    try:
+        job_id = UUID(visit.path["job_id"])
+    except ValueError:
+        raise Problem("job-not-found", "this is not the ID of a job") from None
+    return await visit.caller.jobs.get(job_id)
+
+
+async def _change(
+    visit: Visit,
+    job: Job,
+    action: str,
+    change: Callable[[], Awaitable[Job]],
+    notice: str,
+    *,
+    because: str | None = None,
+) -> Response:
+    """Make the change with an entry in the audit log. If the job has moved on, show how it is."""
+    try:
+        async with visit.caller.audited(action, job.id, because=because):
+            changed = await change()
+    except AlreadyRequeued as error:
+        return await _show(visit, job, Refused(str(error), error.new_id), 409)
+    except WrongState as error:
+        return await _show(visit, await visit.caller.jobs.get(job.id), Refused(str(error)), 409)
+    return visit.redirect(f"{JOBS}/{changed.id}", notice=f"{notice}.")
+
+
+async def _show(
+    visit: Visit, job: Job, refused: Refused | None = None, status: int = 200
+) -> Response:
+    jobs = visit.caller.jobs
+    attempts = await attempts_of(jobs, job)
+    related = await related_to(jobs, job, RELATED_JOBS_SHOWN_MAX)
+    why = None if job.state.ended else await jobs.why(job.id)
+    return visit.render(
+        "job.html",
+        title=job.name,
+        status=status,
+        job=job,
+        why=why,
+        why_sentence=None if why is None else why.sentence.removesuffix(_run_now(job)),
+        ending=why_it_ended(job),
+        error_line=error_line(job.error_code, job.error_text),
+        line_of=error_line,
+        tone_of=_tone_of,
+        fingerprint=fingerprint_of(job) if job.state in UNSUCCESSFUL else None,
+        timeline=draw(job, attempts, visit.now),
+        related=related,
+        links=_links(job),
+        took_seconds=took_seconds(job),
+        progress=_fraction(job),
+        trace_id=_trace_id(job.trace),
+        actions=_actions(job, visit.now),
+        refused=refused,
+        is_encrypted=_is_encrypted,
+        is_time=_is_time,
+    )
+
+
+def _run_now(job: Job) -> str:
+    """What the command line advises where this page has a button."""
+    return f"; to run it now: holdfast jobs retry {job.id}"
+
+
+def _tone_of(outcome: str) -> str:
+    return _TONES.get(outcome, "bad")
+
+
+def _links(job: Job) -> dict[str, str]:
+    """The searches that find all related jobs."""
+    links = {"children": search_url(parent_id=job.id)}
+    if job.correlation_id is not None:
+        tenant = None if job.tenant == DEFAULT_TENANT else job.tenant
+        links["correlation"] = search_url(correlation_id=job.correlation_id, tenant=tenant)
+    return links
+
+
+def _actions(job: Job, now: datetime) -> Actions:
+    waits = job.state is State.QUEUED
+    return Actions(
+        cancel=not job.state.ended,
+        run_now=waits and job.run_at > now,
+        requeue=job.state.ended,
+    )
+
+
+def _fraction(job: Job) -> float | None:
+    """How much of the job is done, from 0 to 1, if its progress says so: {"done": 3, "total": 10},
+    or a number from 0 to 1."""
+    progress = job.progress
+    if isinstance(progress, dict):
+        done, total = _number(progress.get("done")), _number(progress.get("total"))
+        return None if done is None or not total else min(max(done / total, 0.0), 1.0)
+    share = _number(progress)
+    return share if share is not None and 0 <= share <= 1 else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
+def _trace_id(trace: str | None) -> str | None:
+    """The trace's ID, from the `traceparent`: version-trace-span-flags."""
+    parts = (trace or "").split("-")
+    return parts[1] if len(parts) == 4 else None
+
+
+def _is_encrypted(value: object) -> bool:
+    return isinstance(value, EncryptedValue)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, datetime)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """Read the arguments exactly, or raise BadArguments with the place."""
+    try:
+        arguments = parse(text.encode())
+    except UnicodeEncodeError:
+        raise BadArguments("the text contains an unpaired surrogate") from None
+    except BadJson as error:
+        where = f" at {error.pointer}" if error.pointer else ""
+        raise BadArguments(f"not valid JSON{where}: {error}") from None
+    if not isinstance(arguments, dict):
+        raise BadArguments('the arguments are one object, with a value for each: {"image": 17}')
+    return arguments
+
+
+def _editable(value: object) -> str:
+    """JSON to edit. What can't be seen is escaped, so that it is seen and stays."""
+    if _is_encrypted(value):
+        return ""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return "".join(
+        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
+    )
+
+
+async def _edit(
+    visit: Visit, job: Job, text: str | None = None, error: BadArguments | None = None
+) -> Response:
+    if not job.state.ended:
+        refused = Refused(f"job {job.id} is {job.state}; only an ended job can be requeued")
+        return await _show(visit, job, refused, 409)
+    return visit.render(
+        "requeue.html",
+        title=f"Requeue {job.name}",
+        status=200 if error is None else 422,
+        job=job,
+        text=_editable(job.arguments) if text is None else text,
+        error=None if error is None else str(error),
+        known=await visit.caller.jobs.requeued_as(job.id),
+        is_encrypted=_is_encrypted,
+    )
