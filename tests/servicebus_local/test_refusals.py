@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
-from base64 import b64encode
-from urllib.parse import quote_plus
-
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 from azure.servicebus.exceptions import (
@@ -17,7 +13,7 @@ from azure.servicebus.exceptions import (
 
 from holdfast.servicebus_local import LocalServiceBus
 from holdfast.servicebus_local.limits import QUEUE_BYTES_MAX
-from holdfast.servicebus_local.server import KEY
+from tests.servicebus_local.signatures import signed
 from tests.support.servicebus import connected
 
 WRONG_KEY = "it-is-not-this-one"
@@ -30,17 +26,6 @@ def refusal(connection_string: str, queue: str) -> str:
         with pytest.raises(ServiceBusAuthenticationError) as raised:
             receiver.receive_messages()
     return f"{raised.value} {raised.value.inner_exception}"
-
-
-def signed(audience: str, *, expires_seconds: int) -> str:
-    """A shared access signature."""
-    resource = quote_plus(audience)
-    text = f"{resource}\n{expires_seconds}".encode()
-    signature = b64encode(hmac.digest(KEY.key.encode(), text, "sha256"))
-    return (
-        f"SharedAccessSignature sr={resource}&sig={quote_plus(signature)}"
-        f"&se={expires_seconds}&skn={KEY.name}"
-    )
 
 
 def with_signature(bus: LocalServiceBus, token: str) -> str:

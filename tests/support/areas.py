@@ -23,7 +23,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "operations/": 120.0,
     "project/": 270.0,
     "promises/": 490.0,
-    "servicebus_local/": 200.0,
+    "servicebus_local/": 300.0,
     "stores/": 300.0,
     "systems/compute/": 240.0,
     "systems/convert/": 240.0,

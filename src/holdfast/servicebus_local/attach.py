@@ -68,6 +68,15 @@ class Client:
         if endpoint is not None:
             endpoint.on_closed()
 
+    def go_on(self) -> bool:
+        """Deliver to receivers that were held back; answer whether one had room for more."""
+        waiting = [
+            each for each in self.links.values() if isinstance(each, Outgoing) and each.is_held_back
+        ]
+        for receiver in waiting:
+            receiver.on_flow()
+        return any(not each.is_held_back for each in waiting)
+
     def _attach(self, link: proton.Link) -> Endpoint | None:
         if link.remote_target.type == proton.Terminus.COORDINATOR:
             raise Unsupported("Transactions are not implemented here.")

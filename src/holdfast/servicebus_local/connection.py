@@ -59,9 +59,6 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
-        for endpoint in list(self._client.links.values()):
-            if endpoint is not None:
-                endpoint.on_flow()
         self._bus.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -85,16 +82,17 @@ class Connection(asyncio.Protocol):
             self._engine.tick(now_seconds)
 
     def flush(self) -> None:
-        """Write what the engine has to say."""
+        """Write what the engine has to say, as fast as the client reads it."""
         while self._transport is not None and not self._is_full:
             content = self._engine.output()
             if content is None:
                 self._transport.close()
                 return
-            if not content:
+            if content:
+                self._transport.write(content)
+                self._handle_events()
+            elif not self._client.go_on():
                 return
-            self._transport.write(content)
-            self._handle_events()
 
     # What the engine tells
 

@@ -213,6 +213,7 @@ class Outgoing:
         self.session = session
         self._bus = bus
         self._is_settled = link.remote_snd_settle_mode == proton.Link.SND_SETTLED
+        self.is_held_back = False  # until the client has read what waits for it
         self._tokens: dict[proton.Delivery, UUID] = {}
         mirror(link)
         if session is not None:
@@ -222,7 +223,8 @@ class Outgoing:
 
     def send_one(self) -> bool:
         """Send the next message if the client has room for it."""
-        if self.link.credit <= 0 or self.link.session.outgoing_bytes >= OUTGOING_BYTES_MAX:
+        self.is_held_back = self.link.session.outgoing_bytes >= OUTGOING_BYTES_MAX
+        if self.link.credit <= 0 or self.is_held_back:
             return False
         session_id = None if self.session is None else self.session.session_id
         if self._is_settled:
