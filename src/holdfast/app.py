@@ -64,6 +64,7 @@ from holdfast.worker.sweeps import Sweep, SweepFunction, make_sweep
 
 if TYPE_CHECKING:
     from holdfast.api import Router, Service
+    from holdfast.dashboard.systems import SystemPages
     from holdfast.job_function import (
         AsyncContextJobFunction,
         AsyncJobFunction,
@@ -107,6 +108,7 @@ class Holdfast:
         self._sweeps: list[Sweep] = []
         self._tables: list[Tables] = []
         self._routes: list[Callable[[Service], Router]] = []
+        self._pages: list[Callable[[Service], SystemPages]] = []
         self._loops = Loops(self._seam, self._open)
         self._metrics = Metrics(self.messengers.statuses)
         self._status = StatusCache(self._read_status, self._seam.monotonic)
@@ -295,6 +297,11 @@ class Holdfast:
         """Add routes to the HTTP API. `make_routes` gets the service and returns a
         `holdfast.api.Router`. Each route must name the scope that it requires."""
         self._routes.append(make_routes)
+
+    def add_pages(self, make_pages: Callable[[Service], SystemPages]) -> None:
+        """Add a system to the dashboard: see `holdfast.dashboard.systems`. `make_pages` gets the
+        service, and is called only where the dashboard is served."""
+        self._pages.append(make_pages)
 
     @asynccontextmanager
     async def transaction(self, *, read_only: bool = False) -> AsyncIterator[Any]:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+SYSTEM_ROWS_MAX: Final = 50  # on one page of a system's list
 SESSION_SECONDS: Final = 12 * 3600  # from one login to the next
 SESSION_CHARS_MAX: Final = 300  # of the cookie
 FORM_BYTES_MAX: Final = 4 * 1024 * 1024  # arguments of a job, percent-encoded

@@ -16,6 +16,7 @@ from holdfast.api.service import Service
 from holdfast.dashboard import format, pages, static
 from holdfast.dashboard.live import Live
 from holdfast.dashboard.page import Page, PageRoute, Visit, wants_page
+from holdfast.dashboard.pages.systems import path_of
 from holdfast.dashboard.security import check_host, secure
 from holdfast.dashboard.sessions import Session, Sessions
 from holdfast.domain.secrets import masked
@@ -78,6 +79,7 @@ class Site:
         self.live = Live(service)
         self.static = static.Static(PACKAGE)
         self.templates = make_templates(self.static)
+        self.systems = [make(service) for make in service.hf._pages]
         self.pages: list[Page] = []
 
     def add(self, registered: Iterable[Page]) -> None:
@@ -95,9 +97,13 @@ class Site:
         open_to = {each.path for each in self.pages if each.method == "GET" and each.allows(caller)}
         groups = (
             Group(title, [each for each in entries if each.path in open_to])
-            for title, entries in MENU
+            for title, entries in (*MENU, ("Systems", self._systems_menu))
         )
         return [each for each in groups if each.entries]
+
+    @property
+    def _systems_menu(self) -> Sequence[Entry]:
+        return [Entry(each.title, path_of(each), "systems") for each in self.systems]
 
     def is_at(self, entry: Entry, path: str) -> bool:
         """Whether the page at this path belongs to the entry."""

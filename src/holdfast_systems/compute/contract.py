@@ -125,6 +125,10 @@ class Contracts:
             raise ContractUnknown(f"no contract {definition}@{version}")
         return self._known[definition, version]
 
+    def all(self) -> list[tuple[tuple[str, str], Contract]]:
+        """All of them, by definition and version."""
+        return sorted(self._known.items(), key=lambda each: each[0])
+
 
 def load_contracts(folder: Path | None = None) -> Contracts:
     """Read the contracts of this package, and those in a folder of your own."""

@@ -76,14 +76,14 @@ class ContentRow(msgspec.Struct, frozen=True):
 class Records:
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
-        self._tables = hf.tables("compute", package="holdfast_systems.compute")
+        self.tables = hf.tables("compute", package="holdfast_systems.compute")
 
     async def claim(self, connection: Any, inputs_hash: str, tenant_id: str, job_id: UUID) -> UUID:
         """Claim a hash for this job, unless another job has or may still get its result.
 
         Return the job that has the hash. Concurrent claims of one hash wait for each other.
         """
-        statements = self._tables.on(connection)
+        statements = self.tables.on(connection)
         names = {"inputs_hash": inputs_hash, "job_id": job_id}
         holder = await statements.one("claim_hash", HolderRow, tenant_id=tenant_id, **names)
         if holder is None or holder.job_id == job_id:
@@ -96,7 +96,7 @@ class Records:
         return job_id
 
     async def insert(self, connection: Any, request: RequestRow) -> None:
-        await self._tables.on(connection).execute("insert_job", **msgspec.structs.asdict(request))
+        await self.tables.on(connection).execute("insert_job", **msgspec.structs.asdict(request))
 
     async def request_of(self, job_id: UUID, inputs_hash: str) -> RequestRow | None:
         """Find the request of this job; a requeued job takes over the request of the old one."""
@@ -104,7 +104,7 @@ class Records:
         if found is not None:
             return found
         async with self._hf.transaction() as connection:
-            statements = self._tables.on(connection)
+            statements = self.tables.on(connection)
             await statements.execute("adopt_job", id=job_id, inputs_hash=inputs_hash)
             adopted = await statements.one("find_request", RequestRow, id=job_id)
             if adopted is not None:
@@ -120,7 +120,7 @@ class Records:
     async def copy_answer(self, job_id: UUID) -> Answer | None:
         """Copy the answer of another job, with links to its artifacts."""
         async with self._hf.transaction(read_only=True) as connection:
-            statements = self._tables.on(connection)
+            statements = self.tables.on(connection)
             result = await statements.one("find_result", ResultRow, job_id=job_id)
             rows = await statements.all("artifacts_of_job", ArtifactRow, job_id=job_id)
         if result is None:
@@ -132,7 +132,7 @@ class Records:
         return Answer(result.outputs_json, result.score, artifacts)
 
     async def store(self, connection: Any, job_id: UUID, attempts: int, answer: Answer) -> None:
-        statements = self._tables.on(connection)
+        statements = self.tables.on(connection)
         await statements.execute(
             "insert_result",
             id=uuid4(),
@@ -153,7 +153,7 @@ class Records:
         flaws: Sequence[Flaw] = (),
     ) -> None:
         errors = [{"pointer": flaw.pointer, "detail": flaw.text} for flaw in flaws]
-        await self._tables.on(connection).execute(
+        await self.tables.on(connection).execute(
             "insert_failure",
             job_id=job_id,
             code=judged.code,
@@ -167,7 +167,7 @@ class Records:
         if connection is None:
             async with self._hf.transaction() as own:
                 return await self.count(counts, request, own)
-        await self._tables.on(connection).execute(
+        await self.tables.on(connection).execute(
             "count",
             tenant_id=request.tenant_id,
             definition=request.definition,
@@ -180,7 +180,7 @@ class Records:
         """Those of one tenant, or of all."""
         reader = tenant or self._hf
         async with reader.transaction(read_only=True) as connection:
-            statements = self._tables.on(connection)
+            statements = self.tables.on(connection)
             if tenant is None:
                 return await statements.all("counters_of_all", DefinitionCounts)
             return await statements.all(
@@ -197,7 +197,7 @@ class Records:
 
     async def _forget(self, statement: str, **values: Any) -> int:
         async with self._hf.transaction() as connection:
-            return len(await self._tables.on(connection).all(statement, ForgottenRow, **values))
+            return len(await self.tables.on(connection).all(statement, ForgottenRow, **values))
 
     async def job(self, job_id: UUID, tenant: Tenant) -> JobRow | None:
         """Find the tenant's job; a job of another tenant counts as missing."""
@@ -216,4 +216,4 @@ class Records:
         self, reader: Holdfast | Tenant, statement: str, row_type: type[Row], **values: Any
     ) -> Row | None:
         async with reader.transaction(read_only=True) as connection:
-            return await self._tables.on(connection).one(statement, row_type, **values)
+            return await self.tables.on(connection).one(statement, row_type, **values)

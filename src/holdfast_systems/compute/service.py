@@ -39,6 +39,7 @@ from holdfast_systems.compute.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from holdfast.api import Router
+    from holdfast.dashboard.systems import SystemPages
 
 QUEUE: Final = "compute"
 
@@ -75,6 +76,7 @@ class Compute:
         self.records = Records(hf)
         Upkeep(hf, self.records, settings.retention_days).start(QUEUE)
         hf.add_routes(self._make_routes)
+        hf.add_pages(self._make_pages)
         hf.resource(compute_http)
         self._job = hf.job(
             name="COMPUTE",
@@ -89,6 +91,11 @@ class Compute:
         from holdfast_systems.compute.routes import routes
 
         return routes(self)
+
+    def _make_pages(self, _service: object) -> SystemPages:
+        from holdfast_systems.compute.pages import ComputePages
+
+        return ComputePages(self)
 
     async def run(self, wanted: RunRequest, tenant: Tenant, correlation_id: str) -> UUID:
         """Return the job for these inputs; enqueue a new one only if there is none."""

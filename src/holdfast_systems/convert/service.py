@@ -29,6 +29,7 @@ from holdfast_systems.convert.steps import JOB, Steps
 
 if TYPE_CHECKING:
     from holdfast.api import Router
+    from holdfast.dashboard.systems import SystemPages
 
 QUEUE = "convert"
 
@@ -57,12 +58,18 @@ class Convert:
         for every_seconds, sweep in sweeps:
             hf.sweep(queue=QUEUE, every_seconds=every_seconds)(sweep)
         hf.add_routes(self._make_routes)
+        hf.add_pages(self._make_pages)
 
     def _make_routes(self, _service: object) -> Router:
         # Imported here, because workers and applications need no web framework.
         from holdfast_systems.convert.routes import routes
 
         return routes(self)
+
+    def _make_pages(self, _service: object) -> SystemPages:
+        from holdfast_systems.convert.pages import ConvertPages
+
+        return ConvertPages(self)
 
     async def submit(
         self,

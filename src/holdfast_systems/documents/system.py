@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -16,6 +17,7 @@ from holdfast_systems.documents.salesforce.client import Salesforce
 
 if TYPE_CHECKING:
     from holdfast.api import Router, Service
+    from holdfast.dashboard.systems import SystemPages
 
 SETTINGS: dict[str, Any] = {
     "lease_seconds": limits.LOCK_SECONDS,
@@ -66,15 +68,25 @@ class Documents:
 
     def add_routes(self, service: Holdfast, *, tenant: str = DEFAULT_TENANT) -> None:
         """Add `/documents` to another service, for its keys: Salesforce has no room for any. Keys
-        of this tenant may use it, and those that see all tenants."""
+        of this tenant may use it, and those that see all tenants. Its dashboard shows them."""
+
+        @cache
+        def desk(served: Service) -> Desk:
+            return Desk(self.hf, self.url, self.generate_document, served.stopping)
 
         def make_routes(served: Service) -> Router:
             # Imported here, because workers need no web framework.
             from holdfast_systems.documents.routes import routes
 
-            return routes(Desk(self.hf, self.url, self.generate_document, served.stopping), tenant)
+            return routes(desk(served), tenant)
+
+        def make_pages(served: Service) -> SystemPages:
+            from holdfast_systems.documents.pages import DocumentPages
+
+            return DocumentPages(desk(served), tenant)
 
         service.add_routes(make_routes)
+        service.add_pages(make_pages)
 
 
 def _from_environment(name: str) -> float:

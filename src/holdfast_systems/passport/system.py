@@ -40,6 +40,7 @@ from holdfast_systems.passport.verifier import FactProof, Sealed
 
 if TYPE_CHECKING:
     from holdfast.api import Router
+    from holdfast.dashboard.systems import SystemPages
 
 
 class Added(NamedTuple):
@@ -70,12 +71,18 @@ class Passport:
         maintenance.define(parts)
         self.queries = Queries(parts)
         hf.add_routes(self._make_routes)
+        hf.add_pages(self._make_pages)
 
     def _make_routes(self, _service: object) -> Router:
         # Imported here, because workers and applications need no web framework.
         from holdfast_systems.passport.routes import routes
 
         return routes(self)
+
+    def _make_pages(self, _service: object) -> SystemPages:
+        from holdfast_systems.passport.pages import PassportPages
+
+        return PassportPages(self, self._tables)
 
     async def open_snapshot(
         self, tenant: str, *, id: UUID | None = None, by: str | None = None

@@ -15,6 +15,8 @@ from holdfast.dashboard.pages import (
     results,
     run,
     start,
+    system_forms,
+    systems,
 )
 
 if TYPE_CHECKING:
@@ -32,4 +34,6 @@ ALL: Final[tuple[Callable[[Site], Pages], ...]] = (
     results.pages,
     audit.pages,
     keys.pages,
+    system_forms.pages,  # /run would also match the page of an item
+    systems.pages,
 )

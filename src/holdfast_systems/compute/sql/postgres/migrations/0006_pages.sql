@@ -1,0 +1,2 @@
+-- For the list of a tenant's requests, newest first.
+CREATE INDEX compute_jobs_tenant ON holdfast.compute_jobs (tenant_id, id);
