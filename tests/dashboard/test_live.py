@@ -105,12 +105,15 @@ async def test_a_page_that_reconnects_is_told_at_once_if_it_missed_something(
         assert late.ready.is_set()
 
 
-async def test_what_one_viewer_changes_the_others_see(scene: Scene, browser: Browser) -> None:
-    key = await scene.hf.keys.create("ann", scopes=["read"])
-    await browser.log_in(key)
-    with scene.site.live.watching() as viewer:
-        await told(viewer)  # the first look finds what no look had seen
-        await browser.post("/ui/test/touch")
+async def test_what_one_viewer_changes_the_others_see_without_a_look(
+    scene: Scene, browser: Browser
+) -> None:
+    await browser.log_in(await scene.hf.keys.create("ann", scopes=["read"]))
+    live = scene.site.live
+    assert not live._hinted.is_set()
+    await browser.post("/ui/test/touch")
+    assert live._hinted.is_set()
+    with live.watching() as viewer:
         await told(viewer)
 
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from holdfast import Holdfast, JobNotFound, StoreUnavailable, WrongState
 from holdfast.api.limits import KEY_KEPT_SECONDS
 from holdfast.dashboard import Pages, Site, Visit
+from holdfast.domain.scope import scoped_tenant
 from tests.support.dashboard import LOGIN, Browser, LaterSeam, browsing
 
 ERRORS: dict[str, tuple[int, Exception, str]] = {
@@ -93,6 +94,29 @@ async def test_what_a_key_does_not_allow_is_denied_and_in_the_audit_log(
         assert "/ui/logout" in page.text  # to come back with another key
         denied = [each for each in (await local_hf.audit.list()).entries if each.key_id == key.id]
         assert (denied[0].action, denied[0].outcome) == ("GET /ui/test/{name}", "denied")
+
+
+def scoped(_site: Site) -> Pages:
+    pages = Pages()
+
+    @pages.get("/ui/test/scope", needs="read")
+    async def show_scope(visit: Visit) -> Response:
+        return Response(f"{scoped_tenant()}")
+
+    return pages
+
+
+async def test_a_page_reads_the_database_in_the_scope_of_its_viewers_tenant(
+    local_hf: Holdfast,
+) -> None:
+    tenants = (None, "acme", "globex", None)
+    keys = [await local_hf.keys.create("x", scopes=["read"], tenant=each) for each in tenants]
+    async with browsing(local_hf, scoped) as browser:
+        seen = []
+        for key in keys:
+            await browser.log_in(key)
+            seen.append((await browser.get("/ui/test/scope")).text)
+        assert seen == ["None", "acme", "globex", "None"]
 
 
 async def test_a_database_that_is_away_is_told_and_lets_nobody_in(tmp_path: Path) -> None:
