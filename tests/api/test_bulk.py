@@ -11,11 +11,12 @@ from uuid import UUID
 import httpx
 import pytest
 
-from holdfast import Filter, Holdfast, Job, State
+from holdfast import Filter, GroupFilter, Holdfast, Job, State
 from holdfast.domain.bulk import CATCH_UP_SECONDS
 from holdfast.domain.keys import NewKey
 from tests.support.api import served
 from tests.support.bulk import canceled_jobs, copies, dead_jobs, let_leases_expire, waiting_jobs
+from tests.support.failures import add_dead
 from tests.support.processes import Process, wait_until
 from tests.support.running import QUICK, execute, seen_events
 
@@ -277,6 +278,50 @@ async def test_a_change_survives_kill_9_of_its_server_and_requeues_each_job_once
         for end in range(begin, 120):
             window = (made_at[end] - first).total_seconds()
             assert end - begin <= 50 * (window + CATCH_UP_SECONDS) + 5
+
+
+@pytest.mark.heavy
+async def test_the_redrive_of_a_group_survives_kill_9_of_the_only_server(
+    store_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "served.py").write_text(SERVED)
+    command = ["-m", "holdfast.cli.main", "serve", "served:hf", "--port=0", "--log-format=json"]
+    environment = {"HOLDFAST_DATABASE_URL": store_url}
+    async with Holdfast(store_url, **QUICK) as hf:
+        await hf.dead.groups()
+        texts = [f"no answer from 10.0.0.{number}" for number in range(90)]
+        dead = await add_dead(store_url, *texts, name="wait")
+        await add_dead(store_url, "something else", name="wait")
+
+        async def group_is_counted() -> bool:
+            return [group.jobs for group in (await hf.dead.groups()).groups] in ([1, 90], [90, 1])
+
+        servers = []
+        try:
+            for name in ("first", "second"):
+                servers.append(Process(name, command, tmp_path, environment))
+                await servers[-1].logs("serving")
+                if name == "second":
+                    break
+                await wait_until(group_is_counted, "the server counts the jobs of the group")
+                (group,) = (await hf.dead.groups(GroupFilter(text="no answer"))).groups
+                change = await hf.bulk.create(
+                    "requeue",
+                    Filter(fingerprint=group.fingerprint),
+                    jobs_per_second=50,
+                    start=True,
+                )
+                assert (change.total, change.counts[0].jobs) == (90, 90)
+                await wait_until(partial(has_done, hf, change.id, 20), "begun")
+                servers[-1].kill()
+                if store_url.startswith("sqlite"):  # on PostgreSQL, it waits for the real time
+                    await let_leases_expire(store_url)
+            await wait_until(partial(has_done, hf, change.id, 90), "taken over and done")
+        finally:
+            for server in servers:
+                server.kill()
+        assert (await hf.bulk.get(change.id)).changed == 90
+        assert await copies(hf) == sorted(dead)
 
 
 async def has_done(hf: Holdfast, change_id: UUID, jobs: int) -> bool:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from holdfast import BadArguments, ConfigurationError, Filter, Holdfast, State, WrongState
-from holdfast.domain.bulk import BulkCount, BulkState
+from holdfast.domain.bulk import BulkAction, BulkCount, BulkState
 from holdfast.domain.errors import BulkChangeNotFound
+from holdfast.domain.groups import fingerprint_of
 from holdfast.domain.limits import SCAN_ROWS_MAX
-from holdfast.operations.bulk_preview import find
+from holdfast.operations.bulk_preview import find, with_states
 from tests.support.bulk import canceled_jobs, claim, copies, dead_jobs, run_all, waiting_jobs
+from tests.support.failures import add_dead
 from tests.support.running import QUICK, execute
 from tests.support.seams import HandSeam
 
@@ -62,6 +67,49 @@ async def test_a_group_of_dead_jobs_is_requeued_each_job_once(hf: Holdfast) -> N
     assert (done.total, done.changed, done.state) == (30, 30, "completed")
     assert done.ended_at is not None
     assert await copies(hf) == sorted(job.id for job in jobs)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"queue": "images"},
+        {"tenant": "acme"},
+        {"states": (State.FAILED,)},
+        {"states": (State.CANCELED,)},
+        {"since": datetime.now(UTC) - timedelta(minutes=90)},
+        {"until": datetime.now(UTC) - timedelta(minutes=90), "queue": "default"},
+        {"name": "work"},
+    ],
+    ids=["all", "queue", "tenant", "failed", "canceled", "since", "until", "name"],
+)
+async def test_the_jobs_of_a_group_are_those_that_a_search_finds(
+    hf: Holdfast, store_url: str, more: dict[str, Any]
+) -> None:
+    await hf.dead.groups()
+    now = datetime.now(UTC)
+    places = product(("default", "images"), ("acme", None), ("dead", "failed", "canceled"), (1, 2))
+    for queue, tenant, state, hours in places:
+        ended_at = now - timedelta(hours=hours)
+        options = {"queue": queue, "tenant": tenant, "state": state, "ended_at": ended_at}
+        await add_dead(store_url, "no user 17", "no order 4", **options)
+    fingerprint = fingerprint_of((await hf.jobs.list(limit=1)).jobs[0])
+    dead = (await hf.dead.list(Filter(fingerprint=fingerprint), 1)).jobs[0]
+    await hf.jobs.requeue(dead.id)
+    for who in (hf, hf.for_tenant("acme"), hf.for_tenant("stranger")):
+        wanted = with_states(BulkAction.REQUEUE, Filter(fingerprint=fingerprint, **more))
+        for unless_requeued in (True, False):
+            change = await who.bulk.create("requeue", wanted, again=not unless_requeued)
+            searched = await find(
+                who.jobs, wanted, hf._desk.seam(), unless_requeued=unless_requeued
+            )
+            assert (change.total, change.requeued_before, change.capped) == (
+                len(searched.job_ids),
+                searched.requeued_before,
+                False,
+            )
+            assert sorted(map(str, change.counts)) == sorted(map(str, searched.counts))
+            assert [job.id for job in change.sample] == list(searched.job_ids[:5])
 
 
 async def test_a_retry_makes_waiting_jobs_due_now(hf: Holdfast) -> None:

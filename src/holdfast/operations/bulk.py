@@ -25,10 +25,11 @@ from holdfast.domain.job import Filter
 from holdfast.domain.limits import PAGE_ROWS_MAX
 from holdfast.domain.scope import scoped
 from holdfast.domain.texts import check_range
-from holdfast.operations.bulk_preview import check_action, find, sample, with_states
+from holdfast.operations.bulk_groups import find_in_group, is_about_group
+from holdfast.operations.bulk_preview import Found, check_action, find, sample, with_states
 from holdfast.operations.bulk_rows import BulkRow, JobIdRow, values_of
 from holdfast.operations.desk import Desk, check_operator
-from holdfast.operations.jobs import SAMPLE_JOBS, Jobs, check_id
+from holdfast.operations.jobs import SAMPLE_JOBS, Jobs, check_filter, check_id
 from holdfast.operations.own_tables import OwnTables
 from holdfast.operations.steps import make_pace
 from holdfast.runtime.blocking import blocking
@@ -100,11 +101,8 @@ class Bulk:
         make_pace(jobs_per_second)
         check_operator(by, because)
         wanted = with_states(kind, jobs) if isinstance(jobs, Filter) else jobs
-        found = await find(
-            self._jobs,
-            wanted,
-            self._desk.seam(),
-            unless_requeued=kind is not BulkAction.CANCEL and not again,
+        found = await self._find_jobs(
+            wanted, unless_requeued=kind is not BulkAction.CANCEL and not again
         )
         change = BulkChange(
             id=self._desk.new_id(),
@@ -124,6 +122,14 @@ class Bulk:
             created_at=self._desk.seam().now(),
         )
         return BulkPreview(change, found.job_ids)
+
+    async def _find_jobs(self, wanted: Filter | Sequence[UUID], *, unless_requeued: bool) -> Found:
+        if isinstance(wanted, Filter) and is_about_group(wanted):
+            check_filter(wanted)
+            return await find_in_group(
+                self._jobs, self._own, wanted, unless_requeued=unless_requeued
+            )
+        return await find(self._jobs, wanted, self._desk.seam(), unless_requeued=unless_requeued)
 
     @scoped
     async def _record(

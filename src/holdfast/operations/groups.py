@@ -224,14 +224,21 @@ class Groups:
     async def _found(
         self, statements: Statements, fingerprints: Sequence[str]
     ) -> dict[str, ErrorGroup]:
-        rows = await statements.all(
-            "find_error_groups",
-            GroupRow,
-            tenant=self._of,
-            fingerprints=msgspec.json.encode(fingerprints).decode(),
-            tenants_max=GROUP_TENANTS_MAX,
-        )
-        return {row.fingerprint: row.group() for row in rows}
+        rows = await find_groups(statements, self._of, fingerprints)
+        return {fingerprint: row.group() for fingerprint, row in rows.items()}
+
+
+async def find_groups(
+    statements: Statements, tenant: str, fingerprints: Sequence[str]
+) -> dict[str, GroupRow]:
+    rows = await statements.all(
+        "find_error_groups",
+        GroupRow,
+        tenant=tenant,
+        fingerprints=msgspec.json.encode(fingerprints).decode(),
+        tenants_max=GROUP_TENANTS_MAX,
+    )
+    return {row.fingerprint: row for row in rows}
 
 
 async def jobs_of_group(

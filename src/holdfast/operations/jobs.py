@@ -89,7 +89,7 @@ class Jobs:
     def _narrowed(self, filter: Filter | None) -> Filter | None:
         """Limit the filter to this tenant; None if it names another one, and so matches nothing."""
         wanted = filter or Filter()
-        _check_filter(wanted)
+        check_filter(wanted)
         if self._tenant is None:
             return wanted
         if wanted.tenant not in (None, self._tenant):
@@ -436,7 +436,7 @@ def check_id(job_id: object) -> None:
         raise BadArguments(f"a job id is a UUID, not {job_id!r}")
 
 
-def _check_filter(filter: Filter) -> None:
+def check_filter(filter: Filter) -> None:
     for name in ("queue", "name", "tenant", "tag", "correlation_id", "error_code", "fingerprint"):
         check_text(name, getattr(filter, name))
     for name, time in (("since", filter.since), ("until", filter.until)):
