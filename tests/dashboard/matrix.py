@@ -48,6 +48,12 @@ async def name_of_a_job(_world: World, _tenant: str) -> str:
     return "add"
 
 
+def _change_group(*names: str) -> Row:
+    fields = {"verb": "acknowledge", **dict.fromkeys(names, "TARGET")}
+    return Row(OPERATOR, target=of(World.error_group), owned=True, fields=fields)
+
+
+_CHANGE: Final = Row(OPERATOR, target=of(World.bulk_change), owned=True, statuses=(303, 409))
 PAGES: Final[Mapping[str, Row]] = {
     "GET /": Row(LOADER),
     "GET /ui/login": Row(None),
@@ -75,5 +81,18 @@ PAGES: Final[Mapping[str, Row]] = {
         ADMINISTRATOR, across=True, target=of(World.key_id), statuses=(201,)
     ),
     "POST /ui/keys/{key_id}/revoke": Row(ADMINISTRATOR, across=True, target=of(World.key_id)),
+    "GET /ui/dead": Row(VIEWER),
+    "POST /ui/dead/change": _change_group("fingerprint"),
+    "GET /ui/dead/{fingerprint}": Row(VIEWER, target=of(World.error_group), owned=True),
+    "POST /ui/dead/{fingerprint}/change": _change_group(),
+    "POST /ui/dead/{fingerprint}/requeue": Row(
+        OPERATOR, target=of(World.error_group), owned=True, fields={"rate": "50"}
+    ),
+    "GET /ui/bulk": Row(VIEWER),
+    "GET /ui/bulk/{id}": Row(VIEWER, target=of(World.bulk_change), owned=True),
+    "POST /ui/bulk/{id}/start": _CHANGE,
+    "POST /ui/bulk/{id}/pause": _CHANGE,
+    "POST /ui/bulk/{id}/resume": _CHANGE,
+    "POST /ui/bulk/{id}/cancel": _CHANGE,
     "GET /ui/{rest:path}": Row(LOADER, statuses=(404,)),
 }

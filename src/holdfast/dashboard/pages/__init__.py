@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.dashboard.pages import (
     audit,
+    bulk,
+    dead,
     job,
     jobs,
     keys,
@@ -36,4 +38,6 @@ ALL: Final[tuple[Callable[[Site], Pages], ...]] = (
     keys.pages,
     system_forms.pages,  # /run would also match the page of an item
     systems.pages,
+    dead.pages,
+    bulk.pages,
 )
