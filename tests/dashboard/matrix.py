@@ -62,6 +62,24 @@ PAGES: Final[Mapping[str, Row]] = {
     "GET /ui/live": Row(
         LOADER, target=of(World.queued), owned=True, query="?job=TARGET", statuses=(200,)
     ),
+    "GET /ui/jobs": Row(VIEWER),
+    "GET /ui/suggest": Row(VIEWER),
+    "POST /ui/jobs/change": Row(
+        OPERATOR, fields={"which": "all", "action": "cancel"}, statuses=(303,)
+    ),
+    "GET /ui/jobs/{job_id}": Row(VIEWER, target=of(World.queued), owned=True, statuses=(200,)),
+    "POST /ui/jobs/{job_id}/cancel": Row(
+        OPERATOR, target=of(World.queued), owned=True, statuses=(303,)
+    ),
+    "POST /ui/jobs/{job_id}/retry": Row(
+        OPERATOR, target=of(World.queued), owned=True, statuses=(303,)
+    ),
+    "GET /ui/jobs/{job_id}/requeue": Row(
+        OPERATOR, target=of(World.ended), owned=True, statuses=(200,)
+    ),
+    "POST /ui/jobs/{job_id}/requeue": Row(
+        OPERATOR, target=of(World.ended), owned=True, statuses=(303,)
+    ),
     "GET /ui/run": Row(LOADER, scope="enqueue"),
     "GET /ui/run/{name:name}": Row(LOADER, scope="enqueue", target=name_of_a_job),
     "POST /ui/run/{name:name}": Row(

@@ -96,7 +96,7 @@ async def test_a_running_job_shows_its_attempt_so_far(hf: Holdfast) -> None:
     assert f'data-live="/ui/live?job={job.id}"' in page
 
 
-async def test_numbers_are_shown_and_edited_byte_for_byte(hf: Holdfast) -> None:
+async def test_numbers_are_shown_and_edited_byte_for_byte(store_url: str, hf: Holdfast) -> None:
 
     @hf.job
     async def keep(x: list[object]) -> object:
@@ -105,7 +105,8 @@ async def test_numbers_are_shown_and_edited_byte_for_byte(hf: Holdfast) -> None:
     exact = "[\n    9007199254740993,\n    1e100,\n    0.1,\n    -0.0,\n    12345678901234567\n  ]"
     job = await keep.enqueue([9007199254740993, 1e100, 0.1, -0.0, 12345678901234567])
     await hf.run_due()
-    async with visiting(hf) as browser:
+    # A server whose code doesn't define the job shows its arguments as JSON.
+    async with Holdfast(store_url, **QUICK) as other, visiting(other) as browser:
         page = unescape((await browser.get(f"/ui/jobs/{job.id}")).text)
         assert f'"x": {exact}' in page
         assert exact.replace("\n  ", "\n") in page  # the result
@@ -113,7 +114,8 @@ async def test_numbers_are_shown_and_edited_byte_for_byte(hf: Holdfast) -> None:
         text = unescape(
             edit.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0]
         )
-        await browser.post(f"/ui/jobs/{job.id}/requeue", {"arguments": unescape(text)})
+        answer = await browser.post(f"/ui/jobs/{job.id}/requeue", {"arguments": unescape(text)})
+        assert answer.status_code == 303, words_of(answer.text)[:800]
     copy = await hf.get(await requeued_as(hf, job.id))
     assert copy.arguments == job.arguments
     assert str(copy.arguments) == str(job.arguments)
@@ -292,10 +294,10 @@ def known_of(page: str) -> str:
     return found[1]
 
 
-async def test_a_job_is_requeued_with_edited_arguments(hf: Holdfast) -> None:
+async def test_a_job_is_requeued_with_edited_arguments(store_url: str, hf: Holdfast) -> None:
     job = await enqueue(hf, "send_mail", "nobody")
     await hf.run_due()
-    async with visiting(hf) as browser:
+    async with Holdfast(store_url, **QUICK) as other, visiting(other) as browser:
         edit = (await browser.get(f"/ui/jobs/{job.id}/requeue")).text
         assert '"to": "nobody"' in unescape(edit)
         edited = '{"to": "ann", "amount": 0.30}'
@@ -303,6 +305,26 @@ async def test_a_job_is_requeued_with_edited_arguments(hf: Holdfast) -> None:
         assert answer.status_code == 303
     copy = await hf.get(await requeued_as(hf, job.id))
     assert (copy.arguments, copy.requeued_from) == ({"to": "ann", "amount": 0.3}, job.id)
+
+
+async def test_the_form_of_the_handler_is_filled_in_and_its_errors_are_at_their_fields(
+    hf: Holdfast,
+) -> None:
+    job = await enqueue(hf, "send_mail", "nobody")
+    await hf.run_due()
+    async with visiting(hf) as browser:
+        edit = (await browser.get(f"/ui/jobs/{job.id}/requeue")).text
+        assert "nobody</textarea>" in edit
+        fields = {"do": "run", "value:/to": "ann", "value:/amount": "much"}
+        answer = await browser.post(f"/ui/jobs/{job.id}/requeue", fields)
+        assert answer.status_code == 422
+        assert 'aria-invalid="true"' in answer.text
+        assert "much" in answer.text
+        fields["value:/amount"] = "0.30"
+        answer = await browser.post(f"/ui/jobs/{job.id}/requeue", fields)
+        assert answer.status_code == 303, words_of(answer.text)
+    copy = await hf.get(await requeued_as(hf, job.id))
+    assert copy.arguments == {"to": "ann", "amount": 0.3}
 
 
 @pytest.mark.parametrize(

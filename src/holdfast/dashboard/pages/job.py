@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-import msgspec
 from starlette.responses import Response
 
-from holdfast.api.exact_json import BadJson, parse
 from holdfast.api.problems import Problem
 from holdfast.dashboard.limits import RELATED_JOBS_SHOWN_MAX
 from holdfast.dashboard.page import Pages, Visit
@@ -61,69 +58,38 @@ def pages(site: Site) -> Pages:
 
     @pages.get(JOB, needs="read")
     async def show_job(visit: Visit) -> Response:
-        return await _show(visit, await _find(visit))
+        return await show(visit, await find_job(visit))
 
     @pages.post(f"{JOB}/cancel", needs="operate")
     async def cancel_job(visit: Visit) -> Response:
-        job = await _find(visit)
+        job = await find_job(visit)
         because = (await visit.form()).get("because", "").strip() or None
         if because is not None:
             try:
                 check_name("reason", because)
             except BadArguments as error:
-                return await _show(visit, job, Refused(str(error)), 422)
+                return await show(visit, job, Refused(str(error)), 422)
 
         async def cancel() -> Job:
             return await visit.caller.jobs.cancel(job.id, by=visit.caller.name, because=because)
 
-        return await _change(visit, job, "job.cancel", cancel, "Canceled", because=because)
+        return await change_job(visit, job, "job.cancel", cancel, "Canceled", because=because)
 
     @pages.post(f"{JOB}/retry", needs="operate")
     async def retry_job(visit: Visit) -> Response:
-        job = await _find(visit)
+        job = await find_job(visit)
 
         async def retry() -> Job:
             if job.state.ended:  # `retry` would requeue it, which nobody asked for here
                 raise WrongState(f"job {job.id} already ended as {job.state}")
             return await visit.caller.jobs.retry(job.id, again=False)
 
-        return await _change(visit, job, "job.retry", retry, "Due now")
+        return await change_job(visit, job, "job.retry", retry, "Due now")
 
-    _add_requeue(pages)
     return pages
 
 
-def _add_requeue(pages: Pages) -> None:
-    @pages.get(f"{JOB}/requeue", needs="operate")
-    async def edit_job(visit: Visit) -> Response:
-        return await _edit(visit, await _find(visit))
-
-    @pages.post(f"{JOB}/requeue", needs="operate")
-    async def requeue_job(visit: Visit) -> Response:
-        job = await _find(visit)
-        form = await visit.form()
-        text = form.get("arguments")
-        try:
-            arguments = None if text is None else _arguments(text)
-        except BadArguments as error:
-            return await _edit(visit, job, text, error)
-
-        async def requeue() -> Job:
-            # A form sent twice makes one copy: it says which copy it knew of.
-            known = await visit.caller.jobs.requeued_as(job.id)
-            if known is not None and str(known) != form.get("known"):
-                raise AlreadyRequeued(job.id, known)
-            return await visit.caller.jobs.requeue(
-                job.id, arguments=arguments, again=known is not None
-            )
-
-        try:
-            return await _change(visit, job, "job.requeue", requeue, "Requeued as this job")
-        except BadArguments as error:
-            return await _edit(visit, job, text, error)
-
-
-async def _find(visit: Visit) -> Job:
+async def find_job(visit: Visit) -> Job:
     """The job of the path, or a problem that is the same for jobs of others and for none."""
     try:
         job_id = UUID(visit.path["job_id"])
@@ -132,7 +98,7 @@ async def _find(visit: Visit) -> Job:
     return await visit.caller.jobs.get(job_id)
 
 
-async def _change(
+async def change_job(
     visit: Visit,
     job: Job,
     action: str,
@@ -146,13 +112,13 @@ async def _change(
         async with visit.caller.audited(action, job.id, because=because):
             changed = await change()
     except AlreadyRequeued as error:
-        return await _show(visit, job, Refused(str(error), error.new_id), 409)
+        return await show(visit, job, Refused(str(error), error.new_id), 409)
     except WrongState as error:
-        return await _show(visit, await visit.caller.jobs.get(job.id), Refused(str(error)), 409)
+        return await show(visit, await visit.caller.jobs.get(job.id), Refused(str(error)), 409)
     return visit.redirect(f"{JOBS}/{changed.id}", notice=f"{notice}.")
 
 
-async def _show(
+async def show(
     visit: Visit, job: Job, refused: Refused | None = None, status: int = 200
 ) -> Response:
     jobs = visit.caller.jobs
@@ -179,7 +145,7 @@ async def _show(
         trace_id=_trace_id(job.trace),
         actions=_actions(job, visit.now),
         refused=refused,
-        is_encrypted=_is_encrypted,
+        is_encrypted=is_encrypted,
         is_time=_is_time,
     )
 
@@ -234,51 +200,9 @@ def _trace_id(trace: str | None) -> str | None:
     return parts[1] if len(parts) == 4 else None
 
 
-def _is_encrypted(value: object) -> bool:
+def is_encrypted(value: object) -> bool:
     return isinstance(value, EncryptedValue)
 
 
 def _is_time(value: object) -> bool:
     return isinstance(value, datetime)
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """Read the arguments exactly, or raise BadArguments with the place."""
-    try:
-        arguments = parse(text.encode())
-    except UnicodeEncodeError:
-        raise BadArguments("the text contains an unpaired surrogate") from None
-    except BadJson as error:
-        where = f" at {error.pointer}" if error.pointer else ""
-        raise BadArguments(f"not valid JSON{where}: {error}") from None
-    if not isinstance(arguments, dict):
-        raise BadArguments('the arguments are one object, with a value for each: {"image": 17}')
-    return arguments
-
-
-def _editable(value: object) -> str:
-    """JSON to edit. What can't be seen is escaped, so that it is seen and stays."""
-    if _is_encrypted(value):
-        return ""
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return "".join(
-        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
-    )
-
-
-async def _edit(
-    visit: Visit, job: Job, text: str | None = None, error: BadArguments | None = None
-) -> Response:
-    if not job.state.ended:
-        refused = Refused(f"job {job.id} is {job.state}; only an ended job can be requeued")
-        return await _show(visit, job, refused, 409)
-    return visit.render(
-        "requeue.html",
-        title=f"Requeue {job.name}",
-        status=200 if error is None else 422,
-        job=job,
-        text=_editable(job.arguments) if text is None else text,
-        error=None if error is None else str(error),
-        known=await visit.caller.jobs.requeued_as(job.id),
-        is_encrypted=_is_encrypted,
-    )
