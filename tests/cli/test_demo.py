@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -26,6 +27,13 @@ from tests.support.processes import PROGRAM_SECONDS_MAX, WAIT_SECONDS, Process, 
 pytestmark = pytest.mark.heavy
 
 NOBODY = "postgresql://somebody:secret@127.0.0.1:1/jobs"
+LIVE = {
+    "webhooks": "hooks/order-paid",
+    "passport": 'title="default"',
+    "convert": "invoice-0001.pdf",
+    "compute": 'title="demo"',
+    "documents": "demo-1",
+}
 COMMAND = ["-m", "holdfast.cli.main", "demo"]
 
 Demo = Callable[..., subprocess.CompletedProcess[str]]
@@ -192,7 +200,7 @@ async def test_all_systems_run_on_one_service_that_serves_on_until_ctrl_c(
 ) -> None:
     words = [*COMMAND, "all", "--out", "out", "--serve"]
     demo = Process("demo", words, tmp_path, {"TMPDIR": str(scratch)})
-    await wait_until(lambda: "curl -H" in demo.printed, lambda: demo.printed, 2 * WAIT_SECONDS)
+    await wait_until(lambda: "Work of all" in demo.printed, lambda: demo.printed, 2 * WAIT_SECONDS)
     for system in SYSTEMS:
         assert re.search(rf"{system} .* succeeded", demo.printed), demo.printed
     command = next(line for line in demo.output if "curl -H" in line)
@@ -201,10 +209,27 @@ async def test_all_systems_run_on_one_service_that_serves_on_until_ctrl_c(
         answer = await client.get(address)
     names = {job["name"] for job in answer.json()["jobs"]}
     assert {"COMPUTE", "convert"} <= names
+    await dashboard_fills(address.removesuffix("/v1/jobs"), key.rpartition(" ")[2])
     demo.signal(signal.SIGINT)
     assert await demo.ended() == 0, demo.text
     await wait_until(lambda: not processes_in(scratch), lambda: f"gone: {processes_in(scratch)}")
     assert os.listdir(scratch) == []
+
+
+async def dashboard_fills(address: str, key: str) -> None:
+    """Each system gets new work, and shows it."""
+    async with httpx.AsyncClient(base_url=address, timeout=WAIT_SECONDS) as client:
+        headers = {"origin": address, "sec-fetch-site": "same-origin"}
+        answer = await client.post("/ui/login", data={"key": key}, headers=headers)
+        client.headers["cookie"] = answer.headers["set-cookie"].partition(";")[0]
+        for system, mark in LIVE.items():
+            await wait_until(partial(shows, client, system, mark), f"work for {system}")
+
+
+async def shows(client: httpx.AsyncClient, system: str, mark: str) -> bool:
+    page = await client.get(f"/ui/systems/{system}")
+    assert page.status_code == 200, page.text
+    return mark in page.text
 
 
 async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:

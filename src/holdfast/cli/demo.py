@@ -34,7 +34,11 @@ SYSTEMS = ("webhooks", "passport", "convert", "compute", "documents")
     metavar="URL",
     help="Run on this database instead of a temporary SQLite file.",
 )
-@click.option("--serve", is_flag=True, help="With all: keep the service running until Ctrl-C.")
+@click.option(
+    "--serve",
+    is_flag=True,
+    help="With all: serve the dashboard until Ctrl-C, while work keeps arriving.",
+)
 def demo(system: str, out: Path, database: str | None, serve: bool) -> int:
     """Run one of the five systems end to end, or all of them on one service.
 
@@ -45,7 +49,7 @@ def demo(system: str, out: Path, database: str | None, serve: bool) -> int:
     Examples:
       holdfast demo passport --out passport     qr.png, passport.json, receipt.json
       holdfast demo all --out demo              all five, with a summary
-      holdfast demo all --serve                 the same, and then look at it with curl
+      holdfast demo all --serve                 the same, and then a dashboard to look at
     """
     if serve and system != "all":
         raise click.UsageError("--serve needs the argument all")

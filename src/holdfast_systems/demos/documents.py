@@ -14,23 +14,34 @@ from typing import Any
 
 import msgspec
 
-from holdfast_systems.demos.frame import Stage, Step, until
+from holdfast_systems.demos.frame import Settings, Stage, Step, until
 from holdfast_systems.demos.processes import Running
 from holdfast_systems.documents.files import download
 from holdfast_systems.documents.salesforce.client import Salesforce
 
+DOCUMENTS_TARGET = "holdfast_systems.documents.app:hf"
 RECORDS = 50
 ALL = "SELECT Id, Status__c, Attempts__c, LockedBy__c, OutputFileId__c FROM Generated_Document__c"
 SUCCEEDED = "SELECT COUNT() FROM Generated_Document__c WHERE Status__c = 'SUCCEEDED'"
 FILES = "SELECT COUNT() FROM ContentVersion"
 
 
+async def prepare(stage: Stage) -> Settings:
+    """Start a local Salesforce, which a service shows beside the systems of its database."""
+    service = await stage.start("salesforce", "holdfast_systems.documents.salesforce.local")
+    return {"SALESFORCE_URL": _url(service.address)}
+
+
 async def run(stage: Stage) -> None:
     with stage.step("start a local Salesforce and two workers") as step:
-        service = await stage.start("salesforce", "holdfast_systems.documents.salesforce.local")
-        host = service.address.removeprefix("http://")
-        workers = await _start_workers(stage, host)
-        step.says(f"the queue is Salesforce at {service.address}, not a database")
+        if stage.shared is None:
+            await prepare(stage)
+        else:
+            stage.services |= stage.shared.services
+        address = stage.services["salesforce"].address
+        workers = await _start_workers(stage, address)
+        step.says(f"the queue is Salesforce at {address}, not a database")
+    host = address.removeprefix("http://")
     async with Salesforce(f"salesforce+http://admin:admin-secret@{host}") as customer:
         with stage.step(f"the customer creates {RECORDS} records") as step:
             await customer.insert_all(
@@ -48,17 +59,25 @@ async def run(stage: Stage) -> None:
             await _download_all(stage, customer, step)
 
 
-async def _start_workers(stage: Stage, host: str) -> list[Running]:
-    environment = {
-        "SALESFORCE_URL": f"salesforce+http://integration:integration-secret@{host}",
+def worker_settings(salesforce: str) -> Settings:
+    """The settings of a worker on the Salesforce at this address, with short leases."""
+    return {
+        "SALESFORCE_URL": _url(salesforce),
         "HOLDFAST_LEASE_SECONDS": "2",
         "HOLDFAST_POLL_SECONDS": "0.3",
         "HOLDFAST_RECLAIM_SECONDS": "0.3",
     }
+
+
+def _url(salesforce: str) -> str:
+    host = salesforce.removeprefix("http://")
+    return f"salesforce+http://integration:integration-secret@{host}"
+
+
+async def _start_workers(stage: Stage, salesforce: str) -> list[Running]:
+    environment = worker_settings(salesforce)
     workers = [
-        await stage.worker(
-            "holdfast_systems.documents.app:hf", name=name, env=environment, concurrency=8
-        )
+        await stage.worker(DOCUMENTS_TARGET, name=name, env=environment, concurrency=8)
         for name in ("worker-1", "worker-2")
     ]
 
@@ -133,8 +152,9 @@ def _pid(record: Mapping[str, Any]) -> str:
     return str((record["LockedBy__c"] or "::").rsplit(":", 2)[1])
 
 
-def _record(number: int) -> dict[str, Any]:
-    data = {
+def record_data(number: int) -> dict[str, Any]:
+    """The data of an invoice."""
+    return {
         "number": f"2026-{number:04}",
         "date": "16 November 2026",
         "due": "16 December 2026",
@@ -156,8 +176,11 @@ def _record(number: int) -> dict[str, Any]:
         ],
         "note": "Thank you for your order.",
     }
+
+
+def _record(number: int) -> dict[str, Any]:
     return {
         "Template__c": "invoice",
-        "Data__c": msgspec.json.encode(data).decode(),
+        "Data__c": msgspec.json.encode(record_data(number)).decode(),
         "Priority__c": number % 3,
     }

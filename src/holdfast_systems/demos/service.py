@@ -1,6 +1,7 @@
-"""The systems that share a database, in one service: what `make run` serves.
+"""The five systems in one service: what `make run` serves.
 
-Documents keep their queue in Salesforce, so they have their own worker.
+Four share its database. Documents keep their queue in Salesforce, so they have their own worker;
+with an organization in SALESFORCE_URL, their routes and pages are here, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from holdfast_systems.compute.settings import read_settings
 from holdfast_systems.convert.service import Convert
 from holdfast_systems.convert.settings import ConvertSettings
 from holdfast_systems.demos.frame import WEBHOOK_RETRY
+from holdfast_systems.documents.system import Documents
 from holdfast_systems.passport.preset import BPC
 from holdfast_systems.passport.queue import queue_from
 from holdfast_systems.passport.system import Passport
@@ -25,3 +27,6 @@ webhooks = Webhooks(
 passport = Passport(hf, webhooks)
 convert = Convert(hf, ConvertSettings.from_environment())
 compute = Compute(hf, read_settings(os.environ))
+if os.environ.get("SALESFORCE_URL"):
+    documents = Documents(poll_seconds=0.3)
+    documents.add_routes(hf)

@@ -8,7 +8,7 @@ from holdfast import Holdfast
 from holdfast_systems.demos.frame import Stage
 
 TARGET = "holdfast_systems.demos.service:hf"
-SYSTEMS = ("webhooks", "passport", "convert", "compute")  # those of the target
+SYSTEMS = ("webhooks", "passport", "convert", "compute", "documents")
 
 
 async def start(stage: Stage, port: int) -> None:

@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from holdfast_systems.demos.frame import Stage, open_stage
+from holdfast_systems.demos.live import EVERY_SECONDS, keep_arriving
 from holdfast_systems.demos.processes import ProcessFailed, free_port
 from holdfast_systems.demos.shared import make_key, start
 from holdfast_systems.passport.queue import queue_trouble
@@ -94,14 +95,32 @@ async def show_all(
 
 
 async def _serve_on(shared: Stage, console: Console) -> None:
-    command = (
-        f"curl -H 'Authorization: Bearer {await make_key(shared)}' {shared.api.address}/v1/jobs"
+    key, address = await make_key(shared), shared.api.address
+    console.print(f"\nThe dashboard is at {address}/", style="bold")
+    console.print("Log in with this key, or look at the jobs with curl:")
+    for line in (key, f"curl -H 'Authorization: Bearer {key}' {address}/v1/jobs"):
+        console.print(f"  {line}", soft_wrap=True, markup=False)
+    console.print(
+        f"Work of all five systems arrives, a piece every {EVERY_SECONDS:g} seconds, until you"
+        " press Ctrl-C."
     )
-    console.print("\nThe service runs until you press Ctrl-C. To look at its jobs, run:")
-    console.print(f"  {command}", soft_wrap=True, markup=False)
+    arriving = asyncio.create_task(
+        keep_arriving(shared, key, lambda text: console.print(escape(text), style="red"))
+    )
     with suppress(asyncio.CancelledError):  # Ctrl-C is how this ends well
-        await shared.api.ended()
-        console.print(f"the service has ended; its log says: {shared.api.last_line}", style="red")
+        try:
+            await asyncio.wait(
+                {asyncio.create_task(shared.api.ended()), arriving},
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if arriving.done():
+                arriving.result()
+            console.print(
+                f"the service has ended; its log says: {shared.api.last_line}", style="red"
+            )
+        finally:
+            arriving.cancel()
+            await asyncio.gather(arriving, return_exceptions=True)
 
 
 async def _run(
