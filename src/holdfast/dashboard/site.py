@@ -131,8 +131,8 @@ class Site:
             "problem.html",
             title=problem.kind.title,
             status=problem.kind.status,
+            problem=problem,
             detail=masked(problem.detail),
-            code=problem.code,
             correlation_id=request.state.correlation_id,
         )
         for name in ("connection", "retry-after", "www-authenticate"):
