@@ -35,6 +35,7 @@ from tests.support.postgres import (
 from tests.support.rabbitmq import ADDRESS as AMQP_URL
 from tests.support.rabbitmq import Names, Node, require_rabbitmq
 from tests.support.running import QUICK
+from tests.support.servicebus import servicebus as servicebus
 from tests.support.services import everywhere, fast, missing
 
 ADDRESSES = "HOLDFAST_TEST_POSTGRES"
@@ -48,6 +49,9 @@ if SOURCE not in os.environ:  # the runs on mutants have no property tests, and 
     importlib.import_module("tests.support.properties")
 
 _started: list[Server | Bouncer] = []
+
+# The client of Azure leaves the sockets of connections that broke to the garbage collector.
+LEAVES_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,6 +83,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # What takes long begins first, so that the end finds all processes at work.
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    for item in items:
+        if "servicebus" in getattr(item, "fixturenames", ()):
+            item.add_marker(LEAVES_SOCKETS)
     if fast():
         # A run on a mutant has chosen its test.
         left_out = ("slow",) if SOURCE in os.environ else ("slow", "heavy")

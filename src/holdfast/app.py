@@ -33,6 +33,7 @@ from holdfast.operations.desk import Desk
 from holdfast.operations.diagnosis import database_status, examine, make_patience, overview
 from holdfast.operations.jobs import Jobs
 from holdfast.operations.keys import Keys
+from holdfast.operations.messages import Messages
 from holdfast.operations.own_tables import OwnTables
 from holdfast.operations.pepper import Pepper
 from holdfast.operations.queues import Queues
@@ -137,6 +138,7 @@ class Holdfast:
         self.bulk = Bulk(desk, self._own_tables)
         self._bulk_runs = BulkRuns(desk, self._own_tables)
         self.workers = Workers(desk)
+        self.messages = Messages(desk, self.jobs)
         self.roles = Roles(desk, lambda: self._database, self._all_tables)
         self.audit = Audit(desk, self._own_tables)
         self._pepper = Pepper(lambda: self._database, self._own_tables)

@@ -57,6 +57,7 @@ from holdfast.domain.groups import (
 )
 from holdfast.domain.job import Attempt, CappedCounts, Count, Filter, Job, Lease, Page
 from holdfast.domain.keys import Key, NewKey
+from holdfast.domain.messages import MessageStatus, Repair, Replayed
 from holdfast.domain.outcomes import Judgment
 from holdfast.domain.overview import Overview
 from holdfast.domain.queues import QueueStatus
@@ -84,11 +85,12 @@ __all__ = [
     "GroupCounts", "GroupFilter", "GroupJob", "GroupJobs", "GroupOrder", "GroupPage", "GroupState",
     "Holdfast", "HoldfastError", "IdempotencyConflict", "Installation", "InstalledRoles", "Job",
     "JobError", "JobFailed", "JobFunction", "JobNotFound", "JobSchemas", "JobTimeout", "Judgment",
-    "Key", "KeyNotFound", "Lease", "LeaseLost", "LogFilter", "NewKey", "NotInThisStore", "Overview",
-    "Page", "PayloadTooLarge", "Permanent", "ProcessCrashed", "ProcessTimeout", "Progress",
-    "QueueStatus", "Reason", "Reencrypted", "ResultTimeout", "Retry", "RetryAfter",
-    "RoleDifference", "SchemaMismatch", "SecretCount", "Severity", "Snooze", "State", "Statements",
-    "StoreError", "StoreRefused", "StoreUnavailable", "SweepContext", "Tables", "Tenant",
-    "TenantJobs", "Transient", "UnknownSecretKey", "UnreadableResult", "UnstorableValue", "Why",
-    "WorkerHung", "WorkerReport", "WorkerStatus", "WrongState",
+    "Key", "KeyNotFound", "Lease", "LeaseLost", "LogFilter", "MessageStatus", "NewKey",
+    "NotInThisStore", "Overview", "Page", "PayloadTooLarge", "Permanent", "ProcessCrashed",
+    "ProcessTimeout", "Progress", "QueueStatus", "Reason", "Reencrypted", "Repair", "Replayed",
+    "ResultTimeout", "Retry", "RetryAfter", "RoleDifference", "SchemaMismatch", "SecretCount",
+    "Severity", "Snooze", "State", "Statements", "StoreError", "StoreRefused", "StoreUnavailable",
+    "SweepContext", "Tables", "Tenant", "TenantJobs", "Transient", "UnknownSecretKey",
+    "UnreadableResult", "UnstorableValue", "Why", "WorkerHung", "WorkerReport", "WorkerStatus",
+    "WrongState",
 ]  # fmt: skip

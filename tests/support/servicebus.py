@@ -32,6 +32,7 @@ def servicebus() -> Iterator[StartBus]:
     yield start
     for bus in started:
         bus.stop()
+    gc.collect()  # see tests/conftest.py
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from holdfast.messengers import Seam
+from holdfast.messengers import Seam, ServiceBus, ServiceBusEscort
+from holdfast.servicebus_local import QueueOptions
 from holdfast.testing.messengers import (
     MessengerConformance,
     PollingConformance,
@@ -23,6 +24,7 @@ from holdfast.wakeups.local import LocalSignals
 from holdfast.wakeups.registry import make_messengers
 from tests.support.proxy import Proxy
 from tests.support.rabbitmq import Names
+from tests.support.servicebus import StartBus
 
 pytestmark = pytest.mark.heavy
 
@@ -106,6 +108,32 @@ class TestRabbitMQ(MessengerConformance):
 
         url = through(road, rabbitmq.url)
         return Wiring(local_url, lambda: [rabbitmq.messenger(url)], cut=cut)
+
+
+class TestServiceBus(MessengerConformance):
+    @pytest.fixture
+    def wiring(self, local_url: str, servicebus: StartBus) -> Wiring:
+        bus = servicebus({"jobs": QueueOptions()})
+
+        async def cut() -> None:
+            await asyncio.to_thread(bus.cut)
+
+        return Wiring(local_url, lambda: [ServiceBus(bus.connection_string, queue="jobs")], cut=cut)
+
+
+class TestServiceBusEscort(WakeupConformance):
+    """Broker-led: only workers receive, so a messenger by itself hears nothing."""
+
+    @pytest.fixture
+    def wiring(self, local_url: str, servicebus: StartBus) -> Wiring:
+        bus = servicebus({"jobs": QueueOptions(lock_seconds=5.0)})
+
+        async def cut() -> None:
+            await asyncio.to_thread(bus.cut)
+
+        return Wiring(
+            local_url, lambda: [ServiceBusEscort(bus.connection_string, queue="jobs")], cut=cut
+        )
 
 
 @pytest.mark.usefixtures("written_elsewhere")

@@ -21,6 +21,7 @@ from holdfast.cli.dev import dev
 from holdfast.cli.doctor import doctor
 from holdfast.cli.jobs import jobs
 from holdfast.cli.keys import keys
+from holdfast.cli.messages import messages
 from holdfast.cli.migrate import migrate
 from holdfast.cli.queues import queues
 from holdfast.cli.roles import roles
@@ -53,7 +54,7 @@ def holdfast() -> None:
 
 for command in (
     *(serve, worker, workers, top, doctor, dev, migrate),
-    *(jobs, dead, bulk, queues, breakers, keys, roles, secrets, audit, webhooks, demo),
+    *(jobs, dead, bulk, queues, breakers, messages, keys, roles, secrets, audit, webhooks, demo),
     servicebus_local,
 ):
     holdfast.add_command(command)

@@ -15,7 +15,7 @@ HIDDEN: Final = "***"
 _USERINFO: Final = re.compile(r"(://(?:[^\s:/][^\s:]*+)?):(\S*)")
 _NAMED: Final = re.compile(
     r"""
-    (password | passwd | pwd | secret | token | api[_-]?key)
+    (password | passwd | pwd | secret | token | api[_-]?key | accesskey | accesssignature | sig)
     ( = | ["']\s*+:\s*+ )
     (?: \\*+'(?:[^'\\]|\\.)*+(?:'|\\?\Z)
       | \\*+"(?:[^"\\]|\\.)*+(?:"|\\?\Z)

@@ -286,7 +286,7 @@ class Jobs:
 
     def _posted(self, job: Job) -> Job:
         """Tell the messengers of a job that is due now."""
-        self._desk.messengers.post([Hint(job.id, job.queue)])
+        self._desk.messengers.post([Hint.of(job)])
         return job
 
     async def _through(

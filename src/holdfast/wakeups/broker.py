@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from logging import INFO, WARNING
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from holdfast.domain.limits import HINTS_AT_ONCE_MAX, HINTS_WAITING_MAX
 from holdfast.domain.messengers import MessengerStatus
@@ -30,6 +30,7 @@ BACKOFF_SECONDS = 0.2, 10.0
 CONNECT_SECONDS_MAX = 10.0
 SEND_SECONDS_MAX = 10.0
 CLOSE_SECONDS_MAX = 1.0
+DISCONNECT_SECONDS_MAX = 3.0
 
 
 class Outgoing(NamedTuple):
@@ -90,11 +91,28 @@ class BrokerMessenger:
         loop = asyncio.get_running_loop()
 
         def pass_on(wakeup: Wakeup) -> None:
-            self._heard.moved(1)
             with suppress(RuntimeError):  # the loop was closed without closing the listener
                 loop.call_soon_threadsafe(heard, wakeup)
 
-        return self._start().listen(pass_on)
+        return self.listen_on_side(pass_on)
+
+    def listen_on_side(self, heard: Heard) -> Listener:
+        """Listen, and call `heard` on the messenger's own thread."""
+
+        def hear(wakeup: Wakeup) -> None:
+            self._heard.moved(1)
+            heard(wakeup)
+
+        return self._start().listen(hear)
+
+    async def run_on_side(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run on the messenger's own thread, where its connections are."""
+        return await asyncio.wrap_future(self._start().loop.submit(work))
+
+    @property
+    def waiting(self) -> int:
+        """How many hints wait to be sent."""
+        return 0 if self._running is None else self._running.waiting
 
     def status(self) -> MessengerStatus:
         used = [each for each in (self._sent, self._heard) if each.is_used]
@@ -226,6 +244,10 @@ class _Running:
         self.loop: SideLoop = seam.side_loop(f"holdfast-{broker.name}")
         self.ears: set[_Ear] = set()
         self.dropped = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     def send(self, hints: Sequence[Hint] = ()) -> None:
         self._waiting.extend(hints)
@@ -361,5 +383,5 @@ async def _connected(connecting: AbstractAsyncContextManager[T]) -> AsyncIterato
         yield connected
     finally:
         with suppress(Exception):
-            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+            async with asyncio.timeout(DISCONNECT_SECONDS_MAX):
                 await connecting.__aexit__(None, None, None)

@@ -67,7 +67,14 @@ class _AfterCommit(Messengers):
 def hints_of(jobs: Sequence[NewJob], receipts: Sequence[Receipt], now: datetime) -> list[Hint]:
     """The jobs that were recorded: not those of an idempotency key that was known already."""
     return [
-        Hint(receipt.id, job.queue, _delay_seconds(job, now))
+        Hint(
+            receipt.id,
+            job.queue,
+            _delay_seconds(job, now),
+            job.tenant,
+            job.priority,
+            job.correlation_id,
+        )
         for job, receipt in zip(jobs, receipts, strict=True)
         if receipt.created
     ]

@@ -8,8 +8,11 @@ The database wakes the workers itself where it can. Messengers do so besides, th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
 from holdfast.domain.job import Claimed, Job, Lease, Settlement
@@ -26,7 +29,7 @@ class Wakeup(NamedTuple):
 
 
 Heard = Callable[[Wakeup], None]
-Look = Callable[[UUID], Awaitable[Job | None]]
+Look = Callable[[UUID], Coroutine[Any, Any, Job | None]]
 
 
 class Listener(Protocol):
@@ -37,11 +40,34 @@ class Listener(Protocol):
 
 
 class Hint(NamedTuple):
-    """A job that was committed, and when it is due."""
+    """A job that was committed, and when it is due.
+
+    What follows the delay is for brokers whose messages say more than the job's id: `attempt` is
+    how many attempts there were, `again` how often the same message was put off, and `body` what
+    it says instead of the id alone. Nothing of it counts: the job's row does.
+    """
 
     job_id: UUID
     queue: str
     delay_seconds: float = 0.0
+    tenant: str | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    attempt: int = 0
+    again: int = 0
+    body: bytes | None = None
+
+    @classmethod
+    def of(cls, job: Job, delay_seconds: float = 0.0) -> Hint:
+        return cls(
+            job.id,
+            job.queue,
+            delay_seconds,
+            job.tenant,
+            job.priority,
+            job.correlation_id,
+            job.attempts,
+        )
 
 
 class Messenger(Protocol):
@@ -76,8 +102,12 @@ class Escort(Protocol):
     """A messenger whose messages accompany their jobs: it holds a message while its job runs on
     this worker. The worker calls these on its loop or the lease keeper's; none of them waits."""
 
-    def attach(self, worker_id: str, look: Look) -> None:
-        """Begin. `look` reads a job's row, on the event loop that called `listen`."""
+    def attach(self, worker_id: str, look: Look, room: Callable[[], int]) -> None:
+        """Begin. `look` reads a job's row, on the running event loop. `room` says from any thread
+        how many more jobs the worker can start."""
+
+    def detach(self, worker_id: str) -> None:
+        """This worker starts no more jobs. Those that it has are still told of."""
 
     def started(self, job: Claimed) -> None: ...
 
@@ -87,3 +117,54 @@ class Escort(Protocol):
     def settled(self, job: Claimed, settlement: Settlement) -> None: ...
 
     def lost(self, job: Claimed) -> None: ...
+
+
+class Box(StrEnum):
+    """Where a broker keeps messages."""
+
+    QUEUE = "queue"
+    DEAD = "dead"
+
+
+class Kept(NamedTuple):
+    """A message that a broker keeps. It may name no job."""
+
+    box: Box
+    number: int
+    hint: Hint | None  # what it would be sent again as
+    state: str  # active, scheduled or deferred
+    deliveries: int = 0
+    sent_at: datetime | None = None
+    due_at: datetime | None = None  # if it is scheduled
+    reason: str | None = None  # why it is a dead letter
+    description: str | None = None
+
+
+class DeadLetters(Protocol):
+    """The dead letters of a broker, received and locked."""
+
+    def __aiter__(self) -> AsyncIterator[Kept]: ...
+
+    async def remove(self, letter: Kept) -> None: ...
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A messenger whose broker keeps messages, and dead letters, that operators can look at."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def address(self) -> str:
+        """Where the messages are, without a password."""
+
+    async def peek(self, box: Box, limit: int) -> Sequence[Kept]:
+        """Look at the oldest messages. This neither receives nor changes them."""
+
+    def dead_letters(self, limit: int) -> AbstractAsyncContextManager[DeadLetters]:
+        """Receive this many dead letters, the oldest. Those that are not removed inside the block
+        stay."""
+
+    async def send(self, hints: Sequence[Hint]) -> None:
+        """Send now, and wait until the broker has them."""

@@ -18,6 +18,7 @@ from holdfast.wakeups.protocol import Messenger
 MessengerFactory = Callable[[str, Seam], Messenger]
 
 ENTRY_POINTS: Final = "holdfast.messengers"
+OWN_SCHEMES: Final = ("amqp", "amqps", "servicebus")
 
 
 def make_messengers(
@@ -45,13 +46,15 @@ def _find(scheme: str) -> MessengerFactory:
     match scheme:
         case "amqp" | "amqps":
             return _make_rabbitmq
+        case "servicebus":
+            return _make_servicebus
     registered = entry_points(group=ENTRY_POINTS)
     if scheme in registered.names:
         factory: MessengerFactory = load_plugin(
             registered[scheme], f"the messenger for {scheme}://"
         )
         return factory
-    known = ", ".join(f"{each}://" for each in ["amqp", "amqps", *sorted(registered.names)])
+    known = ", ".join(f"{each}://" for each in [*OWN_SCHEMES, *sorted(registered.names)])
     raise ConfigurationError(
         f"there is no messenger for {scheme}://; installed messengers: {known}"
     )
@@ -59,5 +62,11 @@ def _find(scheme: str) -> MessengerFactory:
 
 def _make_rabbitmq(url: str, seam: Seam) -> Messenger:
     from holdfast.wakeups.rabbitmq import make_messenger
+
+    return make_messenger(url, seam)
+
+
+def _make_servicebus(url: str, seam: Seam) -> Messenger:
+    from holdfast.wakeups.servicebus.messenger import make_messenger
 
     return make_messenger(url, seam)

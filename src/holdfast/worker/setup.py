@@ -29,5 +29,4 @@ class Setup:
     escorts: Escorts = field(init=False)
 
     def __post_init__(self) -> None:
-        escorts = Escorts(self.messengers.escorts, self.worker_id, self.store.get)
-        object.__setattr__(self, "escorts", escorts)
+        object.__setattr__(self, "escorts", Escorts(self))

@@ -246,6 +246,7 @@ class Worker:
         deadline = self._stop.deadline.grace_until
         self._stop.requested.set()
         self._claimer.stop()
+        self._setup.escorts.detach()
         self._runner.close()
         self._slots.release_waiters()
         self._quarantine.stop()

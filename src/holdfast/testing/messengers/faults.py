@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 from random import Random
 from uuid import UUID
 
+from holdfast.domain.job import Claimed, Lease, Settlement
 from holdfast.domain.messengers import MessengerStatus
-from holdfast.wakeups.protocol import Heard, Hint, Listener, Messenger, Wakeup
+from holdfast.wakeups.protocol import Escort, Heard, Hint, Listener, Look, Messenger, Wakeup
 
 DELAY_SECONDS_MAX = 0.5
 
@@ -101,3 +102,35 @@ class FaultyMessenger:
 
     async def close(self) -> None:
         await self._messenger.close()
+
+
+class FaultyEscort(FaultyMessenger):
+    """The same for a messenger whose messages accompany their jobs."""
+
+    def __init__(self, messenger: Messenger, escort: Escort, faults: Faults) -> None:
+        super().__init__(messenger, faults)
+        self._escort = escort
+
+    def attach(self, worker_id: str, look: Look, room: Callable[[], int]) -> None:
+        self._escort.attach(worker_id, look, room)
+
+    def detach(self, worker_id: str) -> None:
+        self._escort.detach(worker_id)
+
+    def started(self, job: Claimed) -> None:
+        self._escort.started(job)
+
+    def renewed(self, leases: Collection[Lease]) -> None:
+        self._escort.renewed(leases)
+
+    def settled(self, job: Claimed, settlement: Settlement) -> None:
+        self._escort.settled(job, settlement)
+
+    def lost(self, job: Claimed) -> None:
+        self._escort.lost(job)
+
+
+def faulty(messenger: Messenger, faults: Faults) -> Messenger:
+    if isinstance(messenger, Escort):
+        return FaultyEscort(messenger, messenger, faults)
+    return FaultyMessenger(messenger, faults)

@@ -11,7 +11,7 @@ from holdfast.settings import Settings
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.messengers.faults import Faults, FaultyMessenger
+from holdfast.testing.messengers.faults import Faults, faulty
 from holdfast.wakeups.protocol import Heard, Messenger
 
 
@@ -38,7 +38,7 @@ class Wiring:
 
     def app(self, faults: Faults, **settings: Any) -> Holdfast:
         """An app as in another process, to which wake-ups come through these faults."""
-        messengers = [FaultyMessenger(each, faults) for each in self.make_messengers()]
+        messengers = [faulty(each, faults) for each in self.make_messengers()]
         own = faults if self._own_wakeups else None
         return _WiredApp(self.url, own, messengers=messengers, **settings)
 
