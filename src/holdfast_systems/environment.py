@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast import ConfigurationError
+from holdfast.messengers import Messenger
 
 # The setting that a variable sets, and the function that reads its text.
 Variables = Mapping[str, tuple[str, Callable[[str], Any]]]
@@ -30,3 +31,19 @@ def milliseconds(text: str) -> float:
 
 def is_set(environment: Mapping[str, str], name: str) -> bool:
     return environment.get(name, "").lower() in ("1", "true", "yes", "on")
+
+
+def messengers_with(
+    environment: Mapping[str, str], *messengers: Messenger
+) -> list[str | Messenger]:
+    """These messengers beside those of the engine's own setting."""
+    return [*environment.get("HOLDFAST_MESSENGERS", "").split(), *messengers]
+
+
+def refuse_without(environment: Mapping[str, str], needed: str, *names: str) -> None:
+    """Refuse the first of these variables that is set, although the one that it needs is not."""
+    for name in names:
+        if environment.get(name) and not environment.get(needed):
+            raise ConfigurationError(
+                f"{name} is set, but has no effect without {needed}: set that, too, or remove it"
+            )

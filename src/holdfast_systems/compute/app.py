@@ -2,10 +2,11 @@
 
 import os
 
-from holdfast import Holdfast
+from holdfast_systems.compute.messages import Messages, make_holdfast
 from holdfast_systems.compute.service import Compute
 from holdfast_systems.compute.settings import read_settings
 
 settings = read_settings(os.environ)
-hf = Holdfast(settings.database_url)
-compute = Compute(hf, settings)
+messages = Messages()
+hf = make_holdfast(settings, messages, os.environ)
+compute = Compute(hf, settings, messages)

@@ -22,6 +22,7 @@ ERROR_CHARS_MAX: Final = 300  # of one of them, and of what an AppServer said
 
 TIMEOUT_SECONDS_MAX: Final = 24 * 3600.0
 TIMEOUT_MARGIN_SECONDS: Final = 15.0  # for the database, in addition to the AppServer's time
+LOCK_RENEW_SECONDS: Final = 45.0  # default of LOCK_RENEW_SEC
 DELIVERIES_MAX: Final = 20  # MAX_DELIVERY_COUNT
 
 RETENTION_DAYS_MAX: Final = 36_500

@@ -31,6 +31,7 @@ from holdfast_systems.compute.limits import (
     PRIORITY_MAX,
     TIMEOUT_MARGIN_SECONDS,
 )
+from holdfast_systems.compute.messages import Messages
 from holdfast_systems.compute.records import Records, RequestRow
 from holdfast_systems.compute.settings import ComputeSettings
 from holdfast_systems.compute.solver import Call, solve
@@ -67,11 +68,15 @@ class OutputsInvalid(Permanent):
 
 
 class Compute:
-    """The system on one Holdfast object: its tables, its job and its contracts."""
+    """The system on one Holdfast object: its tables, its job and its contracts. `messages` are
+    those of its messenger, if that says more than the job's id."""
 
-    def __init__(self, hf: Holdfast, settings: ComputeSettings) -> None:
+    def __init__(
+        self, hf: Holdfast, settings: ComputeSettings, messages: Messages | None = None
+    ) -> None:
         self.hf = hf
         self.settings = settings
+        self._messages = messages or Messages()
         self.contracts = load_contracts(settings.contracts_dir)
         self.records = Records(hf)
         Upkeep(hf, self.records, settings.retention_days).start(QUEUE)
@@ -130,6 +135,10 @@ class Compute:
     async def _submit(self, request: RequestRow, tenant: Tenant, correlation_id: str) -> UUID:
         if known := await self.records.answered_by(request.inputs_hash, tenant):
             return known
+        with self._messages.about(request):
+            return await self._enqueue(request, tenant, correlation_id)
+
+    async def _enqueue(self, request: RequestRow, tenant: Tenant, correlation_id: str) -> UUID:
         async with tenant.transaction() as connection:
             holder = await self.records.claim(
                 connection, request.inputs_hash, tenant.name, request.id

@@ -16,7 +16,7 @@ from holdfast_systems.compute.limits import (
     TIMEOUT_SECONDS_MAX,
     URL_CHARS_MAX,
 )
-from holdfast_systems.environment import Variables, read_variables
+from holdfast_systems.environment import Variables, read_variables, refuse_without
 from holdfast_systems.urls import has_usable_host
 
 DEFAULT_APP_SERVER = "http://127.0.0.1:8080/gh/{def}:{ver}/solve"
@@ -28,6 +28,9 @@ _VARIABLES: Variables = {
     "CONTRACTS_DIR": ("contracts_dir", Path),
     "COMPUTE_RETENTION_DAYS": ("retention_days", float),
     "MAX_DELIVERY_COUNT": ("deliveries_max", int),
+    "SERVICEBUS_CONN": ("servicebus_conn", str),
+    "SERVICEBUS_QUEUE": ("servicebus_queue", str),
+    "LOCK_RENEW_SEC": ("lock_renew_seconds", float),
 }
 _ADDRESS = re.compile(r"https?://[^/?#@{}]+/[^?#@]*")
 _UNFIT = re.compile(r"[{}\s\x00-\x1f\x7f]")
@@ -39,6 +42,9 @@ class ComputeSettings:
     have been `deliveries_max` attempts, unless `retry` says otherwise. `contracts_dir` is a folder
     of your own contracts. With `retention_days` 0, requests and results are kept forever.
 
+    With `servicebus_conn`, messages about jobs go through a queue of Azure Service Bus, and the
+    locks of messages are renewed every `lock_renew_seconds`, which is 45 by default.
+
     Without `database_url`, the engine's own setting applies (`HOLDFAST_DATABASE_URL`).
     """
 
@@ -49,6 +55,9 @@ class ComputeSettings:
     retry: Retry | None = None
     contracts_dir: Path | None = None
     retention_days: float = 365.0
+    servicebus_conn: str | None = field(default=None, repr=False)  # it contains a key
+    servicebus_queue: str | None = None
+    lock_renew_seconds: float | None = None
 
     def __post_init__(self) -> None:
         _check_template(self.app_server_url)
@@ -78,6 +87,7 @@ class ComputeSettings:
 
 
 def read_settings(environment: Mapping[str, str]) -> ComputeSettings:
+    refuse_without(environment, "SERVICEBUS_CONN", "SERVICEBUS_QUEUE", "LOCK_RENEW_SEC")
     return ComputeSettings(**read_variables(environment, _VARIABLES))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast import ConfigurationError
 from holdfast.messengers import RabbitMQ
-from holdfast_systems.environment import is_set
+from holdfast_systems.environment import is_set, messengers_with
 
 ENABLED: Final = "BPC_QUEUE_ENABLED"
 URL: Final = "BPC_QUEUE_URL"
@@ -37,7 +37,10 @@ def queue_from(environment: Mapping[str, str]) -> dict[str, Any]:
     messenger = RabbitMQ(
         environment.get(URL) or LOCAL_URL, exchange=exchange, routing_key=routing_key, queue=queue
     )
-    return {"messengers": [messenger], "messengers_required": is_set(environment, REQUIRED)}
+    return {
+        "messengers": messengers_with(environment, messenger),
+        "messengers_required": is_set(environment, REQUIRED),
+    }
 
 
 def queue_trouble(log: Path) -> str | None:

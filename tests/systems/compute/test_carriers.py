@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.servicebus_local import QueueOptions
 from holdfast_systems.compute.contract import load_contracts
 from tests.systems.compute.terminals import FIELDS, Terminals, terminals
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 Start = Callable[..., AbstractAsyncContextManager[Terminals]]
 
 
-@pytest.fixture(params=["polling", "notify", "rabbitmq"])
+@pytest.fixture(params=["polling", "notify", "rabbitmq", "servicebus"])
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
     """Start the system with this carrier: a database that is polled, one that notifies, or a broker
     beside a database that would be polled too late."""
@@ -33,6 +34,17 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
             names = request.getfixturevalue("rabbitmq")
             url = f"{names.url}?exchange={names.exchange}&queue={names.queue}"
             yield partial(terminals, sqlite, tmp_path, url, HOLDFAST_POLL_SECONDS="60")
+        case "servicebus":
+            bus = request.getfixturevalue("servicebus")({"jobs": QueueOptions()})
+            yield partial(
+                terminals,
+                sqlite,
+                tmp_path,
+                SERVICEBUS_CONN=bus.connection_string,
+                SERVICEBUS_QUEUE="jobs",
+                LOCK_RENEW_SEC="20",
+                HOLDFAST_POLL_SECONDS="60",
+            )
 
 
 def statuses(lines: list[dict[str, object]]) -> list[object]:
