@@ -184,6 +184,30 @@ async def test_a_missing_package_is_told_with_how_to_install_it(
     assert server.text.splitlines()[-1].endswith("run: pip install 'holdfast[api]'")
 
 
+async def test_the_dashboard_answers_to_the_hosts_that_were_given(start: Start) -> None:
+    server = serve(start, "--hosts= jobs.example.com , ops.example.com", url=NOBODY)
+    async with await client_of(server) as client:
+        for host, status in (
+            ("ops.example.com", 503),  # the database is away
+            ("jobs.example.com:8443", 503),
+            ("evil.example", 403),
+        ):
+            page = await client.get("/", headers={"host": host, "accept": "text/html"})
+            assert (host, page.status_code) == (host, status)
+            assert page.headers["content-type"] == "text/html; charset=utf-8"
+
+
+async def test_without_the_extra_of_the_dashboard_the_api_is_served_alone(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "jinja2.py").write_text("raise ImportError(\"No module named 'jinja2'\")\n")
+    server = serve(start, PYTHONPATH=str(tmp_path))
+    async with await client_of(server) as client:
+        page = await client.get("/")
+        assert (page.status_code, "holdfast[dashboard]" in page.text) == (404, True)
+        assert (await client.get("/v1/me")).status_code == 200
+
+
 async def test_options_of_a_worker_need_one(start: Start) -> None:
     server = start("serve", "--concurrency=2")
     assert await server.ended() == 2

@@ -9,7 +9,6 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from logging import WARNING
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +122,10 @@ def check_installed() -> None:
 
 def pages_for(hosts: str | None = None) -> MakePages:
     """Return what makes the pages of the dashboard or, without its extra, a hint how to get it."""
-    if any(find_spec(name) is None for name in NEEDED_BY_PAGES):
+    try:
+        for name in NEEDED_BY_PAGES:
+            import_module(name)
+    except ImportError:
         from holdfast.api.hints import make_hint
 
         return make_hint
