@@ -1,6 +1,6 @@
 """A past for a database: finished jobs by the million, written by SQL straight into the history.
 
-Two of a hundred jobs ended as dead, each with an attempt on record. They ended one after the other
+One of `dead_every` jobs ended as dead, with an attempt on record. They ended one after the other
 over the last six days, so that all of them are still kept.
 """
 
@@ -15,6 +15,7 @@ import asyncpg
 
 BATCH_JOBS = 100_000
 DAYS = 6
+DEAD_EVERY = 50
 
 Progress = Callable[[int], None]
 
@@ -29,7 +30,7 @@ WITH made AS (
             lpad(to_hex((extract(epoch FROM ended) * 1000)::bigint), 12, '0')
             || '7000' || lpad(to_hex(x'8000000000000000'::bigint + number), 16, '0')
         )::uuid AS id,
-        number, ended, number % 50 = 0 AS is_dead
+        number, ended, number % $5 = 0 AS is_dead
     FROM (
         SELECT number, now() - make_interval(days => $4) * (1 - number / $3::float8) AS ended
         FROM generate_series($1::bigint, $2::bigint - 1) AS number
@@ -66,7 +67,7 @@ series (number) AS (
     SELECT :first UNION ALL SELECT number + 1 FROM series WHERE number + 1 < :last
 ),
 made AS (
-    SELECT number, number % 50 = 0 AS is_dead,
+    SELECT number, number % :dead_every = 0 AS is_dead,
         CAST(:now - :days * 86400e6 * (1 - number / CAST(:jobs AS REAL)) AS INTEGER) AS ended
     FROM series
 )
@@ -100,21 +101,23 @@ SELECT '', queue, state, count(*) FROM history GROUP BY queue, state
 """
 
 
-async def write_past(url: str, jobs: int, progress: Progress) -> None:
+async def write_past(
+    url: str, jobs: int, progress: Progress, *, dead_every: int = DEAD_EVERY
+) -> None:
     """Write this many finished jobs into a migrated, empty database."""
     if url.startswith("sqlite"):
-        _write_sqlite(url.removeprefix("sqlite:///"), jobs, progress)
+        _write_sqlite(url.removeprefix("sqlite:///"), jobs, progress, dead_every)
     else:
-        await _write_postgres(url, jobs, progress)
+        await _write_postgres(url, jobs, progress, dead_every)
 
 
-async def _write_postgres(url: str, jobs: int, progress: Progress) -> None:
+async def _write_postgres(url: str, jobs: int, progress: Progress, dead_every: int) -> None:
     connection = await asyncpg.connect(url, server_settings={"synchronous_commit": "off"})
     try:
         await connection.execute(POSTGRES_DAYS)
         for first in range(0, jobs, BATCH_JOBS):
             last = min(jobs, first + BATCH_JOBS)
-            await connection.execute(POSTGRES_BATCH, first, last, jobs, DAYS)
+            await connection.execute(POSTGRES_BATCH, first, last, jobs, DAYS, dead_every)
             progress(last)
         for table in ("history", "history_counts", "attempts", "jobs"):
             await connection.execute(f"VACUUM (ANALYZE) holdfast.{table}")
@@ -123,13 +126,16 @@ async def _write_postgres(url: str, jobs: int, progress: Progress) -> None:
         await connection.close()
 
 
-def _write_sqlite(path: str, jobs: int, progress: Progress) -> None:
+def _write_sqlite(path: str, jobs: int, progress: Progress, dead_every: int) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         now = time.time_ns() // 1000
         for first in range(0, jobs, BATCH_JOBS):
             last = min(jobs, first + BATCH_JOBS)
-            values = {"first": first, "last": last, "jobs": jobs, "days": DAYS, "now": now}
+            values = {
+                "first": first, "last": last, "jobs": jobs, "days": DAYS, "now": now,
+                "dead_every": dead_every,
+            }  # fmt: skip
             connection.execute(SQLITE_BATCH, values)
             progress(last)
         connection.execute(SQLITE_ATTEMPTS)
