@@ -5,6 +5,7 @@
 # make bench  measure Holdfast, the raw loops and other queues (QUICK=1: about seven minutes)
 # make check  style, types, import contracts, tidiness
 # make pictures  regenerate the pictures in the docs
+# make screenshots  photograph each page of the dashboard in Chromium
 # make reference  regenerate the references of the Python API and the HTTP API
 # make lock   regenerate requirements/*.txt
 
@@ -12,7 +13,7 @@ export PYTHON ?= python3
 export FAST ONCE QUICK JOBS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos soak bench check format pictures reference lock clean
+.PHONY: help run test chaos soak bench check format pictures screenshots reference lock clean
 
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
@@ -44,6 +45,10 @@ format: $(DEV)
 
 pictures: $(DEV)
 	@.venv/bin/python -m scripts.pictures
+
+screenshots: $(DEV)
+	@scripts/services
+	@.venv/bin/python -m scripts.screenshots $(ARGS)
 
 reference: $(DEV)
 	@.venv/bin/python -m scripts.reference

@@ -23,17 +23,22 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "shop.py").write_text(SHOP.read_text(encoding="utf-8"), encoding="utf-8")
-        environment = {
-            **{key: value for key, value in os.environ.items() if key != "NO_COLOR"},
-            "HOLDFAST_DATABASE_URL": "sqlite:///jobs.db",
-            "PYTHONPATH": os.pathsep.join([name, *sys.path]),
-        }
+        environment = surroundings(folder)
         with working(folder, environment):
             write("top", record_top(folder, environment), "queues, workers and failures, live")
         write(
             "dead", record_dead(folder, environment), "what went wrong, and another chance for it"
         )
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """Put the shop into the folder; return the environment for its processes."""
+    (folder / "shop.py").write_text(SHOP.read_text(encoding="utf-8"), encoding="utf-8")
+    return {
+        **{key: value for key, value in os.environ.items() if key != "NO_COLOR"},
+        "HOLDFAST_DATABASE_URL": "sqlite:///jobs.db",
+        "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
+    }
 
 
 @contextmanager
