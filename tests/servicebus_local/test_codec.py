@@ -106,6 +106,16 @@ def test_values_nested_too_deeply_are_refused() -> None:
             check_depth(content, 0, len(content))
 
 
+def test_a_frame_with_values_nested_too_deeply_is_refused() -> None:
+    """The stack of the engine's thread might be too small for them."""
+    value: Any = 1
+    for _ in range(FRAME_DEPTH_MAX + 2):
+        value = [value]
+    body = section(0x10, ["me", {"properties": value}])
+    with pytest.raises(Malformed):
+        list(Splitter().feed((len(body) + 8).to_bytes(4, "big") + b"\x02\0\0\0" + body))
+
+
 def test_a_delivery_has_the_senders_bytes_between_the_brokers() -> None:
     raw = encoded(b"\x00\xff", message_id=7, properties={"a": 1}, ttl_ms=5)
     delivered = parse(raw).encoded(3, {Symbol("x-opt-sequence-number"): 9})

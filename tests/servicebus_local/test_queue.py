@@ -139,6 +139,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert {str(entry.message.message_id) for entry in self.dead.entries.values()} == (
             self.buried
         )
+        assert {entry.state for entry in self.dead.entries.values()} <= {"active"}
 
     @invariant()
     def sizes_add_up(self) -> None:
@@ -237,10 +238,24 @@ def test_a_locked_message_expires_when_it_is_given_back() -> None:
 def test_a_scheduled_message_lives_from_its_time_on() -> None:
     queue = Queue(QueueOptions(), Queue(QueueOptions()))
     queue.add([message(ttl_ms=100, scheduled_ms=1000)], 0)
+    queue.advance(500)
     queue.advance(1050)
     assert [entry.state for entry in queue.entries.values()] == ["active"]
     queue.advance(1150)
     assert queue.entries == {}
+
+
+def test_a_deferred_message_that_is_dead_lettered_can_be_received_there() -> None:
+    dead = Queue(QueueOptions())
+    queue = Queue(QueueOptions(), dead, dead.quota)
+    queue.add([message()], 0)
+    entry = queue.take(0)
+    assert entry is not None
+    assert entry.token is not None
+    queue.defer(entry.token)
+    queue.take_deferred([entry.sequence_number], 0)
+    queue.dead_letter(entry.token, 0, {})
+    assert dead.take(0) is entry
 
 
 def test_abandoning_with_properties_changes_the_message() -> None:

@@ -310,13 +310,10 @@ class Queue:
         return self.entries[number]
 
     def _front(self, heap: list[int]) -> int | None:
-        """The first that is still active: others have expired since."""
-        while heap:
-            entry = self.entries.get(heap[0])
-            if entry is not None and entry.state == "active":
-                return heap[0]
+        """The first that is still there: others have expired since."""
+        while heap and heap[0] not in self.entries:
             heapq.heappop(heap)
-        return None
+        return heap[0] if heap else None
 
     def _lock(self, entry: Entry, now_ms: int) -> None:
         entry.token = uuid4()
