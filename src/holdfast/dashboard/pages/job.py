@@ -19,7 +19,7 @@ from holdfast.domain.endings import error_line, why_it_ended
 from holdfast.domain.errors import AlreadyRequeued, BadArguments, WrongState
 from holdfast.domain.groups import fingerprint_of
 from holdfast.domain.job import DEFAULT_TENANT, Job
-from holdfast.domain.states import UNSUCCESSFUL, State
+from holdfast.domain.states import DEAD_STATES, State
 from holdfast.domain.texts import check_name
 from holdfast.operations.job_details import attempts_of, related_to
 
@@ -51,6 +51,10 @@ class Refused(NamedTuple):
 
     reason: str
     requeued_as: UUID | None = None
+
+    @property
+    def sentence(self) -> str:
+        return f"Nothing was changed: {self.reason.removesuffix('; nothing was changed')}."
 
 
 def pages(site: Site) -> Pages:
@@ -136,7 +140,7 @@ async def show(
         error_line=error_line(job.error_code, job.error_text),
         line_of=error_line,
         tone_of=_tone_of,
-        fingerprint=fingerprint_of(job) if job.state in UNSUCCESSFUL else None,
+        fingerprint=fingerprint_of(job) if job.state in DEAD_STATES else None,
         timeline=draw(job, attempts, visit.now),
         related=related,
         links=_links(job),

@@ -66,7 +66,7 @@ def pages(site: Site) -> Pages:
 
     @pages.get(JOBS, needs="read")
     async def show_jobs(visit: Visit) -> Response:
-        return await _show(visit, visit.query.get("q", ""))
+        return await _show(visit, visit.query.get("q", "").strip())
 
     @pages.get("/ui/suggest", needs="read")
     async def suggest(visit: Visit) -> Response:

@@ -10,6 +10,8 @@ function show() {
   const chosen = boxes().filter((box) => box.checked).length;
   const all = document.getElementById("choose-all");
   document.getElementById("chosen").textContent = String(chosen);
+  document.getElementById("summary-chosen").textContent = chosen > 0 ? `: ${chosen} selected` : "";
+  form.closest("details").classList.toggle("has-chosen", chosen > 0);
   if (all) {
     all.checked = chosen > 0 && chosen === boxes().length;
     all.indeterminate = chosen > 0 && !all.checked;
@@ -28,10 +30,15 @@ if (form) {
     }
     if (target.checked) {
       form.querySelector("input[name=which][value=selected]").checked = true;
-      form.closest("details").open = true;
     }
     show();
   });
+  document.addEventListener("updated", showAll);
+  showAll();
+}
+
+// After an update in place, too, which brings back what the server sent.
+function showAll() {
   for (const hidden of document.querySelectorAll("[data-needs-script]")) {
     hidden.hidden = false;
   }
