@@ -183,6 +183,18 @@ async def test_a_job_that_is_committed_very_late_is_counted_by_the_second_look(
     assert (await only(hf)).first_seen == now - LONG_AGO
 
 
+async def test_a_job_that_both_looks_have_found_is_counted_once(
+    hf: Holdfast, store_url: str
+) -> None:
+    await hf.dead.groups()
+    await add_dead(store_url, *["boom"] * 3)
+    fold = hf.dead._fold
+    place, rows = await fold._look("late", "failures_after")
+    assert await counted(hf) == {"boom": 3}
+    await fold._write("late", place, (rows[-1].ended_at, rows[-1].job_id), rows)
+    assert await counted(hf) == {"boom": 3}
+
+
 async def test_the_second_look_begins_again_at_the_end_of_the_history(
     hf: Holdfast, store_url: str
 ) -> None:

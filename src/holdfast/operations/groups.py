@@ -79,6 +79,7 @@ class Groups:
         values = msgspec.structs.asdict(filter)
         values["code"] = values.pop("error_code")
         place, last = _read_place(after)
+        finds_all = filter == GroupFilter()
         with scope(self._tenant):
             async with self._own.transaction(read_only=True) as (_, statements):
                 rows = await statements.all(
@@ -87,7 +88,7 @@ class Groups:
                     tenant=self._of,
                     place=place,
                     after=last,
-                    look_max=GROUPS_PAGE_LOOK_MAX,
+                    look_max=limit + 1 if finds_all else GROUPS_PAGE_LOOK_MAX,
                     rows_max=limit + 1,
                     **values,
                 )

@@ -15,7 +15,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast import Holdfast, State
+from holdfast import Holdfast, State, StoreUnavailable
 from holdfast.api import AsCaller, Router, Service, describes, make_api
 from holdfast.domain.audit import Actor
 from holdfast.domain.errors import ConfigurationError
@@ -24,6 +24,7 @@ from holdfast.domain.scope import all_tenants, scope, scoped_tenant
 from holdfast.stores.postgres.enqueue import COPY_JOBS_MIN
 from holdfast.stores.protocol import Claim, FullStore
 from tests.support.bouncer import Bouncer, bouncer_program
+from tests.support.failures import add_dead
 from tests.support.postgres import Databases
 from tests.support.processes import turn
 from tests.support.roles import InstalledRoles, installed_roles
@@ -345,3 +346,13 @@ async def test_the_scope_reaches_the_database_through_a_pooler(
 class ServerAt:
     def __init__(self, port: int) -> None:
         self.port = port
+
+
+async def test_a_role_that_only_reads_sees_groups_that_it_can_not_count(
+    roles: InstalledRoles,
+) -> None:
+    await add_dead(roles.admin_url, "boom", tenant=OWN)
+    async with opened(roles, "readonly") as hf:
+        assert len((await hf.dead.groups()).groups) >= 1
+        with pytest.raises(StoreUnavailable):
+            await hf.dead.count_groups()
