@@ -79,6 +79,7 @@ async def _show(visit: Visit, refused: str | None = None) -> Response:
         refused=refused,
         change=change,
         filters=_filters(change),
+        fingerprint=change.filter and change.filter.fingerprint,
     )
 
 
@@ -93,6 +94,7 @@ def _filters(change: BulkChange) -> list[tuple[str, str]]:
         return []
     values = msgspec.structs.asdict(change.filter)
     values["states"] = ", ".join(change.filter.states)
+    del values["fingerprint"]
     return [
         (name.replace("_", " ").capitalize(), str(value)) for name, value in values.items() if value
     ]
