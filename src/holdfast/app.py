@@ -141,7 +141,9 @@ class Holdfast:
         self.messages = Messages(desk, self.jobs)
         self.roles = Roles(desk, lambda: self._database, self._all_tables)
         self.audit = Audit(desk, self._own_tables)
-        self._pepper = Pepper(lambda: self._database, self._own_tables)
+        self._pepper = Pepper(
+            lambda: self._database, self._own_tables, may_make=not self.settings.read_only
+        )
         self.keys = Keys(desk, self._own_tables, self._pepper, self.audit)
 
     @property
@@ -156,7 +158,7 @@ class Holdfast:
     @property
     def _may_migrate(self) -> bool:
         """Whether the first use may bring tables up to date."""
-        return self._database.startswith("sqlite:")
+        return self._database.startswith("sqlite:") and not self.settings.read_only
 
     def _make_store(self) -> Store:
         return make_store(self._database, self._seam, self.settings)

@@ -23,6 +23,7 @@ MAY_BE_ZERO = (
     "metrics_port",
     "log_errors",
     "messengers_required",
+    "read_only",
 )
 CHOICES = {"unstorable_results": ("fail", "replace"), "sqlite_synchronous": ("FULL", "NORMAL")}
 PORT_MAX = 65535
@@ -73,6 +74,7 @@ class Settings:
     log_errors: bool = False
     messengers: str = field(default="", repr=False)  # URLs, which may contain passwords
     messengers_required: bool = False  # for readiness
+    read_only: bool = False  # the database refuses every change, and is never migrated
 
     def __post_init__(self) -> None:
         for each in fields(self):

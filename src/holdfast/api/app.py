@@ -78,7 +78,8 @@ def make_api(
 
     With `upkeep`, it also does the work that workers share, such as reclaiming expired leases, so
     a service whose workers all lease over HTTP needs no Python worker. `pages` makes the routes of
-    the dashboard, which guard themselves: `holdfast.dashboard.make_pages`.
+    the dashboard, which guard themselves: `holdfast.dashboard.make_pages`. If the app's database is
+    open for reading only, there are no others but those that tell how the service is.
     """
     service = Service(hf, upkeep=upkeep, stream_keep_alive_seconds=stream_keep_alive_seconds)
 
@@ -99,7 +100,8 @@ def make_api(
     api.add_middleware(Counted, traffic=service.traffic)
     for kind in ERRORS:
         api.add_exception_handler(kind, answer_error)
-    for make_routes in (*ROUTES, *hf._routes):
+    served = (health.routes,) if hf.settings.read_only else (*ROUTES, *hf._routes)
+    for make_routes in served:
         router = make_routes(service)
         _check_guarded(router)
         # Not `include_router`: every request would then search router by router.

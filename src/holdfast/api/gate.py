@@ -38,6 +38,7 @@ from holdfast.stores.protocol import Transactions, capability
 LOCAL: Final = "local"
 _SCHEME: Final = "bearer"
 _ALL_SCOPES: Final = frozenset(SCOPES)
+_TO_READ: Final = frozenset({"read"})
 _FORWARDED: Final = frozenset(
     {
         b"forwarded",
@@ -192,7 +193,7 @@ class Gate:
             self._hf,
             name,
             tenant,
-            scopes,
+            scopes & _TO_READ if self._hf.settings.read_only else scopes,
             key=key,
             address=address_of(request),
             correlation_id=request.state.correlation_id,

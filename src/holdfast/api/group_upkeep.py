@@ -24,6 +24,7 @@ class GroupUpkeep:
     def __init__(self, hf: Holdfast) -> None:
         self._fold = hf.dead._fold
         self._seam = hf._seam
+        self._may_count = not hf.settings.read_only
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -36,8 +37,9 @@ class GroupUpkeep:
 
     async def look(self) -> None:
         """Count what has ended since, for somebody who wants to see the groups now."""
-        with suppress(HoldfastError):
-            await self._fold.newest()
+        if self._may_count:
+            with suppress(HoldfastError):
+                await self._fold.newest()
 
     async def _run(self) -> None:
         backoff = Backoff(self._seam, EVERY_SECONDS, RETRY_SECONDS_MAX)

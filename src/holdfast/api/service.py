@@ -58,13 +58,14 @@ class Service:
         """Run the background tasks while the server is up."""
         async with AsyncExitStack() as stack:
             stack.enter_context(self.traffic.measured())
-            self.hf.messengers.connect()
             await stack.enter_async_context(self.health.running())
             await stack.enter_async_context(self.watch.running())
-            await stack.enter_async_context(self.leases.running())
-            await stack.enter_async_context(self.bulk.running())
-            await stack.enter_async_context(self.groups.running())
-            await stack.enter_async_context(self.expiry.running())
+            if not self.hf.settings.read_only:
+                self.hf.messengers.connect()
+                await stack.enter_async_context(self.leases.running())
+                await stack.enter_async_context(self.bulk.running())
+                await stack.enter_async_context(self.groups.running())
+                await stack.enter_async_context(self.expiry.running())
             for running in self._others:
                 await stack.enter_async_context(running())
             yield

@@ -15,6 +15,7 @@ from holdfast.cli import session as sessions
 from holdfast.cli.audit import audit
 from holdfast.cli.breakers import breakers
 from holdfast.cli.bulk import bulk
+from holdfast.cli.dashboard import dashboard
 from holdfast.cli.dead import dead
 from holdfast.cli.demo import demo
 from holdfast.cli.dev import dev
@@ -53,7 +54,7 @@ def holdfast() -> None:
 
 
 for command in (
-    *(serve, worker, workers, top, doctor, dev, migrate),
+    *(serve, dashboard, worker, workers, top, doctor, dev, migrate),
     *(jobs, dead, bulk, queues, breakers, messages, keys, roles, secrets, audit, webhooks, demo),
     servicebus_local,
 ):

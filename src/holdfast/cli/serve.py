@@ -111,12 +111,20 @@ def serve(
 
 
 def check_installed() -> None:
+    _check_installed("the HTTP API", "api", NEEDED)
+
+
+def check_pages_installed() -> None:
+    _check_installed("the dashboard", "api,dashboard", (*NEEDED, *NEEDED_BY_PAGES))
+
+
+def _check_installed(what: str, extras: str, names: Sequence[str]) -> None:
     try:
-        for name in NEEDED:
+        for name in names:
             import_module(name)
     except ImportError as error:
         raise ConfigurationError(
-            f"the HTTP API needs extra packages ({error}); run: pip install 'holdfast[api]'"
+            f"{what} needs extra packages ({error}); run: pip install 'holdfast[{extras}]'"
         ) from error
 
 
@@ -163,7 +171,7 @@ async def _serve(
         # A worker does the upkeep, too, but does not register who leases remote jobs.
         leases = any(each.is_remote for each in hf._definitions.values())
         api = make_api(hf, upkeep=leases or work is None, pages=pages)
-        await _check_database(api.state.service.gate.check_open_to(host))
+        await check_database(api.state.service.gate.check_open_to(host))
         grace_seconds = hf.settings.grace_seconds
         made = server.make_server(api, grace_seconds=grace_seconds, proxies=proxies)
         working = None if work is None else run_worker(hf, launch, **work)
@@ -172,7 +180,7 @@ async def _serve(
         await hf.close()
 
 
-async def _check_database(checking: Awaitable[None]) -> None:
+async def check_database(checking: Awaitable[None]) -> None:
     """Fail on what only the user can fix. A database that is down will come back."""
     try:
         async with asyncio.timeout(START_SECONDS_MAX):

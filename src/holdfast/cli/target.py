@@ -111,11 +111,16 @@ def on_same_target(text: str) -> str:
 def find_existing(app: str | None, database: str | None) -> Holdfast:
     """Find the target, but never create a missing SQLite file."""
     found = find_target(app, database)
+    check_exists(found)
+    return found
+
+
+def check_exists(found: Holdfast) -> None:
+    """Fail if its SQLite file is missing."""
     scheme, separator, path = found.url_shown.partition(":///")
     path = path.partition("?")[0]
     if scheme == "sqlite" and separator and not Path(path).exists():
         raise click.ClickException(f"database file {path} does not exist")
-    return found
 
 
 def load_app(written: str) -> Holdfast:

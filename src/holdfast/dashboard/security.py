@@ -30,7 +30,8 @@ HEADERS: Final = {
     "cache-control": "no-store",
 }
 LOGIN: Final = "/ui/login"
-_LEADS_NOWHERE: Final = (LOGIN, "/ui/logout", "/ui/live", "/ui/static/")
+LOGOUT: Final = "/ui/logout"
+_LEADS_NOWHERE: Final = (LOGIN, LOGOUT, "/ui/live", "/ui/static/")
 
 
 def secure(response: Response) -> Response:

@@ -17,7 +17,7 @@ from holdfast.dashboard import format, pages, static
 from holdfast.dashboard.live import Live
 from holdfast.dashboard.page import Page, PageRoute, Visit, wants_page
 from holdfast.dashboard.pages.systems import path_of
-from holdfast.dashboard.security import check_host, secure
+from holdfast.dashboard.security import LOGIN, LOGOUT, check_host, secure
 from holdfast.dashboard.sessions import Session, Sessions
 from holdfast.domain.secrets import masked
 
@@ -83,7 +83,13 @@ class Site:
         self.pages: list[Page] = []
 
     def add(self, registered: Iterable[Page]) -> None:
-        self.pages.extend(registered)
+        """Add pages; on a database that is open for reading only, no forms that change it."""
+        read_only = self.service.hf.settings.read_only
+        self.pages.extend(
+            page
+            for page in registered
+            if not read_only or page.method == "GET" or page.path in (LOGIN, LOGOUT)
+        )
 
     def routes(self) -> Sequence[BaseRoute]:
         return [

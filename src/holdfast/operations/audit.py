@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.domain.audit import Actor, AuditEntry, AuditFilter, AuditPage, Outcome
-from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.errors import ConfigurationError, NotInThisStore
 from holdfast.domain.limits import PAGE_ROWS_MAX
 from holdfast.domain.secrets import masked
 from holdfast.domain.texts import check_name, check_range, check_text, storable_text
@@ -48,6 +48,8 @@ class Audit:
 
         Record before you act, so that nothing happens without an entry.
         """
+        if self._desk.settings.read_only:
+            raise NotInThisStore("the database is open for reading only")
         async with self._own.transaction() as (connection, _):
             await self.record_on(
                 connection, by, action, target, jobs=jobs, because=because, outcome=outcome

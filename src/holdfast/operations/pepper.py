@@ -26,6 +26,7 @@ HOW_TO_MAKE: Final = (
     'generate one with: python -c "import secrets; print(secrets.token_urlsafe(32))"; keep it'
     f" outside the database, and set {VARIABLE} for every server and `holdfast keys` command"
 )
+_PUT_IT: Final = f"set {VARIABLE} to the one that the keys were created with"
 _SQLITE: Final = "sqlite:///"
 _PORT: Final = re.compile(r":\d*$")
 
@@ -37,9 +38,12 @@ class NoPepper(ConfigurationError):
 class Pepper:
     """Nothing is cached: tests move an app to another database, and operators create the file."""
 
-    def __init__(self, database: Callable[[], str], own: OwnTables) -> None:
+    def __init__(
+        self, database: Callable[[], str], own: OwnTables, *, may_make: bool = True
+    ) -> None:
         self._database = database
         self._own = own
+        self._may_make = may_make
 
     async def get(self) -> bytes:
         """Return the pepper. In development, generate it if there is none."""
@@ -47,13 +51,24 @@ class Pepper:
             return given
         database = self._database()
         if database.startswith(_SQLITE):
-            return _beside(database.removeprefix(_SQLITE))
+            return _beside(database.removeprefix(_SQLITE), may_make=self._may_make)
         if not _is_on_this_machine(database):
             raise NoPepper(
                 f"keys need {VARIABLE}, because this database is not on this machine; {HOW_TO_MAKE}"
             )
+        if not self._may_make:
+            return await self._find()
         async with self._own.transaction() as (_, statements):
             return await _inside(statements)
+
+    async def _find(self) -> bytes:
+        async with self._own.transaction(read_only=True) as (_, statements):
+            if not await statements.value("may_read_development_pepper"):
+                raise NoPepper(f"this role may not read the database's pepper; {_PUT_IT}")
+            found: str | None = await statements.value("find_development_pepper")
+        if found is None:
+            raise NoPepper(f"the database has no pepper; {_PUT_IT}")
+        return found.encode()
 
 
 def from_environment() -> bytes | None:
@@ -68,8 +83,10 @@ def from_environment() -> bytes | None:
     return given.encode()
 
 
-def _beside(path: str) -> bytes:
+def _beside(path: str, *, may_make: bool) -> bytes:
     file = f"{path}.pepper"
+    if not may_make and not os.path.exists(file):
+        raise NoPepper(f"there is no pepper in {file}; {_PUT_IT}")
     found = read_or_make(file, _made, what="the key pepper", variable=VARIABLE)
     if len(found) < PEPPER_CHARS_MIN:
         raise NoPepper(

@@ -76,7 +76,11 @@ def _make_sqlite(url: str, seam: Seam, settings: Settings) -> Store:
             " or four slashes for an absolute path: sqlite:////var/lib/jobs.db"
         )
     return SqliteStore(
-        path[1:], seam, synchronous=settings.sqlite_synchronous, retention=settings.retention
+        path[1:],
+        seam,
+        synchronous=settings.sqlite_synchronous,
+        retention=settings.retention,
+        read_only=settings.read_only,
     )
 
 
@@ -89,4 +93,5 @@ def _make_postgres(url: str, seam: Seam, settings: Settings) -> Store:
         pool_size=settings.pool_size,
         retention=settings.retention,
         lease_seconds=settings.lease_seconds,
+        read_only=settings.read_only,
     )

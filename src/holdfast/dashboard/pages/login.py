@@ -11,7 +11,7 @@ from holdfast.api.gate import address_of
 from holdfast.api.openapi import ANY, PUBLIC
 from holdfast.api.problems import Problem
 from holdfast.dashboard.page import Pages, Visit
-from holdfast.dashboard.security import LOGIN, keeps_cookies, local_path
+from holdfast.dashboard.security import LOGIN, LOGOUT, keeps_cookies, local_path
 from holdfast.domain.audit import Actor, Outcome
 from holdfast.domain.errors import NotInThisStore, StoreError
 from holdfast.domain.keys import Key, id_of
@@ -35,7 +35,7 @@ def pages(site: Site) -> Pages:
     async def log_in(visit: Visit) -> Response:
         return await bounded(_log_in(visit))
 
-    @pages.post("/ui/logout", needs=ANY)
+    @pages.post(LOGOUT, needs=ANY)
     async def log_out(visit: Visit) -> Response:
         response = RedirectResponse(f"{LOGIN}?out=1", 303)
         site.sessions.end(response)

@@ -11,13 +11,13 @@ VALUES (
 -- name: find_key
 SELECT
     id, name, tenant, scopes, requests_per_second, created_at, created_by, expires_at, revoked_at,
-    replaced_by, hash, pepper, now() AS now
+    replaced_by, now() AS now
 FROM holdfast.api_keys WHERE id = :id
 
 -- name: list_keys
 SELECT
     id, name, tenant, scopes, requests_per_second, created_at, created_by, expires_at, revoked_at,
-    replaced_by, hash, pepper, now() AS now
+    replaced_by, now() AS now
 FROM holdfast.api_keys
 WHERE CAST(:ended AS boolean)
     OR (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()))

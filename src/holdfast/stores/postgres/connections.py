@@ -50,7 +50,9 @@ _BEGIN_POOLED = (
 class Connections:
     """Run work on pooled connections, all on one event loop."""
 
-    def __init__(self, url: str, seam: Seam, size: int, limits: Limits) -> None:
+    def __init__(
+        self, url: str, seam: Seam, size: int, limits: Limits, *, read_only: bool = False
+    ) -> None:
         self._driver = load_driver()
         self._url, options = _split_options(url)
         self._cache_size = _whole_number(options, "statement_cache_size")
@@ -64,6 +66,7 @@ class Connections:
         self._session = f"{_SESSION}; {to_set(limits.of_transactions)}; {self._of_connections}"
         self._begin_pooled = f"{_BEGIN_POOLED}; {to_set(limits.of_transactions, 'SET LOCAL')}"
         self.row_security = RowSecurity()  # as `open` finds it
+        self._read_only = read_only
         self._pool: Pool | None = None
         self._plain_pool: Any = None
 
@@ -135,6 +138,19 @@ class Connections:
             raise
         finally:
             pool.release(connection, cut_off=cut_off, aside=aside)
+
+    @property
+    def _of_session(self) -> dict[str, str]:
+        """What a session begins with, and keeps if it is reset."""
+        return {"default_transaction_read_only": "on"} if self._read_only else {}
+
+    async def check_read_only(self, connection: Any) -> None:
+        """Refuse a pooler that ignores what a session begins with: it could change the database."""
+        if self._read_only and await connection.fetchval("SHOW transaction_read_only") != "on":
+            raise ConfigurationError(
+                f"PostgreSQL at {self.address} can't be opened for reading only through a pooler in"
+                " transaction mode; connect to the server itself"
+            )
 
     def prolong(self, connection: Any) -> None:
         """Restart the time limit of work with many steps."""
@@ -277,7 +293,7 @@ class Connections:
             "timeout": CONNECT_SECONDS_MAX,
             "statement_cache_size": cache_size,
             "max_cached_statement_lifetime": 0,
-            "server_settings": {"application_name": "holdfast"},
+            "server_settings": {"application_name": "holdfast"} | self._of_session,
         }
         connection = await self._seam.connect_postgres(self._url, **options)
         self._limits.set_on(connection)

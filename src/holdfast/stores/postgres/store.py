@@ -84,11 +84,12 @@ class PostgresStore:
         pool_size: int = 4,
         retention: Retention = A_WEEK,
         lease_seconds: float = 30.0,
+        read_only: bool = False,
     ) -> None:
         self._seam = seam
         self._retention = retention
         self._limits = limits = Limits(lease_seconds)
-        self._connections = Connections(url, seam, pool_size, limits)
+        self._connections = Connections(url, seam, pool_size, limits, read_only=read_only)
         self._caps = Caps(self._connections, seam)
         self._claimer = claim.Claimer(self._fetch, self._caps, seam)
         self._enqueuer = Enqueuer(self._connections.prolong)
@@ -112,6 +113,7 @@ class PostgresStore:
         self._enqueuer.may_copy = not found.is_active
 
     async def _check(self, connection: Any) -> row_security.RowSecurity:
+        await self._connections.check_read_only(connection)
         await schema.check(connection, self.address)
         return await row_security.find(connection)
 

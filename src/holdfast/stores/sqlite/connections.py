@@ -48,7 +48,15 @@ class Opened(NamedTuple):
 class Database:
     """Open connections to one file, and bring its schema to this code's version."""
 
-    def __init__(self, path: str, seam: Seam, synchronous: str, retention: Retention) -> None:
+    def __init__(
+        self,
+        path: str,
+        seam: Seam,
+        synchronous: str,
+        retention: Retention,
+        *,
+        read_only: bool = False,
+    ) -> None:
         if path == "" or ":memory:" in path or "mode=memory" in path:
             raise ConfigurationError(
                 "the connections of a store can't share an in-memory SQLite database;"
@@ -62,13 +70,14 @@ class Database:
         self.steps_taken: list[str] = []
         self._seam = seam
         self.synchronous = synchronous.upper()
+        self.read_only = read_only
         self._place: Place | None = None  # of the last connection
 
     def connect_writer(self) -> Opened:
-        return self._open(self._prepare_writer)
+        return self._open(self._prepare_to_read if self.read_only else self._prepare_writer)
 
     def connect_reader(self) -> Opened:
-        return self._open(self._prepare_reader)
+        return self._open(self._prepare_to_read if self.read_only else self._prepare_reader)
 
     def connect_examiner(self) -> Opened:
         """Connect to look at the file as it is: this changes nothing, not even its journal."""
@@ -109,6 +118,8 @@ class Database:
                     f"the transaction on {self.path} can no longer write, because it read before"
                     " others wrote; roll it back, and begin the next one with BEGIN IMMEDIATE"
                 )
+            case sqlite3.OperationalError() if self.read_only and _is_refused(error):
+                return StoreRefused(f"{self.path} was opened for reading only")
             case sqlite3.OperationalError() if is_full(error):
                 return StoreUnavailable(
                     f"the disk of {self.path} is full; nothing was written. Work resumes when there"
@@ -186,6 +197,17 @@ class Database:
         self._prepare(connection)
         connection.execute("PRAGMA query_only = ON")
 
+    def _prepare_to_read(self, connection: sqlite3.Connection) -> None:
+        """Let the connection change nothing: neither data nor the schema nor the journal."""
+        try:
+            connection.execute(_BUSY_TIMEOUT)
+            connection.execute("PRAGMA query_only = ON")
+            schema.check(connection, self.path)
+        except sqlite3.DatabaseError as error:
+            if _errorname(error).startswith("SQLITE_NOTADB"):
+                raise ConfigurationError(f"{self.path} is not an SQLite database") from error
+            raise
+
     def _prepare(self, connection: sqlite3.Connection) -> list[str]:
         try:
             connection.execute(_BUSY_TIMEOUT)
@@ -215,6 +237,10 @@ def _prepare_examiner(connection: sqlite3.Connection) -> None:
 def is_full(error: Exception) -> bool:
     """Did a write fail because the disk is full?"""
     return isinstance(error, sqlite3.Error) and _errorname(error).startswith("SQLITE_FULL")
+
+
+def _is_refused(error: Exception) -> bool:
+    return _errorname(error).startswith("SQLITE_READONLY")
 
 
 def _errorname(error: Exception) -> str:

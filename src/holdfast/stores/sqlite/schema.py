@@ -29,6 +29,19 @@ def migrate(connection: sqlite3.Connection, path: str, now: int) -> list[str]:
     return [f"{step.version:04}_{step.name}" for step in missing]
 
 
+def check(connection: sqlite3.Connection, path: str) -> None:
+    """Accept this code's version, and the next one, without migrating."""
+    newest = steps("sqlite")[-1].version
+    version = _version(connection, path, newest)
+    if version == 0:
+        raise SchemaMismatch(f"the database {path} is empty; run: holdfast migrate")
+    if version < newest:
+        raise SchemaMismatch(
+            f"the schema of {path} has version {version}, but this code needs {newest}; run:"
+            " holdfast migrate"
+        )
+
+
 def version_of(connection: sqlite3.Connection) -> int:
     if not connection.execute(SQL["versions_exist"].sql).fetchone()[0]:
         return 0

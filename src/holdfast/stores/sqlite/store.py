@@ -77,9 +77,10 @@ class SqliteStore:
         *,
         synchronous: str = "FULL",
         retention: Retention = A_WEEK,
+        read_only: bool = False,
     ) -> None:
         self._seam = seam
-        self._database = Database(path, seam, synchronous, retention)
+        self._database = Database(path, seam, synchronous, retention, read_only=read_only)
         self._signals = LocalSignals(path)
         self._turns = count()
         self._reclaimer = reclaim.Reclaimer(seam)
@@ -87,7 +88,8 @@ class SqliteStore:
         self._reader: ReadThread | None = None
 
     async def open(self) -> None:
-        """Connect. Create the file if it is new, and migrate it if its schema is older."""
+        """Connect. Create the file if it is new, and migrate it if its schema is older; but to read
+        only, change nothing."""
         if self._writer is not None:
             return
         database = self._database
@@ -96,7 +98,8 @@ class SqliteStore:
         )
         self._reader = ReadThread(self._seam, "holdfast-reader", database, database.connect_reader)
         try:
-            await self._write(lambda transaction: None)
+            # The first use of a connection checks the schema.
+            await (self._read if database.read_only else self._write)(lambda _: None)
         except asyncio.CancelledError:
             self.abandon()  # without waiting for a file that others keep locked
             raise
