@@ -21,7 +21,12 @@ from holdfast.dashboard.timeline import took_seconds
 from holdfast.domain.completion import complete
 from holdfast.domain.errors import BadArguments
 from holdfast.domain.job import DEFAULT_TENANT, Filter, Job
-from holdfast.domain.limits import BULK_RATE_MIN, SEARCH_CHARS_MAX
+from holdfast.domain.limits import (
+    BULK_RATE_MIN,
+    PAGE_LOOK_MAX,
+    PAGE_ROWS_MAX,
+    SEARCH_CHARS_MAX,
+)
 from holdfast.domain.search import BadSearch, Search, with_states
 from holdfast.domain.states import State
 
@@ -125,7 +130,8 @@ async def _show(visit: Visit, text: str, refused: Refused | None = None) -> Resp
         unsuccessful_url=_unsuccessful_url(text, search.filter, found),
         refused=refused,
         took=took_seconds,
-        searched_further=SEARCH_FURTHER_JOBS_MAX,
+        searched_further=_looked_at(search.filter, SEARCH_FURTHER_JOBS_MAX),
+        fingerprint=search.filter.fingerprint,
     )
 
 
@@ -144,7 +150,14 @@ async def _find(visit: Visit, text: str, search: Search) -> Found:
     cursor = make_cursor(page.after, *bound)
     if len(page.jobs) == PAGE_JOBS_DEFAULT:
         return Found(page.jobs, text_url(text, cursor=cursor), None)
-    return Found(page.jobs, text_url(text, cursor=cursor, further="1"), look_max)
+    further = text_url(text, cursor=cursor, further="1")
+    return Found(page.jobs, further, _looked_at(search.filter, look_max))
+
+
+def _looked_at(filter: Filter, look_max: int) -> int:
+    """A fingerprint takes reading whole jobs, so that a search for one looks at fewer."""
+    steps = look_max // PAGE_LOOK_MAX
+    return steps * (PAGE_LOOK_MAX if filter.fingerprint is None else PAGE_ROWS_MAX)
 
 
 async def _tabs(caller: Caller, text: str, filter: Filter) -> list[Tab]:
