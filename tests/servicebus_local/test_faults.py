@@ -1,4 +1,4 @@
-"""Cut connections, restarts, and clients that send garbage: the bus goes on, and loses nothing."""
+"""Cuts, restarts, and clients that send garbage: the bus keeps working, and loses nothing."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_peek_shows_messages_in_any_state_and_changes_none(
     assert [each.state for each in before] == ["locked", "deferred", "active", "scheduled"]
 
 
-def test_peek_goes_on_after_the_last_one_and_ends(
+def test_peek_continues_after_the_last_one_and_ends(
     client: ServiceBusClient, sender: ServiceBusSender
 ) -> None:
     sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])

@@ -84,7 +84,7 @@ def test_the_names_of_queues_ignore_case(bus: LocalServiceBus, client: BlockingC
     assert len(bus.messages("Jobs")) == 1
 
 
-def test_what_is_no_message_is_rejected_and_the_link_goes_on(
+def test_what_is_no_message_is_rejected_and_the_link_keeps_working(
     bus: LocalServiceBus, client: BlockingConnection
 ) -> None:
     sender = client.create_sender("jobs")

@@ -115,6 +115,17 @@ def test_an_expired_session_lock_fails_its_messages_and_detaches_its_receiver(
         assert receive_one(receiver).delivery_count == 1
 
 
+def test_a_receiver_that_lost_its_session_gets_no_more_messages(
+    bus: LocalServiceBus, client: ServiceBusClient, sender: ServiceBusSender
+) -> None:
+    send(sender, "red", "1")
+    with client.get_queue_receiver("sessions", session_id="red", prefetch_count=10) as receiver:
+        receive_one(receiver)
+        bus.advance(LOCK_SECONDS)
+        send(sender, "red", "2")
+        assert states(bus) == [("active", 1), ("active", 0)]
+
+
 def test_a_renewed_session_lock_keeps_its_messages(
     bus: LocalServiceBus, client: ServiceBusClient, sender: ServiceBusSender
 ) -> None:

@@ -3,9 +3,10 @@ is behind it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import proton
 
@@ -40,6 +41,8 @@ from holdfast.servicebus_local.requests import Request
 if TYPE_CHECKING:
     from holdfast.servicebus_local.bus import Bus
 
+Answer: TypeAlias = Callable[[Request], bytes]
+
 WAIT = "com.microsoft:timeout"
 
 
@@ -68,7 +71,7 @@ class Client:
         if endpoint is not None:
             endpoint.on_closed()
 
-    def go_on(self) -> bool:
+    def resume(self) -> bool:
         """Deliver to receivers that were held back; answer whether one had room for more."""
         waiting = [
             each for each in self.links.values() if isinstance(each, Outgoing) and each.is_held_back
@@ -97,13 +100,13 @@ class Client:
 
     # Nodes answer requests
 
-    def _attach_node(self, link: proton.Link, answer: Any) -> Endpoint:
+    def _attach_node(self, link: proton.Link, answer: Answer) -> Endpoint:
         if isinstance(link, proton.Sender):
             return Replies(link)
         assert isinstance(link, proton.Receiver)
         return Incoming(link, partial(self._answer, link, answer), MESSAGE_BYTES_MAX)
 
-    def _answer(self, link: proton.Link, answer: Any, raw: bytes, _format: int) -> None:
+    def _answer(self, link: proton.Link, answer: Answer, raw: bytes, _format: int) -> None:
         request = Request.read(raw)
         self._replies_to(link, request).send(answer(request))
 

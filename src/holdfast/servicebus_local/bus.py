@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 import proton
@@ -20,16 +21,18 @@ from holdfast.servicebus_local.queue import Queue
 LOOK_SECONDS_MIN = 0.001  # between two looks at the clock
 LOOK_SECONDS_MAX = 1.0
 
+log = logging.getLogger("holdfast.servicebus_local")
+
 
 class Bus:
     def __init__(self, queues: Mapping[str, QueueOptions], key: SharedKey, seam: Seam) -> None:
         self.namespace = Namespace(queues)
         self.connections: set[Connection] = set()
         self.receivers: list[Outgoing] = []
+        self.waits: list[SessionWait] = []
         self._key = key
         self._seam = seam
         self._ahead_ms = 0
-        self.waits: list[SessionWait] = []
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -87,10 +90,12 @@ class Bus:
             wait.time_out()
 
     def _look(self) -> None:
-        self.advance()
-        for connection in list(self.connections):
-            connection.tick(self._seam.monotonic())
-        self.flush()
+        try:
+            self.advance()
+            for connection in list(self.connections):
+                connection.tick(self._seam.monotonic())
+        finally:
+            self.flush()
 
     def _arm(self) -> None:
         """Look again when something is due, and now and then because clients want heartbeats."""
@@ -124,9 +129,18 @@ class Bus:
         receivers = [each for each in self.receivers if each.queue is queue]
         sending = receivers
         while sending:  # one message at a time, so that all get some
-            sending = [each for each in sending if each.send_one()]
+            sending = [each for each in sending if self._send_one(each)]
         for receiver in receivers:
             receiver.drain()
+
+    def _send_one(self, receiver: Outgoing) -> bool:
+        """An error ends this receiver, and not those that share its queue."""
+        try:
+            return receiver.send_one()
+        except Exception:
+            log.exception("a receiver failed")
+            receiver.fail()
+            return False
 
     def flush(self) -> None:
         """Write what there is to say, to every client."""

@@ -1,10 +1,11 @@
-"""One connection of a client. Whatever it sends, the others go on."""
+"""One connection of a client. Whatever it sends, the others keep working."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import proton
@@ -41,17 +42,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._bus.advance()
-        try:
+        with self._alone():
             for frame in self._frames.feed(data):
                 self._message_format = frame.message_format
                 self._engine.push(frame.content)
                 self._handle_events()
-        except Malformed as malformed:
-            log.warning("a client sent %s", malformed)
-            self.abort()
-        except Exception:
-            log.exception("a connection failed")
-            self.abort()
         self._bus.flush()
 
     def pause_writing(self) -> None:
@@ -83,6 +78,10 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what the engine has to say, as fast as the client reads it."""
+        with self._alone():
+            self._write()
+
+    def _write(self) -> None:
         while self._transport is not None and not self._is_full:
             content = self._engine.output()
             if content is None:
@@ -91,8 +90,20 @@ class Connection(asyncio.Protocol):
             if content:
                 self._transport.write(content)
                 self._handle_events()
-            elif not self._client.go_on():
+            elif not self._client.resume():
                 return
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """An error ends this connection, and no other."""
+        try:
+            yield
+        except Malformed as malformed:
+            log.warning("a client sent %s", malformed)
+            self.abort()
+        except Exception:
+            log.exception("a connection failed")
+            self.abort()
 
     # What the engine tells
 

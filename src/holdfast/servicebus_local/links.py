@@ -281,12 +281,24 @@ class Outgoing:
             self.link.drained()
 
     def lose_session(self) -> None:
-        self.link.condition = condition_of(SessionLockLost())
+        self._close(condition_of(SessionLockLost()))
+
+    def fail(self) -> None:
+        self._close(proton.Condition("amqp:internal-error", "The receiver failed."))
+
+    def _close(self, condition: proton.Condition) -> None:
+        """Deliver nothing more, whenever the client will notice."""
+        self._leave()
+        self.link.condition = condition
         self.link.close()
+
+    def _leave(self) -> None:
+        if self in self._bus.receivers:
+            self._bus.receivers.remove(self)
 
     def on_closed(self) -> None:
         """Locked messages stay locked until their locks expire, but a session is free again."""
-        self._bus.receivers.remove(self)
+        self._leave()
         self._tokens.clear()
         if self.session is not None:
             self.session.give_up(self._bus.now_ms())
