@@ -5,7 +5,7 @@ from typing import Final
 SYSTEM_ROWS_MAX: Final = 50  # on one page of a system's list
 SESSION_SECONDS: Final = 12 * 3600  # from one login to the next
 SESSION_CHARS_MAX: Final = 300  # of the cookie
-FORM_BYTES_MAX: Final = 4 * 1024 * 1024  # arguments of a job, percent-encoded
+FORM_BYTES_MAX: Final = 2 * 1024 * 1024  # arguments of a job, percent-encoded
 FORM_FIELDS_MAX: Final = 5000
 PUBLIC_FORM_BYTES_MAX: Final = 16 * 1024  # of the login
 NEXT_CHARS_MAX: Final = 1000  # of the path where a login leads

@@ -119,20 +119,22 @@ class Live:
                 self._hinted.set()
 
     async def _beat_while_watched(self) -> None:
-        listener: Listener | None = None
         try:
             while self._is_needed:
-                try:
-                    if listener is None:
-                        listener = await self._listen()
-                    await self._beat()
-                    self._backoff.reset()
-                except Exception as error:
-                    # Whatever it is, keep the streams open: the next look may succeed.
-                    self._log(error)
-                    await is_set_within(self._hinted, self._backoff.next_seconds())
+                await self._listen_and_beat()
         finally:
             self._beating = None
+
+    async def _listen_and_beat(self) -> None:
+        listener: Listener | None = None
+        try:
+            listener = await self._listen()
+            await self._beat()
+        except Exception as error:
+            # Whatever it is, keep the streams open: the next look may succeed.
+            self._log(error)
+            await is_set_within(self._service.stopping, self._backoff.next_seconds())
+        finally:
             if listener is not None:
                 with suppress(StoreError):
                     await listener.close()
@@ -160,6 +162,7 @@ class Live:
             if not is_hinted:
                 began_at = clock()
                 is_hinted = await self._look() or clock() >= told_at + LIVE_REFRESH_SECONDS
+                self._backoff.reset()
                 pause_seconds = max(LIVE_LOOK_SECONDS, REST * (clock() - began_at))
             if is_hinted:
                 self._hinted.clear()
