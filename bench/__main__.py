@@ -34,12 +34,13 @@ ROOT = Path(__file__).parent.parent
 OUT = ROOT / ".cache/bench/results"
 PAGE = ROOT / "docs/benchmarks.md"
 PICTURES = ROOT / "docs/pictures"
+MESSENGERS = (messengers.pick_up, messengers.pick_up_by_service_bus)
 GROWTH = {
-    POSTGRES: (*growth.POSTGRES, *http.POSTGRES, messengers.pick_up),
+    POSTGRES: (*growth.POSTGRES, *http.POSTGRES, *MESSENGERS),
     SQLITE: (*growth.SQLITE, *http.SQLITE),
 }
 QUICK_GROWTH = {
-    POSTGRES: (*growth.QUICK, *http.POSTGRES, messengers.pick_up),
+    POSTGRES: (*growth.QUICK, *http.POSTGRES, *MESSENGERS),
     SQLITE: http.SQLITE,
 }
 Cases = Mapping[str, Sequence[growth.Case]]

@@ -1,6 +1,7 @@
-"""RabbitMQ and Redis for the bench, on free ports and in a temporary folder.
+"""RabbitMQ, Redis and the local Service Bus for the bench, on free ports.
 
-They come from the distribution; scripts/install-packages installs missing ones, as root.
+The first two have temporary folders. They come from the distribution; scripts/install-packages
+installs missing ones, as root.
 """
 
 from __future__ import annotations
@@ -59,6 +60,16 @@ def rabbitmq() -> Iterator[str]:
             _running([program], folder, owner, said, lambda: _accepts(port + 1)),
         ):
             yield f"amqp://guest:guest@127.0.0.1:{port}/%2F"
+
+
+@contextmanager
+def servicebus() -> Iterator[str]:
+    """The local Service Bus in this process, with one queue."""
+    from holdfast.servicebus_local import LocalServiceBus, QueueOptions
+    from holdfast.servicebus_local.server import KEY
+
+    with LocalServiceBus(queues={"jobs": QueueOptions()}) as bus:
+        yield f"servicebus://{KEY.name}:{KEY.key}@{bus.host}:{bus.port}/jobs?emulator=true"
 
 
 def _rabbitmq_environment(folder: Path, port: int) -> dict[str, str]:

@@ -35,6 +35,7 @@ from tests.support.postgres import (
 from tests.support.rabbitmq import ADDRESS as AMQP_URL
 from tests.support.rabbitmq import Names, Node, require_rabbitmq
 from tests.support.running import QUICK
+from tests.support.servicebus import UNCLOSED
 from tests.support.servicebus import servicebus as servicebus
 from tests.support.services import everywhere, fast, missing
 
@@ -49,9 +50,6 @@ if SOURCE not in os.environ:  # the runs on mutants have no property tests, and 
     importlib.import_module("tests.support.properties")
 
 _started: list[Server | Bouncer] = []
-
-# The client of Azure leaves the sockets of connections that broke to the garbage collector.
-LEAVES_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
         if "servicebus" in getattr(item, "fixturenames", ()):
-            item.add_marker(LEAVES_SOCKETS)
+            item.add_marker(UNCLOSED)  # Azure's client leaves sockets to the garbage collector
     if fast():
         # A run on a mutant has chosen its test.
         left_out = ("slow",) if SOURCE in os.environ else ("slow", "heavy")

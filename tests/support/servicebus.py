@@ -43,10 +43,8 @@ def lost_sockets() -> Iterator[None]:
     gc.collect()
 
 
-LOST_SOCKETS = [
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.usefixtures("lost_sockets"),
-]
+UNCLOSED = pytest.mark.filterwarnings("ignore:(unclosed|loop is closed):ResourceWarning")
+LOST_SOCKETS = [UNCLOSED, pytest.mark.usefixtures("lost_sockets")]
 
 
 @contextmanager

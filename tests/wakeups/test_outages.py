@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.messengers import BrokerMessenger, ServiceBus, ServiceBusEscort
+from holdfast.servicebus_local import QueueOptions
 from tests.support.processes import wait_until
 from tests.support.rabbitmq import Names, Node
 from tests.support.running import working
+from tests.support.servicebus import UNCLOSED
 
-pytestmark = [pytest.mark.heavy, pytest.mark.slow]
+pytestmark = [pytest.mark.heavy, pytest.mark.slow, UNCLOSED]
 
 OUTAGES = 3
 PAUSE_SECONDS = 0.02
@@ -43,10 +48,37 @@ class Load:
             await asyncio.sleep(PAUSE_SECONDS)
 
 
+class Outages(NamedTuple):
+    """A broker that can be stopped, each time in another way, and started."""
+
+    messenger: BrokerMessenger
+    stop: Callable[[int], None]
+    start: Callable[[], None]
+
+
+@pytest.fixture(params=["rabbitmq", "servicebus", "servicebus, broker-led"])
+def outages(request: pytest.FixtureRequest) -> Outages:
+    if request.param == "rabbitmq":
+        node: Node = request.getfixturevalue("own_rabbitmq")
+
+        def stop(outage: int) -> None:
+            (node.kill if outage % 2 else node.stop)()
+
+        def start() -> None:
+            node.begin()
+            node.await_ready()
+
+        return Outages(Names(node.url).messenger(), stop, start)
+    bus = request.getfixturevalue("servicebus")({"jobs": QueueOptions(lock_seconds=5.0)})
+    make = ServiceBusEscort if "led" in request.param else ServiceBus
+    messenger = make(bus.connection_string, queue="jobs")
+    return Outages(messenger, lambda _: bus.stop(), bus.start)
+
+
 async def test_three_outages_under_load_lose_no_job_and_cost_one_poll_at_most(
-    postgres_url: str, own_rabbitmq: Node
+    postgres_url: str, outages: Outages
 ) -> None:
-    messenger = Names(own_rabbitmq.url).messenger()
+    messenger = outages.messenger
     hf = Holdfast(postgres_url, messengers=[messenger], poll_seconds=POLL_SECONDS)
     await hf.migrate()
     load = Load(hf)
@@ -54,10 +86,9 @@ async def test_three_outages_under_load_lose_no_job_and_cost_one_poll_at_most(
         sending = asyncio.create_task(load.send())
         for outage in range(OUTAGES):
             await wait_until(lambda: messenger.status().live, lambda: f"{messenger.status()}")
-            await asyncio.to_thread(own_rabbitmq.kill if outage % 2 else own_rabbitmq.stop)
+            await asyncio.to_thread(outages.stop, outage)
             await wait_until(lambda: messenger.status().because, "the outage is noticed")
-            own_rabbitmq.begin()
-            await asyncio.to_thread(own_rabbitmq.await_ready)
+            await asyncio.to_thread(outages.start)
         await wait_until(lambda: messenger.status().live, lambda: f"{messenger.status()}")
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)

@@ -20,6 +20,7 @@ PREFETCH: Final = 100
 CHECK_SECONDS: Final = 5.0
 PEEK_MAX: Final = 100  # messages in one answer
 LOGIN_FAILED: Final = "CBS Token authentication failed"
+STUMBLED: Final = "Handler failed"
 BEYOND: Final = 2**62  # a number that no message has
 
 
@@ -101,7 +102,10 @@ async def opened(*ends: Any) -> AsyncIterator[None]:
 
 
 def explained(error: BaseException) -> BaseException:
-    """Say why a login failed, or that there is no such queue: the client hides that inside."""
+    """Say why a login failed, or that there is no such queue: the client hides that inside. When a
+    connection breaks, it may stumble over its own remains."""
+    if str(error).startswith(STUMBLED):
+        return ConnectionError("the connection broke")
     inner = str(getattr(error, "inner_exception", ""))
     if not inner.startswith(LOGIN_FAILED):
         return error
@@ -117,7 +121,8 @@ async def until_first(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[Awaita
     async def first() -> None:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
-            task.result()
+            if (error := task.exception()) is not None:
+                raise explained(error)
 
     waiting = asyncio.create_task(first())
     try:
