@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from holdfast import ConfigurationError
 from holdfast.messengers import Messenger
+
+ON: Final = ("1", "true", "yes", "on")
+OFF: Final = ("", "0", "false", "no", "off")
 
 # The setting that a variable sets, and the function that reads its text.
 Variables = Mapping[str, tuple[str, Callable[[str], Any]]]
@@ -30,7 +33,11 @@ def milliseconds(text: str) -> float:
 
 
 def is_set(environment: Mapping[str, str], name: str) -> bool:
-    return environment.get(name, "").lower() in ("1", "true", "yes", "on")
+    """Whether a switch is on. What is neither on nor off is refused."""
+    text = environment.get(name, "").lower()
+    if text not in ON + OFF:
+        raise ConfigurationError(f"{name} must be true or false, not {environment[name]!r}")
+    return text in ON
 
 
 def messengers_with(
@@ -47,3 +54,19 @@ def refuse_without(environment: Mapping[str, str], needed: str, *names: str) -> 
             raise ConfigurationError(
                 f"{name} is set, but has no effect without {needed}: set that, too, or remove it"
             )
+
+
+def refuse_in_favor(environment: Mapping[str, str], names: Mapping[str, str]) -> None:
+    """Refuse variables in whose place this system has its own."""
+    for name, own in names.items():
+        if environment.get(name):
+            raise ConfigurationError(f"{name} is set, but has no effect here: set {own} instead")
+
+
+def without_given(environment: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """This system's defaults, less those that the engine's own variables change."""
+    return {
+        name: value
+        for name, value in defaults.items()
+        if not environment.get(f"HOLDFAST_{name.upper()}")
+    }

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from holdfast import ConfigurationError
 from holdfast_systems.passport.errors import SigningKeyMissing, ValidationError
 from holdfast_systems.passport.limits import KEYS_FILE_BYTES_MAX, NAME_CHARS_MAX
 from holdfast_systems.passport.names import is_line
@@ -82,6 +83,12 @@ def keys_from_environment(environment: Mapping[str, str] | None = None) -> Signi
     if text := environment.get(TEXT):
         return read_keys(text)
     raise SigningKeyMissing(f"there is no signing key: set {FILE} or {TEXT}")
+
+
+def check_variables(environment: Mapping[str, str]) -> None:
+    """Refuse a text of keys that would never be read."""
+    if environment.get(FILE) and environment.get(TEXT):
+        raise ConfigurationError(f"{TEXT} is set, but has no effect beside {FILE}: remove one")
 
 
 def _key(text: str) -> Ed25519PrivateKey:

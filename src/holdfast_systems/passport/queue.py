@@ -20,14 +20,11 @@ DEFAULTS: Final = {
     "BPC_QUEUE_NAME": "bpc.jobs",
 }
 LOCAL_URL: Final = "amqp://guest:guest@localhost/"
-SWITCH: Final = ("", "1", "true", "yes", "on", "0", "false", "no", "off")
 
 
 def queue_from(environment: Mapping[str, str]) -> dict[str, Any]:
     """Read the settings of the queue. A variable that can't take effect is refused."""
-    for name in (ENABLED, REQUIRED):
-        if environment.get(name, "").lower() not in SWITCH:
-            raise ConfigurationError(f"{name} must be true or false, not {environment[name]!r}")
+    is_required = is_set(environment, REQUIRED)
     if not is_set(environment, ENABLED):
         _refuse_without_queue(environment)
         return {}
@@ -39,7 +36,7 @@ def queue_from(environment: Mapping[str, str]) -> dict[str, Any]:
     )
     return {
         "messengers": messengers_with(environment, messenger),
-        "messengers_required": is_set(environment, REQUIRED),
+        "messengers_required": is_required,
     }
 
 
