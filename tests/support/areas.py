@@ -25,6 +25,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "promises/": 490.0,
     "servicebus_local/": 300.0,
     "stores/": 300.0,
+    "systems/": 90.0,
     "systems/compute/": 270.0,
     "systems/convert/": 240.0,
     "systems/documents/": 120.0,
