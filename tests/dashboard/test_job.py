@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from html import unescape
@@ -172,7 +173,7 @@ async def test_an_encrypted_job_is_shown_as_such_without_its_key(
 HOSTILE = '"><script>alert(1)</script>\x1b[31m\u202e</textarea><b>'
 
 
-async def test_hostile_values_are_shown_as_text(hf: Holdfast) -> None:
+async def test_hostile_values_are_shown_as_text(store_url: str, hf: Holdfast) -> None:
 
     @hf.job(name="<b>x</b>\u202e", queue="<img src=x>")
     async def hostile(x: str) -> None:
@@ -192,6 +193,14 @@ async def test_hostile_values_are_shown_as_text(hf: Holdfast) -> None:
         answer = await browser.post(f"/ui/jobs/{job.id}/requeue", {"arguments": HOSTILE})
         assert answer.status_code == 422
         assert "<script>alert" not in answer.text
+    # Without the handler, its arguments are edited as JSON: what can't be seen is escaped.
+    async with Holdfast(store_url, **QUICK) as other, visiting(other) as browser:
+        page = (await browser.get(f"/ui/jobs/{job.id}/requeue")).text
+        text = unescape(
+            page.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0]
+        )
+    assert not {"\x1b", "\u202e"} & {*page}
+    assert json.loads(text) == {"x": HOSTILE}
 
 
 @pytest.mark.parametrize("verb", ["", "/requeue", "/cancel", "/retry"])

@@ -13,7 +13,7 @@ from holdfast import Filter, Holdfast, State
 from holdfast.api.limits import PAGE_JOBS_DEFAULT
 from holdfast.domain.limits import PAGE_LOOK_MAX
 from holdfast.runtime.seam import Seam
-from tests.support.dashboard import Browser
+from tests.support.dashboard import Browser, browsing
 from tests.support.visiting import enqueue, link_of, make_shop, rows_of, visiting, words_of
 
 
@@ -220,6 +220,19 @@ async def test_a_tenant_finds_and_is_suggested_only_its_own(hf: Holdfast) -> Non
             labels = {each["label"] for each in answer.json()["completions"]}
             assert labels <= {"queue:images", "tag:own", "tag:thumb"}, typed
         assert "secret" not in (await browser.get("/ui/jobs")).text
+
+
+async def test_what_an_administrator_was_suggested_is_not_kept_for_a_tenant(hf: Holdfast) -> None:
+    await enqueue(hf, "send_mail", "x", tenant="other", queue="secret")
+    keys = [await hf.keys.create("k", scopes=["read"], tenant=each) for each in (None, "acme")]
+    suggested = []
+    async with browsing(hf) as browser:
+        for key in keys:
+            browser.cookies.clear()
+            await browser.log_in(key)
+            answer = await browser.get("/ui/suggest?q=queue:s")
+            suggested.append([each["label"] for each in answer.json()["completions"]])
+    assert suggested == [["queue:secret"], []]
 
 
 async def test_suggestions_are_what_the_database_and_the_code_know(hf: Holdfast) -> None:
