@@ -12,6 +12,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import holdfast
+import holdfast.servicebus_local
 import holdfast.testing
 import holdfast.webhooks
 from holdfast.operations import (
@@ -34,7 +35,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
 LINE_MAX = 100
 LONGEST_NAME = 30
 TWIN = "_sync"
-MADE = ("Holdfast", "VirtualTime", "Webhooks")  # classes that users make objects of by calling them
+# Classes that users make objects of by calling them.
+MADE = ("Holdfast", "LocalServiceBus", "VirtualTime", "Webhooks")
 FIELD = re.compile(
     r"^    (?P<name>\w+): (?P<type>.+?)(?: = (?P<default>.+?))?(?:  # (?P<note>.+))?$"
 )
@@ -118,7 +120,7 @@ def page() -> str:
     parts += ["## Errors", "See [Errors](errors.md) for what to do about each."]
     for name in errors():
         parts += describe(f"`{name}`", getattr(holdfast, name))
-    for module in (holdfast.testing, holdfast.webhooks):
+    for module in (holdfast.testing, holdfast.webhooks, holdfast.servicebus_local):
         parts += [f"## `{module.__name__}`", paragraphs(module)]
         for name in module.__all__:
             parts += describe(f"`{module.__name__}.{name}`", getattr(module, name))

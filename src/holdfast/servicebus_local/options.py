@@ -15,13 +15,14 @@ from holdfast.servicebus_local.limits import (
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """The names and defaults are close to those of the real service."""
+    """How a queue of the local Service Bus behaves. Azure calls these the lock duration, the
+    maximum delivery count, sessions, and dead-lettering on expiration."""
 
-    lock_seconds: float = 30.0
-    deliveries_max: int = 10
+    lock_seconds: float = 30.0  # that a received message stays locked
+    deliveries_max: int = 10  # failed ones, after which a message becomes a dead letter
     requires_session: bool = False
-    dead_letter_expired: bool = False  # if not, messages are dropped after their time to live
-    message_bytes_max: int = MESSAGE_BYTES_MAX
+    dead_letter_expired: bool = False  # else, messages are dropped after their time to live
+    message_bytes_max: int = MESSAGE_BYTES_MAX  # of a message or a batch
 
     def __post_init__(self) -> None:
         if not LOCK_SECONDS_MIN <= self.lock_seconds <= LOCK_SECONDS_MAX:

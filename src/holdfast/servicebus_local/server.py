@@ -35,12 +35,18 @@ class StoredMessage:
 
 @dataclass(frozen=True)
 class DeadLetter(StoredMessage):
+    """The same of a dead letter, with why it is one."""
+
     reason: str | None
     description: str | None
 
 
 class LocalServiceBus:
-    """An Azure Service Bus for development and tests, with its queues in memory."""
+    """An Azure Service Bus for development and tests, with its queues in memory.
+
+    Use it with `with`, or call `start` and `stop`. `host` and `port` say where it listens: port 0
+    picks a free one at the first start, and keeps it.
+    """
 
     def __init__(
         self,
@@ -50,7 +56,6 @@ class LocalServiceBus:
         port: int = 0,
         seam: Seam | None = None,
     ) -> None:
-        """Port 0 picks a free one, and keeps it across restarts."""
         self.host = host
         self.port = port
         self._seam = seam or Seam()
@@ -59,6 +64,7 @@ class LocalServiceBus:
 
     @property
     def connection_string(self) -> str:
+        """What Azure's clients take to connect."""
         return (
             f"Endpoint=sb://{self.host}:{self.port};SharedAccessKeyName={KEY.name};"
             f"SharedAccessKey={KEY.key};UseDevelopmentEmulator=true;"
@@ -105,6 +111,7 @@ class LocalServiceBus:
         return self._look_at(self._bus.namespace.find(queue), _stored)
 
     def dead_letters(self, queue: str) -> list[DeadLetter]:
+        """All dead letters of a queue, in the order of their numbers."""
         found = self._bus.namespace.find(queue).dead_letters
         assert found is not None
         return self._look_at(found, _dead)
