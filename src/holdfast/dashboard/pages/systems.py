@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
 from holdfast.api.problems import Problem
 from holdfast.dashboard import systems
-from holdfast.dashboard.files import PICTURES, file_response
+from holdfast.dashboard.files import PICTURES, file_response, is_shown_in_place
 from holdfast.dashboard.format import plain
 from holdfast.dashboard.limits import SYSTEM_ROWS_MAX
 from holdfast.dashboard.page import Pages, Visit
@@ -85,6 +85,9 @@ def _add_item(pages: Pages, system: SystemPages) -> None:
             root=PATH,
             item_id=item_id,
             item=item,
+            files=f"{path}/{quote(item_id, safe='')}/files/",
+            shown=[each for each in item.files if is_shown_in_place(each.media_type)],
+            downloads=[each for each in item.files if not is_shown_in_place(each.media_type)],
             pictures=PICTURES,
         )
 
