@@ -131,6 +131,23 @@ def test_a_rejection_without_reasons_is_a_dead_letter_too(
     assert [dead.reason for dead in bus.dead_letters("jobs")] == [None]
 
 
+def test_draining_gives_what_there_is_and_takes_back_the_rest_of_the_credit(
+    client: BlockingConnection,
+) -> None:
+    sender = client.create_sender("jobs")
+    for _ in range(2):
+        sender.send(proton.Message(body="x"))
+    receiver = client.create_receiver("jobs", credit=0)
+    link = receiver.link
+    link.drain(5)
+    client.wait(lambda: not link.draining())
+    assert [receiver.receive().body for _ in range(2)] == ["x", "x"]
+    sender.send(proton.Message(body="later"))
+    link.drain_mode = False
+    link.flow(1)
+    assert receiver.receive().body == "later"
+
+
 def test_a_client_that_reads_slowly_gets_everything_in_the_end(
     bus: LocalServiceBus, client: BlockingConnection
 ) -> None:

@@ -54,11 +54,10 @@ class LocalServiceBus:
         queues: Mapping[str, QueueOptions],
         host: str = "127.0.0.1",
         port: int = 0,
-        seam: Seam | None = None,
     ) -> None:
         self.host = host
         self.port = port
-        self._seam = seam or Seam()
+        self._seam = Seam()
         self._bus = Bus(queues, KEY, self._seam)
         self._loop: SideLoop | None = None
 
