@@ -258,6 +258,19 @@ async def test_a_viewer_sees_no_buttons_and_a_tenant_only_what_is_its_own(
         assert '<td data-label="Jobs" class="number">1</td>' in (await browser.get("/ui/dead")).text
 
 
+async def test_a_server_that_only_reads_says_since_when_jobs_are_not_counted(
+    hf: Holdfast, store_url: str
+) -> None:
+    ended_at = datetime.now(UTC) - timedelta(hours=1)
+    await add_dead(store_url, "no user", ended_at=ended_at)
+    async with browsing(Holdfast(store_url, read_only=True, **QUICK)) as browser:
+        page = await browser.get("/ui/dead")
+        assert "These groups are not up to date" in page.text
+        assert f"{ended_at:%Y-%m-%d %H:%M:%S} UTC" in page.text
+        await hf.dead.count_groups()
+        assert "not up to date" not in (await browser.get("/ui/dead")).text
+
+
 async def test_pages_of_what_does_not_exist_say_so(browser: Browser) -> None:
     for path in ("/ui/dead/0123456789ab", "/ui/dead/nothing", "/ui/bulk/nothing"):
         assert (await browser.get(path)).status_code == 404

@@ -35,11 +35,13 @@ class GroupUpkeep:
             keeping.cancel()
             await asyncio.wait([keeping])
 
-    async def look(self) -> None:
-        """Count what has ended since, for somebody who wants to see the groups now."""
+    async def look(self) -> bool:
+        """Count what has ended since, for somebody who wants to see the groups now. Return whether
+        that was all of it."""
         if self._may_count:
             with suppress(HoldfastError):
-                await self._fold.newest()
+                return await self._fold.newest() < GROUP_STEP_JOBS_MAX
+        return False
 
     async def _run(self) -> None:
         backoff = Backoff(self._seam, EVERY_SECONDS, RETRY_SECONDS_MAX)

@@ -118,7 +118,7 @@ def pages(site: Site) -> Pages:
 
 
 async def _show_groups(visit: Visit, refused: Refused | None = None) -> Response:
-    await visit.site.service.groups.look()
+    is_counted = await visit.site.service.groups.look()
     dead = visit.caller.dead
     filter, order = _filter(visit.query), _order(visit.query)
     bound = (DEAD, visit.caller.tenant, filter, order)
@@ -148,7 +148,7 @@ async def _show_groups(visit: Visit, refused: Refused | None = None) -> Response
         first_url=_url(visit, state=filter.state) if after else None,
         next_url=page.after
         and _url(visit, state=filter.state, cursor=make_cursor(page.after, *bound)),
-        behind=await dead.groups_behind_since(),
+        behind=None if is_counted else await dead.groups_behind_since(),
     )
 
 
