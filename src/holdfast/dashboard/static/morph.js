@@ -81,7 +81,8 @@ function isInUse(field) {
   if (field.matches("select")) {
     return [...field.options].some((option) => option.selected !== option.defaultSelected);
   }
-  return field.value !== field.defaultValue || field.checked !== field.defaultChecked;
+  if (field.matches("[type=checkbox], [type=radio]")) return field.checked !== field.defaultChecked;
+  return field.value !== field.defaultValue;
 }
 
 // What scripts did.
