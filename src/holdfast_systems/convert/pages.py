@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 UPLOAD: Final = "upload.pdf"
 RESULT: Final = "result.xml"
 
-_COLUMNS: Final = ("File", "Status", "Mapping", "Attempts", "Created", "Updated")
+_COLUMNS: Final = ("File", "Status", "Mapping", "Attempts", "Created", "Ended")
 _TONES: Final[dict[str, Tone]] = {
     "queued": "wait",
     "processing": "busy",
@@ -49,12 +49,12 @@ class ShownConversion(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     tenant: str
-    status: str
+    status: str | None  # None: its job ended so long ago that nobody knows how
     mapping: str
     original_filename: str
     attempts: int | None
     created_at: datetime
-    updated_at: datetime
+    ended_at: datetime | None
 
 
 class WholeConversion(ShownConversion, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class ConvertPages:
                     each.mapping,
                     each.attempts,
                     each.created_at,
-                    each.updated_at,
+                    each.ended_at,
                 ),
                 each.tenant,
             )
@@ -157,8 +157,8 @@ class ConvertPages:
             )
 
 
-def _status(status: str) -> Status:
-    return Status(status, _TONES.get(status, "muted"))
+def _status(status: str | None) -> Status:
+    return Status(status or "ended", _TONES.get(status or "", "muted"))
 
 
 def _facts(found: WholeConversion) -> tuple[tuple[str, Cell], ...]:
