@@ -1,4 +1,4 @@
-"""The lists in the dashboard read an index in its order, however long they are."""
+"""The lists in the dashboard read an index in its order, and the roles that show them may."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.dashboard.systems import LAST
 from holdfast.transactions.tables import Tables
-from tests.support.roles import PACKAGES, with_all_tables
+from tests.support.roles import PACKAGES, installed_roles, with_all_tables
 
 LISTS = {
     "webhooks": "pages_sagas",
@@ -23,6 +23,7 @@ VALUES = {
     "before_id": UUID(int=7),
     "before_time": datetime(2026, 11, 18, tzinfo=UTC),
     "rows_max": 50,
+    "id": UUID(int=7),
 }
 
 
@@ -44,3 +45,16 @@ async def test_a_page_of_a_list_is_read_without_sorting_the_whole(
             assert "Index" in plan
             assert "Seq Scan" not in plan, plan
             assert "Sort" not in plan, plan
+
+
+async def test_the_role_of_the_service_may_read_all_that_the_pages_show(postgres_url: str) -> None:
+    async with installed_roles(postgres_url, with_all_tables) as roles:
+        hf = with_all_tables(roles.url("api"))
+        async with hf, hf.for_tenant("default").transaction(read_only=True) as connection:
+            for system in LISTS:
+                statements = Tables(system, PACKAGES[system]).on(connection)
+                for name, statement in statements._statements.items():
+                    if name.startswith("pages_"):
+                        values = {each: VALUES[each] for each in statement.parameters}
+                        rows = await connection.fetch(statement.sql, *statement.arguments(values))
+                        assert rows == []
