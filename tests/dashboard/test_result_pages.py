@@ -66,7 +66,7 @@ async def job_with(hf: Holdfast, result: Any, tenant: str = "default") -> Job:
 async def test_the_json_is_exact(local_hf: Holdfast, browser: Browser) -> None:
     job = await job_with(local_hf, RESULT)
     answer = await browser.get(f"/ui/jobs/{job.id}/result")
-    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-type"] == "application/json; charset=utf-8"
     assert answer.headers["content-disposition"].startswith("attachment; ")
     assert answer.text.startswith(
         '{"big":9223372036854775807,"sum":0.30000000000000004,"zero":-0.0,'

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from starlette.responses import Response
 
 from holdfast.api.answers import encode
 from holdfast.api.problems import Problem
+from holdfast.dashboard.files import file_response
 from holdfast.dashboard.page import Pages, Visit
 from holdfast.dashboard.results.exhibit import FILTERS
-from holdfast.dashboard.results.files import File, find_files
+from holdfast.dashboard.results.files import find_files
 from holdfast.domain.job import Job
 
 if TYPE_CHECKING:
     from holdfast.dashboard.site import Site
-
-# A file is shown, but it runs nothing, loads nothing, and is in no frame of another site.
-_POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
-    " form-action 'none'; frame-ancestors 'self'"
-)
-_SHOWN: Final = ("picture", "pdf")
 
 
 def pages(site: Site) -> Pages:
@@ -32,9 +26,7 @@ def pages(site: Site) -> Pages:
     @pages.get("/ui/jobs/{job_id}/result", needs="read")
     async def download_result(visit: Visit) -> Response:
         job = await _get(visit)
-        return _file(
-            encode(job.result), "application/json", f"result-{job.id}.json", is_shown=False
-        )
+        return file_response(f"result-{job.id}.json", "application/json", encode(job.result))
 
     @pages.get("/ui/jobs/{job_id}/result/{number}", needs="read")
     async def show_file(visit: Visit) -> Response:
@@ -42,8 +34,8 @@ def pages(site: Site) -> Pages:
         found = next((each for each in find_files(job.result) if str(each.number) == number), None)
         if found is None:
             raise Problem("not-found", f"the result of job {job.id} has no such file")
-        is_shown = found.kind in _SHOWN and visit.query.get("download") is None
-        return _file(found.data, _content_type(found), found.name, is_shown=is_shown)
+        is_shown = "download" not in visit.query
+        return file_response(found.name, found.media_type, found.data, is_shown=is_shown)
 
     return pages
 
@@ -54,23 +46,3 @@ async def _get(visit: Visit) -> Job:
     except ValueError:
         raise Problem("job-not-found", "this is not the ID of a job") from None
     return await visit.caller.jobs.get(job_id)
-
-
-def _content_type(file: File) -> str:
-    is_text = file.kind in ("xml", "csv", "text") or file.media_type == "image/svg+xml"
-    return f"{file.media_type}; charset=utf-8" if is_text else file.media_type
-
-
-def _file(data: bytes, content_type: str, name: str, *, is_shown: bool) -> Response:
-    # The browser's own viewer shows a PDF, and it does not start in a sandbox.
-    sandbox = "" if content_type == "application/pdf" and is_shown else "sandbox; "
-    disposition = "inline" if is_shown else "attachment"
-    return Response(
-        data,
-        headers={
-            "content-type": content_type,
-            "content-disposition": f'{disposition}; filename="{name}"',
-            "content-security-policy": sandbox + _POLICY,
-            "x-frame-options": "SAMEORIGIN",
-        },
-    )
