@@ -25,6 +25,7 @@ from holdfast.operations import (
     messages,
     queues,
     roles,
+    samples,
     secrets,
     workers,
 )
@@ -86,6 +87,7 @@ SECTIONS = (
             "Examination", "Check", "Finding", "Severity", "Overview",
             "CappedCounts", "BulkChange", "BulkAction", "BulkState", "BulkCount", "BulkPage", "Key",
             "NewKey", "AuditEntry", "AuditFilter", "AuditPage", "EncryptedValue", "Encrypted",
+            "Samples", "QueueSamples", "Sample",
             "SecretCount", "Reencrypted", "Installation", "InstalledRoles", "RoleDifference",
             "MessageStatus", "Repair", "Replayed",
         ),
@@ -100,6 +102,7 @@ OPERATIONS = {
     "hf.workers": workers.Workers,
     "hf.messages": messages.Messages,
     "hf.bulk": bulk.Bulk,
+    "hf.samples": samples.SampleReader,
     "hf.keys": keys.Keys,
     "hf.roles": roles.Roles,
     "hf.secrets": secrets.Secrets,

@@ -39,6 +39,7 @@ from holdfast.operations.pepper import Pepper
 from holdfast.operations.queues import Queues
 from holdfast.operations.results import wait_for_result
 from holdfast.operations.roles import Roles
+from holdfast.operations.samples import SampleReader, Sampling
 from holdfast.operations.secrets import Secrets
 from holdfast.operations.workers import Workers
 from holdfast.runtime.blocking import blocking, refuse_on_loop
@@ -139,6 +140,8 @@ class Holdfast:
         self._bulk_runs = BulkRuns(desk, self._own_tables)
         self.workers = Workers(desk)
         self.messages = Messages(desk, self.jobs)
+        self.samples = SampleReader(desk, self._own_tables)
+        self._sampling = Sampling(desk, self._own_tables, self._metrics.throughput)
         self.roles = Roles(desk, lambda: self._database, self._all_tables)
         self.audit = Audit(desk, self._own_tables)
         self._pepper = Pepper(

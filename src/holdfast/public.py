@@ -63,6 +63,7 @@ from holdfast.domain.overview import Overview
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.retry import Retry
 from holdfast.domain.roles import Installation, InstalledRoles, RoleDifference
+from holdfast.domain.samples import QueueSamples, Sample, Samples
 from holdfast.domain.schemas import JobSchemas
 from holdfast.domain.states import State
 from holdfast.domain.why import Reason, Why
@@ -87,10 +88,10 @@ __all__ = [
     "JobError", "JobFailed", "JobFunction", "JobNotFound", "JobSchemas", "JobTimeout", "Judgment",
     "Key", "KeyNotFound", "Lease", "LeaseLost", "LogFilter", "MessageStatus", "NewKey",
     "NotInThisStore", "Overview", "Page", "PayloadTooLarge", "Permanent", "ProcessCrashed",
-    "ProcessTimeout", "Progress", "QueueStatus", "Reason", "Reencrypted", "Repair", "Replayed",
-    "ResultTimeout", "Retry", "RetryAfter", "RoleDifference", "SchemaMismatch", "SecretCount",
-    "Severity", "Snooze", "State", "Statements", "StoreError", "StoreRefused", "StoreUnavailable",
-    "SweepContext", "Tables", "Tenant", "TenantJobs", "Transient", "UnknownSecretKey",
-    "UnreadableResult", "UnstorableValue", "Why", "WorkerHung", "WorkerReport", "WorkerStatus",
-    "WrongState",
+    "ProcessTimeout", "Progress", "QueueSamples", "QueueStatus", "Reason", "Reencrypted", "Repair",
+    "Replayed", "ResultTimeout", "Retry", "RetryAfter", "RoleDifference", "Sample", "Samples",
+    "SchemaMismatch", "SecretCount", "Severity", "Snooze", "State", "Statements", "StoreError",
+    "StoreRefused", "StoreUnavailable", "SweepContext", "Tables", "Tenant", "TenantJobs",
+    "Transient", "UnknownSecretKey", "UnreadableResult", "UnstorableValue", "Why", "WorkerHung",
+    "WorkerReport", "WorkerStatus", "WrongState",
 ]  # fmt: skip

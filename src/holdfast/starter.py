@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.job_function import Definition
 from holdfast.worker import resources
 from holdfast.worker.events import Events
 from holdfast.worker.metrics_export import exposed
 from holdfast.worker.probes import Probes
 from holdfast.worker.processes.launch import Birth, Launch, find_launch
+from holdfast.worker.processes.messages import AppBoot
 from holdfast.worker.processes.origin import check_not_loading
 from holdfast.worker.processes.pool import Children, find_app
 from holdfast.worker.processes.supervisor import Supervisor
 from holdfast.worker.reclaim import reclaim_worker_in_time
 from holdfast.worker.report import WorkerReport
+from holdfast.worker.sampler import sampling
 from holdfast.worker.setup import Setup
 from holdfast.worker.slots import QueueChoice, Slots, queue_caps
 from holdfast.worker.spelling import warn_of_unknown_queues
@@ -52,11 +56,7 @@ async def run_worker(
     functions = [each.function for each in own.values()]
     functions += app._middleware.functions
     declared = {each.queue for each in own.values()} | {each.queue for each in app._sweeps}
-    origin = None
-    if app._seam.starts_processes:
-        settings = app.settings
-        origin = find_app(app, app._database, own, app._middleware, settings)
-    making = Children(origin, slots.concurrency, app.settings, app._seam, app._metrics)
+    making = Children(_origin(app, own), slots.concurrency, app.settings, app._seam, app._metrics)
     stop = StopRequest(app._seam, app.settings, ends_process=launch is not None)
     async with stop.signals(), AsyncExitStack() as stack:
         async with stop.cutting_off():
@@ -66,6 +66,8 @@ async def run_worker(
             store = await (app._loops.store_at_last() if stays else app._store())
             children = await stack.enter_async_context(making)
             made = await stack.enter_async_context(resources.opened(app._resources))
+            if stays:
+                await stack.enter_async_context(sampling(app._sampling.take, app._seam))
             await warn_of_unknown_queues(store, slots.queues, declared)
         if stop.requested.is_set():
             return WorkerReport()
@@ -92,6 +94,13 @@ async def run_worker(
         return await worker.run()
 
 
+def _origin(app: Holdfast, own: Mapping[str, Definition]) -> AppBoot | None:
+    """Where child processes find the app; None if there are none."""
+    if not app._seam.starts_processes:
+        return None
+    return find_app(app, app._database, own, app._middleware, app.settings)
+
+
 async def run_upkeep(app: Holdfast) -> None:
     """Do the upkeep of a worker for an API server, until this is canceled."""
     remote = sorted(name for name, each in app._definitions.items() if each.is_remote)
@@ -106,7 +115,8 @@ async def run_upkeep(app: Holdfast) -> None:
         app.messengers,
     )
     events = Events(setup.worker_id, app._metrics, app._seam)
-    await Upkeep(setup, app._make_store, events.reclaimed).run()
+    async with sampling(app._sampling.take, app._seam):
+        await Upkeep(setup, app._make_store, events.reclaimed).run()
 
 
 async def run_processes(

@@ -210,6 +210,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "GET /v1/workers": _OK,
     "GET /v1/overview": _OK,
     "GET /v1/doctor": _OK,
+    "GET /v1/samples": _OK,
     "POST /v1/leases": Recipe((200, 204), body={"names": ["add"], "queues": ["no such"]}),
     "POST /v1/leases/renew": Recipe(
         (200,), World.lease, owned=True, body={"leases": [{"lease_id": TARGET}]}

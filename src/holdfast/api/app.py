@@ -36,6 +36,7 @@ from holdfast.api.routes import (
     problems,
     queues,
     results,
+    samples,
     workers,
 )
 from holdfast.api.service import Service
@@ -59,6 +60,7 @@ ROUTES: Final = (
     workers.routes,
     names.routes,
     overview.routes,
+    samples.routes,
     problems.routes,
     results.routes,
     leases.routes,

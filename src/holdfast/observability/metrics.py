@@ -19,6 +19,7 @@ import msgspec
 from holdfast.domain.job import Claimed, NewJob, Receipt, Reclaimed, Settlement
 from holdfast.domain.messengers import MessengerStatus
 from holdfast.domain.states import State
+from holdfast.observability.throughput import Throughput
 
 PAIRS_MAX: Final = 1000  # of queue and job name
 ATTEMPTS_SHOWN_MAX: Final = 10
@@ -233,6 +234,7 @@ class Metrics:
 
     def __init__(self, messengers: Callable[[], Sequence[MessengerStatus]] = tuple) -> None:
         self.counting = False
+        self.throughput = Throughput()  # for samples, which need no counting
         self._messengers = messengers
         self._lock = threading.Lock()
         self._counts: dict[Series, list[int]] = {}  # lists of one, counted up in place

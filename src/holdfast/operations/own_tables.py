@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 from weakref import WeakSet
 
-from holdfast.stores.protocol import Store, Transactions, require
+from holdfast.stores.protocol import Store, Transactions, capability, require
 from holdfast.transactions.hooks import hooked
 from holdfast.transactions.tables import Statements, Tables, check_tables, not_up_to_date
 from holdfast.transactions.transaction import transaction, translated
@@ -44,6 +44,27 @@ class OwnTables:
                 transaction(owner, read_only=read_only, hooks=hooks) as connection,
             ):
                 yield connection, self.tables.on(connection)
+
+    async def are_there(self) -> bool:
+        """Whether the tables are up to date. Changes nothing."""
+        store = await self._store()
+        owner = capability(store, Transactions)
+        if owner is None or store in self._checked:
+            return owner is not None
+        async with transaction(owner, read_only=True) as connection:
+            is_missing = bool(await self.tables.missing(connection))
+        if not is_missing:
+            self._checked.add(store)
+        return not is_missing
+
+    @asynccontextmanager
+    async def one_by_one(self) -> AsyncIterator[Statements]:
+        """The block gets the statements, each of which is a transaction of its own: an event loop
+        that is blocked keeps nobody waiting for its locks."""
+        owner = require(await self._store(), Transactions, "keep samples")
+        with translated("the statement failed"):
+            async with owner.connection() as connection:
+                yield self.tables.on(connection)
 
     async def on(self, connection: Any) -> Statements:
         """Return the statements on the connection of an `hf.transaction()`. On SQLite, that

@@ -80,6 +80,7 @@ class Events:
             )
 
     def settled(self, run: Run, settlement: Settlement, outcome: str) -> None:
+        self._metrics.throughput.settled(run.job.queue, outcome, run.duration_ms / 1000)
         if self._metrics.counting:
             lag_seconds = self._seam.monotonic() - run.ended_monotonic
             self._metrics.settled(run.job, settlement, outcome, run.duration_ms, lag_seconds)
@@ -101,6 +102,8 @@ class Events:
     def lost(self, run: Run, state: State | None) -> None:
         """The lease of a canceled job is lost on purpose."""
         canceled = state is State.CANCELED
+        if canceled:
+            self._metrics.throughput.settled(run.job.queue, State.CANCELED, None)
         if self._metrics.counting:
             self._metrics.lost(run.job, canceled)
         if run.span is not None:
@@ -147,6 +150,9 @@ class Events:
 
     def reclaimed(self, jobs: Sequence[Reclaimed]) -> None:
         """The reclaim is already logged."""
+        for job in jobs:
+            outcome = job.state if job.state.ended else "retried"
+            self._metrics.throughput.settled(job.queue, outcome, None)
         if self._metrics.counting:
             self._metrics.reclaimed(jobs)
 

@@ -159,10 +159,14 @@ class Outcomes:
 
     def _tell(self, job: Claimed, settlement: Settlement, record: Job | None) -> None:
         outcome = verb(settlement)
-        if self._hf._metrics.counting and record is not None and record.started_at is not None:
+        metrics = self._hf._metrics
+        took_seconds = None
+        if record is not None and record.started_at is not None:
             ended_at = record.finished_at or self._hf._seam.now()
-            took_ms = max(0.0, (ended_at - record.started_at).total_seconds() * 1000)
-            self._hf._metrics.settled(job, settlement, outcome, took_ms, 0.0)
+            took_seconds = max(0.0, (ended_at - record.started_at).total_seconds())
+            if metrics.counting:
+                metrics.settled(job, settlement, outcome, took_seconds * 1000, 0.0)
+        metrics.throughput.settled(job.queue, outcome, took_seconds)
         log_settled(job, settlement, outcome)
 
     async def _recorded(self, store: Store, lease: Lease, told: LeaseOutcome) -> RecordedOutcome:
