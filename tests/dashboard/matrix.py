@@ -48,6 +48,10 @@ async def name_of_a_job(_world: World, _tenant: str) -> str:
     return "add"
 
 
+async def _new_queue(world: World, _tenant: str) -> str:
+    return world.unique("queue")
+
+
 def _change_group(*names: str) -> Row:
     fields = {"verb": "acknowledge", **dict.fromkeys(names, "TARGET")}
     return Row(OPERATOR, target=of(World.error_group), owned=True, fields=fields)
@@ -112,5 +116,25 @@ PAGES: Final[Mapping[str, Row]] = {
     "POST /ui/bulk/{id}/pause": _CHANGE,
     "POST /ui/bulk/{id}/resume": _CHANGE,
     "POST /ui/bulk/{id}/cancel": _CHANGE,
+    "GET /ui/queues": Row(VIEWER, across=True),
+    "GET /ui/queues/{queue:name}": Row(VIEWER, across=True, target=of(World.paused_queue)),
+    "POST /ui/queues/{queue:name}/pause": Row(OPERATOR, across=True, target=_new_queue),
+    "POST /ui/queues/{queue:name}/resume": Row(
+        OPERATOR, across=True, target=of(World.paused_queue)
+    ),
+    "POST /ui/queues/{queue:name}/cap": Row(
+        OPERATOR, across=True, target=_new_queue, fields={"running_max": "3"}
+    ),
+    "POST /ui/queues/{queue:name}/purge": Row(
+        OPERATOR, across=True, target=_new_queue, fields={"name": "TARGET"}
+    ),
+    "GET /ui/breakers": Row(VIEWER, across=True),
+    "POST /ui/breakers": Row(
+        OPERATOR, across=True, target=_new_queue, fields={"key": "TARGET", "because": "a test"}
+    ),
+    "POST /ui/breakers/{key:name}/open": Row(OPERATOR, across=True, target=_new_queue),
+    "POST /ui/breakers/{key:name}/close": Row(OPERATOR, across=True, target=of(World.open_breaker)),
+    "POST /ui/breakers/{key:name}/reset": Row(OPERATOR, across=True, target=of(World.open_breaker)),
+    "GET /ui/workers": Row(VIEWER, across=True),
     "GET /ui/{rest:path}": Row(LOADER, statuses=(404,)),
 }

@@ -11,6 +11,7 @@ PUBLIC_FORM_BYTES_MAX: Final = 16 * 1024  # of the login
 NEXT_CHARS_MAX: Final = 1000  # of the path where a login leads
 NOTICE_CHARS_MAX: Final = 300
 NOTICE_SECONDS: Final = 60  # for the browser to show it
+EXAMINED_SECONDS: Final = 30.0  # between two examinations while somebody looks
 LIVE_QUIET_SECONDS: Final = 0.5  # between two events of a live page
 LIVE_LOOK_SECONDS: Final = 2.0  # between two looks for changes that nobody told of
 LIVE_REFRESH_SECONDS: Final = 10.0  # after which a live page is read again in any case

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from holdfast.api.callers import Caller
 from holdfast.api.problems import Problem
 from holdfast.api.service import Service
-from holdfast.dashboard import format, pages, static
+from holdfast.dashboard import charts, format, pages, static
 from holdfast.dashboard.live import Live
 from holdfast.dashboard.page import Page, PageRoute, Visit, wants_page
 from holdfast.dashboard.pages.systems import path_of
@@ -169,6 +169,7 @@ def make_templates(files: static.Static) -> Environment:
     )
     environment.globals["static"] = files.url
     environment.globals["theme_of"] = _theme_of
+    environment.globals["meter"] = charts.meter
     environment.filters.update(format.FILTERS)
     return environment
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.dashboard.pages import (
     audit,
+    breakers,
     bulk,
     dead,
     job,
@@ -14,12 +15,14 @@ from holdfast.dashboard.pages import (
     keys,
     live,
     login,
+    overview,
+    queues,
     requeue,
     results,
     run,
-    start,
     system_forms,
     systems,
+    workers,
 )
 
 if TYPE_CHECKING:
@@ -30,12 +33,15 @@ if TYPE_CHECKING:
 ALL: Final[tuple[Callable[[Site], Pages], ...]] = (
     login.pages,
     live.pages,
-    start.pages,
+    overview.pages,
     jobs.pages,
     job.pages,
     requeue.pages,
     run.pages,
     results.pages,
+    queues.pages,
+    breakers.pages,
+    workers.pages,
     audit.pages,
     keys.pages,
     system_forms.pages,  # /run would also match the page of an item
