@@ -280,6 +280,7 @@ async def test_jobs_that_are_about_to_leave_the_history_are_not_counted_again(
     await add_dead(
         store_url, "old", ended_at=datetime.now(UTC) - LONG_AGO, kept=timedelta(seconds=1)
     )
+    assert await hf.dead._fold.newest() == 0
     assert await counted(hf) == {}
     assert await hf.dead.groups_behind_since() is None
 

@@ -7,7 +7,7 @@ SELECT
 FROM (
     SELECT * FROM holdfast.history
     WHERE state IN ('dead', 'failed') AND (finished_at, id) > (:ended_at, :job_id)
-        AND finished_at <= now()
+        AND finished_at <= now() AND kept_until > now()
         AND NOT EXISTS (
             SELECT FROM holdfast.error_group_jobs WHERE error_group_jobs.job_id = history.id
         )

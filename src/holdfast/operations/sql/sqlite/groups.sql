@@ -22,6 +22,7 @@ FROM (
         )
         AND finished_at <= CAST(strftime('%s', substr(now(), 1, 19)) AS INTEGER) * 1000000
             + CAST(substr(now(), 21, 6) AS INTEGER)
+        AND kept_until > CAST(strftime('%s', substr(now(), 1, 19)) AS INTEGER) * 1000000
         AND NOT EXISTS (
             SELECT 1 FROM error_group_jobs WHERE error_group_jobs.job_id = history.id
         )
