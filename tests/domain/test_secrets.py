@@ -81,6 +81,11 @@ def test_a_password_in_an_address_without_a_scheme_is_hidden() -> None:
         ("access_token=abc", "access_token=***"),
         ("Authorization: Bearer abc.def", "Authorization: ***"),
         ("{'authorization': 'Basic abc=='}", "{'authorization': '***'}"),
+        (
+            "Endpoint=sb://h/;SharedAccessKeyName=app;SharedAccessKey=a+b/c=;EntityPath=q",
+            "Endpoint=sb://h/;SharedAccessKeyName=app;SharedAccessKey=***",
+        ),
+        ("SharedAccessSignature sr=h&sig=a%2Fb&se=1", "SharedAccessSignature sr=h&sig=***&se=1"),
         ("unexpected token: '}'", "unexpected token: '}'"),
         ("password authentication failed for user x", "password authentication failed for user x"),
         ("http://h:80/metrics and a@b", "http://h:80/metrics and a@b"),

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast import State
+from holdfast import Filter, Holdfast, State
 from holdfast.domain.limits import MESSAGE_PUT_OFF_MAX
 from holdfast.testing.messengers.posting import Ear
 from tests.promises.stage import Stage
 from tests.support.convoys import QUEUE, Convoys
+from tests.support.postgres import Server
 from tests.support.processes import wait_until
 from tests.support.running import seen_events, working
 from tests.support.servicebus import StartBus, receive_one
@@ -27,6 +29,22 @@ pytestmark = pytest.mark.heavy
 
 def is_only(value: object, find: Callable[[], list[object]]) -> bool:
     return find() == [value]
+
+
+def states_of(convoys: Convoys) -> list[object]:
+    return [each.state for each in convoys.messages]
+
+
+async def is_renewed_for(hf: Holdfast, job_id: UUID, seconds: float) -> None:
+    """Wait until the job's lease was renewed for so long."""
+    begun = (await hf.get(job_id)).lease_expires_at
+    assert begun is not None
+
+    async def is_renewed() -> bool:
+        until = (await hf.get(job_id)).lease_expires_at
+        return until is not None and until > begun + timedelta(seconds=seconds)
+
+    await wait_until(is_renewed, "renewed")
 
 
 async def test_a_message_is_held_while_its_job_runs_and_completed_with_it(
@@ -74,14 +92,7 @@ async def test_a_lock_is_renewed_with_the_lease_of_its_job(
         await app.is_live()
         job = await app.slow.enqueue(1)
         await convoys.runs(1)
-        begun = (await app.hf.get(job.id)).lease_expires_at
-        assert begun is not None
-
-        async def is_renewed() -> bool:
-            until = (await app.hf.get(job.id)).lease_expires_at
-            return until is not None and until > begun + timedelta(seconds=4)
-
-        await wait_until(is_renewed, "the lease was renewed for four locks")
+        await is_renewed_for(app.hf, job.id, seconds=4)
         (message,) = convoys.messages
         assert (message.state, message.delivery_count) == ("locked", 0)
         convoys.gate.set()
@@ -121,10 +132,10 @@ async def test_no_more_messages_are_received_than_jobs_can_start(
         await app.is_live()
         await app.hf.enqueue_many([app.slow.call(number) for number in range(10)])
         await wait_until(lambda: len(convoys.running) == 2, "full")
-        await wait_until(
-            lambda: sum(each.state == "locked" for each in convoys.messages) == 2, "held"
-        )
-        assert len(convoys.messages) == 10
+        (first, *_) = (await app.hf.jobs.list(Filter(states=(State.RUNNING,)))).jobs
+        await is_renewed_for(app.hf, first.id, seconds=4)  # longer than it waits for a job to start
+        states = Counter(each.state for each in convoys.messages)
+        assert states == {"locked": 2, "active": 8}
         convoys.gate.set()
         await convoys.does(*range(10))
         await convoys.empties()
@@ -149,6 +160,22 @@ async def test_a_worker_that_is_told_to_stop_sends_its_jobs_on_to_others(
             await convoys.does(1)
             await convoys.empties()
     assert convoys.bus.dead_letters(QUEUE) == []
+
+
+async def test_a_worker_that_stops_gives_back_a_message_whose_job_has_not_started(
+    local_url: str, servicebus: StartBus
+) -> None:
+    convoys = Convoys(local_url, servicebus)
+    app = convoys.app()
+    async with app.hf:
+        await app.hf.queues.pause("default")
+        async with working(app.hf):
+            await app.is_live()
+            await app.quick.enqueue(1)
+            await wait_until(lambda: "locked" in [each.state for each in convoys.messages], "held")
+        await wait_until(partial(is_only, "active", lambda: states_of(convoys)), "given back")
+    (message,) = convoys.messages
+    assert message.delivery_count == 0
 
 
 async def test_a_worker_that_is_killed_with_a_message_costs_latency_only(
@@ -344,6 +371,21 @@ async def test_a_message_whose_job_can_not_start_is_put_off_a_few_times(
         assert convoys.bus.dead_letters(QUEUE) == []
 
 
+async def test_a_message_that_comes_too_early_is_sent_again_for_the_time_of_its_row(
+    local_url: str, servicebus: StartBus
+) -> None:
+    convoys = Convoys(local_url, servicebus)
+    silent, app = convoys.app(escorted=False), convoys.app()
+    async with silent.hf, app.hf, working(app.hf):
+        await app.is_live()
+        job = await silent.quick.options(delay_seconds=3600).enqueue(1)
+        convoys.announce(job.id)
+        await wait_until(partial(is_only, "scheduled", lambda: states_of(convoys)), "put off")
+        convoys.bus.advance(3500.0)
+        assert states_of(convoys) == ["scheduled"]
+        assert (await app.hf.get(job.id)).attempts == 0
+
+
 async def test_a_dead_letter_makes_a_worker_look_and_stays(
     local_url: str, servicebus: StartBus
 ) -> None:
@@ -413,3 +455,22 @@ async def test_a_messenger_that_listens_twice_and_again_hears_each_time(
                 await app.quick.enqueue(number)
                 await convoys.does(*range(number + 1))
                 await convoys.empties()
+
+
+async def test_a_message_that_comes_while_the_database_is_away_is_placed_when_it_is_back(
+    own_postgres: Server, servicebus: StartBus
+) -> None:
+    convoys = Convoys(own_postgres.url("postgres"), servicebus, lock_seconds=60.0)
+    silent, app = convoys.app(escorted=False), convoys.app()
+    await app.hf.migrate()
+    async with silent.hf, app.hf, working(app.hf):
+        await app.is_live()
+        job = await silent.quick.enqueue(1)
+        await asyncio.to_thread(own_postgres.stop)
+        convoys.announce(job.id)
+        await wait_until(lambda: [each.state for each in convoys.messages] == ["locked"], "held")
+        await asyncio.to_thread(own_postgres.start)
+        await convoys.does(1)
+        await convoys.empties()
+        assert (await app.hf.get(job.id)).attempts == 1
+    assert convoys.bus.dead_letters(QUEUE) == []
