@@ -119,6 +119,18 @@ async def test_a_page_reads_the_database_in_the_scope_of_its_viewers_tenant(
         assert seen == ["None", "acme", "globex", "None"]
 
 
+async def test_a_key_of_one_tenant_begins_with_its_jobs(local_hf: Holdfast) -> None:
+    for scopes, tenant, place in ((["read"], "acme", "/ui/jobs"), (["enqueue"], "acme", None)):
+        key = await local_hf.keys.create("x", scopes=scopes, tenant=tenant)
+        async with browsing(local_hf) as browser:
+            await browser.log_in(key)
+            start = await browser.get("/")
+            assert start.headers.get("location") == place
+            page = start if place is None else await browser.get(place)
+            assert (page.status_code, ">Overview<" in page.text) == (200, False)
+            assert ("needs the scope <code>read</code>" in page.text) == (place is None)
+
+
 async def test_a_database_that_is_away_is_told_and_lets_nobody_in(tmp_path: Path) -> None:
     seam = LaterSeam()
     hf = Holdfast(f"sqlite:///{tmp_path / 'jobs.db'}", seam=seam)

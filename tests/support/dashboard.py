@@ -72,7 +72,9 @@ class Browser:
         text = key if isinstance(key, str) else key.key
         answer = await self.post(LOGIN, {"key": text, "next": next_path})
         if answer.status_code == 303:
-            await self.get("/")
+            page = await self.get("/")
+            if page.status_code == 303:
+                await self.get(page.headers["location"])
         return answer
 
     async def _send(

@@ -27,16 +27,18 @@ ROLES: Final = (("admin", "administrator"), ("operate", "operator"), ("read", "v
 
 
 class Entry(NamedTuple):
-    """An entry of the menu. Only those who may open its page see it. `key` is pressed after `g`."""
+    """An entry of the menu. Only those who may open its page see it, and with `across`, only those
+    who see all tenants. `key` is pressed after `g`."""
 
     title: str
     path: str
     icon: str
     key: str = ""
+    across: bool = False
 
 
 MENU: Final = (
-    ("", (Entry("Overview", "/", "overview", "o"),)),
+    ("", (Entry("Overview", "/", "overview", "o", across=True),)),
     (
         "Jobs",
         (
@@ -101,8 +103,12 @@ class Site:
     def menu(self, caller: Caller) -> Sequence[Group]:
         """The pages that this caller may open, in groups."""
         open_to = {each.path for each in self.pages if each.method == "GET" and each.allows(caller)}
+        is_wide = caller.tenant is None
         groups = (
-            Group(title, [each for each in entries if each.path in open_to])
+            Group(
+                title,
+                [each for each in entries if each.path in open_to and (is_wide or not each.across)],
+            )
             for title, entries in (*MENU, ("Systems", self._systems_menu))
         )
         return [each for each in groups if each.entries]
