@@ -17,7 +17,7 @@ BUDGETS_SECONDS: dict[str, float] = {
     "api/": 330.0,
     "browser/": 300.0,
     "cli/": 300.0,
-    "dashboard/": 400.0,
+    "dashboard/": 900.0,
     "mutants/": 270.0,
     "observability/": 90.0,
     "operations/": 160.0,
