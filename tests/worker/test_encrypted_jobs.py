@@ -162,6 +162,7 @@ async def test_an_error_keeps_its_code_and_class_and_place_but_not_its_text(shop
         (attempt,) = await shop.hf.jobs.attempts(job.id)
         assert attempt.error_text == job.error_text
         assert WITHHELD in (await shop.hf.jobs.why(job.id)).sentence
+    await shop.hf.dead.count_groups()
     groups = {each.error_code: each.jobs for each in (await shop.hf.dead.groups()).groups}
     assert groups == {"ValueError": 2, "BLOCKED": 1, "SystemExit": 1}
     assert shop.tells() == []

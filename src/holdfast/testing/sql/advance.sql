@@ -71,6 +71,18 @@ SET created_at = created_at - :passed::interval, started_at = started_at - :pass
     lease_expires_at = lease_expires_at - :passed::interval,
     next_step_at = next_step_at - :passed::interval, expires_at = expires_at - :passed::interval
 
+-- name: error_groups
+UPDATE holdfast.error_groups
+SET first_seen = first_seen - :passed::interval, last_seen = last_seen - :passed::interval,
+    state_since = state_since - :passed::interval
+
+-- name: error_group_jobs
+UPDATE holdfast.error_group_jobs
+SET ended_at = ended_at - :passed::interval, kept_until = kept_until - :passed::interval
+
+-- name: error_group_places
+UPDATE holdfast.error_group_places SET ended_at = ended_at - :passed::interval
+
 -- name: history_counts
 -- Ended jobs are counted by the day until which they are kept, and that has changed.
 WITH old AS (DELETE FROM holdfast.history_counts)
