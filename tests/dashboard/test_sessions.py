@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
+from http.cookies import SimpleCookie
 from pathlib import Path
 
 import pytest
+from starlette.responses import Response
 
 from holdfast import Holdfast
+from holdfast.api.gate import Gate
 from holdfast.api.limits import FAILED_KEYS_PER_SECOND, KEY_KEPT_SECONDS
 from holdfast.dashboard.limits import SESSION_SECONDS
-from holdfast.dashboard.sessions import COOKIE
+from holdfast.dashboard.sessions import COOKIE, Sessions
 from holdfast.domain.keys import NewKey
 from tests.operations.test_keys import execute
 from tests.support.dashboard import LOGIN, Browser, LaterSeam, browsing
@@ -135,6 +138,27 @@ async def test_a_session_of_another_service_is_none_here(
         browser.cookies = other.cookies
         assert COOKIE in browser.cookies
         assert not await is_logged_in(browser)
+
+
+async def test_a_session_signed_with_what_was_known_before_the_first_key_is_none(
+    store_url: str, seam: LaterSeam
+) -> None:
+    """A server without a pepper and without keys signs with a secret that can be guessed. When the
+    first key is created elsewhere, the server turns to the pepper."""
+    async with Holdfast(store_url) as writer:
+        await writer.migrate()
+        reader = Holdfast(store_url, read_only=True, seam=seam)
+        async with reader, browsing(reader) as browser:
+            assert await is_logged_in(browser)
+            guess, forged = Gate(reader), Response()
+            await guess.find_secret()
+            key = await writer.keys.create("ann", scopes=["read"])
+            seam.pass_time(KEY_KEPT_SECONDS)
+            Sessions(guess, seam.now).begin(forged, key)
+            browser.cookies[COOKIE] = SimpleCookie(forged.headers["set-cookie"])[COOKIE].value
+            assert not await is_logged_in(browser)
+            await browser.log_in(key)
+            assert await is_logged_in(browser)
 
 
 async def test_a_notice_is_no_session(browser: Browser, key: NewKey) -> None:

@@ -55,6 +55,7 @@ class Gate:
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
         self._secret: bytes | None = None
+        self._is_guessable = False  # the secret; only until there are keys
         self._tables: bool | None = None  # whether the store has any; unknown before the first use
         self._any_keys = False  # keys are never deleted, so this stays true
         self._exist: Kept[bool] = Kept(self._monotonic, KEY_KEPT_SECONDS, 1)
@@ -72,8 +73,8 @@ class Gate:
 
     async def find_secret(self) -> bytes:
         """The same, also before the first request has been admitted."""
-        if self._secret is None:
-            with _misconfigured():
+        with _misconfigured():
+            if self._secret is None or (self._is_guessable and await self._has_keys()):
                 self._secret = await self._find_secret()
         return self._secret
 
@@ -213,11 +214,15 @@ class Gate:
     async def _find_secret(self) -> bytes:
         if await self._has_tables():
             try:
-                return derived(await self._hf._pepper.get(), "gate")
+                secret = derived(await self._hf._pepper.get(), "gate")
             except ConfigurationError:
                 if await self._has_keys():
                     raise
-        # Anyone who reaches this server is its administrator, so there is nothing to protect.
+            else:
+                self._is_guessable = False
+                return secret
+        # Anyone who reaches this server is its administrator, so there is nothing to protect yet.
+        self._is_guessable = True
         return derived(self._hf._database.encode(), "gate")
 
     def _monotonic(self) -> float:
