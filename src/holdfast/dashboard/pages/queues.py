@@ -68,7 +68,7 @@ def pages(site: Site) -> Pages:
     @pages.post(f"{QUEUE}/cap", needs="operate", across=True)
     async def cap_queue(visit: Visit) -> Response:
         queue, text = visit.path["queue"], (await visit.form()).get("running_max", "").strip()
-        if text and not (text.isascii() and text.isdigit() and int(text) <= QUEUE_RUNNING_MAX):
+        if text and not _is_cap(text):
             problem = f"The cap must be a number from 0 to {QUEUE_RUNNING_MAX:,}, or empty."
             return await _show(visit, status=422, cap=text, cap_error=problem)
         running_max = int(text) if text else None
@@ -125,6 +125,12 @@ async def _purge(caller: Caller, queue: str, because: str | None) -> int:
         if preview.total:
             await caller.bulk.start(preview.id)
     return preview.total
+
+
+def _is_cap(text: str) -> bool:
+    """Python reads no number of thousands of digits."""
+    is_short = len(text) <= len(str(QUEUE_RUNNING_MAX))
+    return is_short and text.isascii() and text.isdigit() and int(text) <= QUEUE_RUNNING_MAX
 
 
 def _capped(queue: str, running_max: int | None) -> str:
