@@ -82,7 +82,7 @@ class Client:
 
     def _attach(self, link: proton.Link) -> Endpoint | None:
         if link.remote_target.type == proton.Terminus.COORDINATOR:
-            raise Unsupported("Transactions are not implemented here.")
+            raise Unsupported("This server does not support transactions.")
         address = (link.remote_target if link.is_receiver else link.remote_source).address
         path = path_of(address)
         if path == CBS:

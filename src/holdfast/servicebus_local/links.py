@@ -253,7 +253,7 @@ class Outgoing:
                 self._tokens.pop(delivery)
                 delivery.settle()
             elif outcome not in (0, proton.Delivery.RECEIVED):
-                self._reject(delivery, Unsupported("Transactions are not implemented here."))
+                self._reject(delivery, Unsupported("This server does not support transactions."))
             return
         try:
             settle(self.queue, token, delivery.remote, self._bus.now_ms())

@@ -61,7 +61,7 @@ class Request:
 def perform(operation: str, request: Request) -> dict[str, Any]:
     found = OPERATIONS.get(operation.removeprefix(PREFIX))
     if found is None:
-        raise Unsupported(f"The operation {operation} is not implemented here."[:200])
+        raise Unsupported(f"This server does not support the operation {operation}."[:200])
     return found(request)
 
 
