@@ -108,7 +108,9 @@ async def test_a_page_that_reconnects_is_told_at_once_if_it_missed_something(
 async def test_what_one_viewer_changes_the_others_see_without_a_look(
     scene: Scene, browser: Browser
 ) -> None:
-    await browser.log_in(await scene.hf.keys.create("ann", scopes=["read"]))
+    # The overview examines the database, and hints when it is done.
+    key = await scene.hf.keys.create("ann", scopes=["read"])
+    await browser.log_in(key, first_page="/ui/jobs")
     live = scene.site.live
     assert not live._hinted.is_set()
     await browser.post("/ui/test/touch")
@@ -153,7 +155,7 @@ async def test_nothing_is_read_while_nobody_watches(scene: Scene, browser: Brows
 
 async def test_an_open_stream_counts_as_a_waiting_request(scene: Scene, browser: Browser) -> None:
     key = await scene.hf.keys.create("ann", scopes=["read"])
-    await browser.log_in(key)
+    await browser.log_in(key, first_page="/ui/jobs")
     headers = {"cookie": cookies_of(browser)}
     waiting = scene.server.service.waiting
     browser.client.headers.update(headers)
@@ -170,7 +172,7 @@ def cookies_of(browser: Browser) -> str:
 
 async def test_a_stream_ends_soon_after_its_key_is_revoked(scene: Scene, browser: Browser) -> None:
     key = await scene.hf.keys.create("ann", scopes=["read"])
-    await browser.log_in(key)
+    await browser.log_in(key, first_page="/ui/jobs")
     browser.client.headers["cookie"] = cookies_of(browser)
     async with streaming(browser.client, STREAM) as stream:
         await stream.comment()

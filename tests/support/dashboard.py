@@ -67,12 +67,14 @@ class Browser:
         options = options or {"data": {"csrf": self.token, **(fields or {})}}
         return await self._send("POST", path, sent, **options)
 
-    async def log_in(self, key: NewKey | str, next_path: str = "/") -> httpx.Response:
+    async def log_in(
+        self, key: NewKey | str, next_path: str = "/", *, first_page: str = "/"
+    ) -> httpx.Response:
         """Post the form of the login, and read a page, which has a token."""
         text = key if isinstance(key, str) else key.key
         answer = await self.post(LOGIN, {"key": text, "next": next_path})
         if answer.status_code == 303:
-            page = await self.get("/")
+            page = await self.get(first_page)
             if page.status_code == 303:
                 await self.get(page.headers["location"])
         return answer
