@@ -36,6 +36,7 @@ from tests.support.rabbitmq import ADDRESS as AMQP_URL
 from tests.support.rabbitmq import Names, Node, require_rabbitmq
 from tests.support.running import QUICK
 from tests.support.servicebus import UNCLOSED
+from tests.support.servicebus import lost_sockets as lost_sockets
 from tests.support.servicebus import servicebus as servicebus
 from tests.support.services import everywhere, fast, missing
 

@@ -135,7 +135,7 @@ def test_lists_mark_what_was_requeued_and_as_what(store_url: str, run: Run, fold
     assert table[0].split()[-2:] == ["REQUEUED", "AS"]
     (row,) = [line for line in table if line.startswith(old)]
     assert row.endswith(f", requeued  {new}")
-    for columns, mark in ((80, "  requeued"), (120, " ago, requeued")):
+    for columns, mark in ((80, "  requeued"), (120, ", requeued")):
         variables = environment(HOLDFAST_DATABASE_URL=store_url)
         terminal = Terminal([*COMMAND, "jobs", "list"], folder, variables, columns=columns)
         lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.read_all()).splitlines()

@@ -100,7 +100,9 @@ async def test_a_tenants_key_gets_a_start_page_without_numbers_of_others(
     key = await local_hf.keys.create("viewer", scopes=["read"], tenant="acme")
     async with browsing(local_hf) as browser:
         await browser.log_in(key)
-        page = await browser.get("/")
+        start = await browser.get("/")
+        assert (start.status_code, start.headers["location"]) == (303, "/ui/jobs")
+        page = await browser.get("/ui/jobs")
         assert page.status_code == 200
         assert "secret-queue" not in page.text
         for path in ("/ui/queues", "/ui/queues/secret-queue", "/ui/breakers", "/ui/workers"):

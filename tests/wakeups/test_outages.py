@@ -16,9 +16,9 @@ from holdfast.servicebus_local import QueueOptions
 from tests.support.processes import wait_until
 from tests.support.rabbitmq import Names, Node
 from tests.support.running import working
-from tests.support.servicebus import UNCLOSED
+from tests.support.servicebus import LOST_SOCKETS
 
-pytestmark = [pytest.mark.heavy, pytest.mark.slow, UNCLOSED]
+pytestmark = [pytest.mark.heavy, pytest.mark.slow, *LOST_SOCKETS]
 
 OUTAGES = 3
 PAUSE_SECONDS = 0.02

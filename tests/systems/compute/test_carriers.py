@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.servicebus_local import QueueOptions
 from holdfast_systems.compute.contract import load_contracts
-from tests.support.servicebus import UNCLOSED
+from tests.support.servicebus import LOST_SOCKETS
 from tests.systems.compute.terminals import FIELDS, Terminals, terminals
 
-pytestmark = [pytest.mark.heavy, pytest.mark.slow, UNCLOSED]
+pytestmark = [pytest.mark.heavy, pytest.mark.slow, *LOST_SOCKETS]
 
 Start = Callable[..., AbstractAsyncContextManager[Terminals]]
 
