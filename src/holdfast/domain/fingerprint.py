@@ -1,7 +1,7 @@
 """Group errors of one kind: reduce their texts to what does not differ from job to job.
 
 The tables of error groups keep fingerprints: whoever changes how one is made empties them in a
-migration, so that they are made anew from the history.
+migration, so that they are counted again from the history.
 """
 
 from __future__ import annotations
