@@ -2,6 +2,7 @@
 
     python -m bench [--quick] [--only NAMES] [--out FOLDER]
     python -m bench --report          # from the figures of the last run
+    python -m bench --against REVISION [SUBJECT/CASE ...]   # beside the code of that commit
 
 A whole run also fills the part of docs/benchmarks.md that lies between its markers.
 """
@@ -18,7 +19,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import figures, growth, http, messengers
+from bench import against, figures, growth, http, messengers
 from bench.cases import ALL, QUICK, Measuring, Scale, drain
 from bench.driver import Driver, Subject, SubjectFailed
 from bench.figures import Figure, Recorder, Recording
@@ -190,9 +191,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="names of subjects, with commas between")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--report", action="store_true", help="of the last run, measuring nothing")
+    parser.add_argument("--against", metavar="REVISION", help="compare with this commit's code")
+    parser.add_argument("cases", nargs="*", help="with --against: subject[:variant]/case")
     options = parser.parse_args(arguments)
     names = [name for name in options.only.split(",") if name]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
+    if options.against:
+        try:
+            print(against.compare(options.against, options.cases, quick=options.quick))
+        except ValueError as error:
+            parser.error(str(error))
+        return
     if not options.report:
         scale = QUICK if options.quick else Scale()
         measure(options.out, scale, names, quick=options.quick)

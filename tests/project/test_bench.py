@@ -10,11 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.__main__ import BEGIN, END, PAGE, filled
+from bench.__main__ import BEGIN, END, PAGE, filled, main
+from bench.against import CASES as COMPARED
+from bench.against import Key, Pair, add, comparison, source_of
 from bench.cases import percentile
 from bench.driver import Driver, Subject, SubjectFailed
 from bench.environments import environments
 from bench.figures import Figure, Recorder, Recording, read
+from bench.one import CASES, parsed
 from bench.place import Place
 from bench.plots import bars, lines, plots
 from bench.report import report, subjects_table, targets_table
@@ -232,6 +235,46 @@ def test_every_listed_queue_has_an_adapter_and_pins_what_it_installs() -> None:
         loose = [each for each in peer.requirements if "==" not in each]
         loose += [each for each in peer.packages if not re.search(r".@\d", each)]
         assert loose == []
+
+
+def test_two_versions_are_compared_turn_by_turn() -> None:
+    """The machine is twice as fast in the second turn, and both versions see that."""
+    pairs: dict[Key, Pair] = {}
+    for before, after in ((1000.0, 1500.0), (2000.0, 3000.0)):
+        add(pairs, drains(holdfast_postgresql=before), drains(holdfast_postgresql=after))
+    only_now = Recording(figures=[Figure("a new case", SQLITE, 1.0, "ms")])
+    add(pairs, Recording(), only_now)
+    (_, _, row) = comparison("v1", pairs).splitlines()
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells == [
+        "holdfast-postgresql (best)", "drain", "1", "1,500 jobs/s", "2,250 jobs/s", "1.50",
+        "1.50 to 1.50", "",
+    ]  # fmt: skip
+
+
+def test_a_comparison_unpacks_the_code_of_a_commit_once() -> None:
+    source = source_of("HEAD")
+    assert (source / "holdfast" / "app.py").exists()
+    assert source_of("HEAD") == source
+
+
+def test_a_comparison_that_can_not_run_says_so_before_it_measures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for arguments, said in (
+        (["--against", "no-such-commit"], "no commit 'no-such-commit'"),
+        (["--against", "HEAD", "holdfast-sqlite/polish"], "no case 'polish'"),
+    ):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        assert said in capsys.readouterr().err
+
+
+def test_what_is_compared_exists() -> None:
+    known = {(each.name, each.variant) for each in OWN}
+    for name, variant, case in map(parsed, COMPARED):
+        assert (name, variant) in known
+        assert case in CASES
 
 
 def test_make_bench_runs_it() -> None:
