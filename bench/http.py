@@ -41,7 +41,7 @@ def load(driver: Driver, address: Address, path: str, body: object, sizes: Seque
     return float(answer["requests"]) / float(answer["seconds"])
 
 
-def enqueue(measuring: Measuring, subject: Subject) -> None:
+def enqueue_over_http(measuring: Measuring, subject: Subject) -> None:
     sizes = (CONNECTIONS, measuring.scale.http_requests)
     for _ in range(measuring.scale.growth_rounds):
         for case, command in ((BARE_CASE, SERVE_BARE), (ENQUEUE_CASE, SERVE)):
@@ -106,5 +106,5 @@ def watching(driver: Driver, address: Address, ids: Sequence[str]) -> Iterator[N
             raise SubjectFailed(f"{driver.subject.name}: only {events} events")
 
 
-POSTGRES: tuple[Case, ...] = (enqueue, batches, watched_drain)
-SQLITE: tuple[Case, ...] = (enqueue, batches)
+POSTGRES: tuple[Case, ...] = (enqueue_over_http, batches, watched_drain)
+SQLITE: tuple[Case, ...] = (enqueue_over_http, batches)

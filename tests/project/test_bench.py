@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.__main__ import BEGIN, END, PAGE, filled, main
+from bench.__main__ import BEGIN, END, GROWTH, PAGE, filled, main
 from bench.against import CASES as COMPARED
 from bench.against import Key, Pair, add, comparison, source_of
-from bench.cases import percentile
+from bench.cases import ALL, percentile
 from bench.driver import Driver, Subject, SubjectFailed
 from bench.environments import environments
 from bench.figures import Figure, Recorder, Recording, read
@@ -275,6 +275,12 @@ def test_what_is_compared_exists() -> None:
     for name, variant, case in map(parsed, COMPARED):
         assert (name, variant) in known
         assert case in CASES
+
+
+def test_each_case_of_a_run_can_be_named() -> None:
+    for cases in (ALL, *GROWTH.values()):
+        for case in cases:
+            assert CASES[case.__name__] is case
 
 
 def test_make_bench_runs_it() -> None:
