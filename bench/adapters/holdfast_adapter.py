@@ -10,7 +10,7 @@ from typing import Any
 import uvloop
 
 from bench.adapters.contract import Adapter, Sent, main
-from bench.adapters.holdfast_jobs import JOBS, hf
+from bench.adapters.holdfast_jobs import JOBS, connected, hf
 from holdfast.cli.main import run
 
 CONCURRENCY = 1000
@@ -36,6 +36,7 @@ class HoldfastAdapter(Adapter):
 
     async def enqueue(self, jobs: Iterable[Sent]) -> None:
         async with hf:
+            await connected()
             for sent in jobs:
                 await self._job(sent.queue, sent.delay_seconds).enqueue(sent.sent_at, sent.padding)
 

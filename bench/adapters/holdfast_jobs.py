@@ -9,10 +9,12 @@ from typing import Any
 from bench.adapters.contract import Surroundings, handled
 from holdfast import Context, Holdfast
 from holdfast.runtime.seam import Seam
+from holdfast.wakeups.registry import make_messengers
 
 WAIT_SECONDS = 0.01
 BURN_SECONDS = 0.005
 REPORT_SECONDS = 1.0
+CONNECTED_LOOK_SECONDS = 0.01
 GRACE_SECONDS = 1.0  # only jobs that report progress are still running when a worker is stopped
 
 
@@ -30,10 +32,11 @@ class DeafSeam(Seam):
 
 
 around = Surroundings.read()
+messengers = make_messengers(around.wakeups, Seam()) if "://" in around.wakeups else []
 hf = Holdfast(
     around.database_url or None,
     seam=None if around.wakeups == "notify" else DeafSeam(),
-    messengers=[around.wakeups] if "://" in around.wakeups else [],
+    messengers=messengers,
     grace_seconds=GRACE_SECONDS,
 )
 
@@ -66,6 +69,14 @@ async def report(ctx: Context) -> None:
     while True:
         await ctx.progress({"at": time.time()})
         await asyncio.sleep(REPORT_SECONDS)
+
+
+async def connected() -> None:
+    """Wait for the brokers, as any process that has run for a second has done."""
+    for each in messengers:
+        each.connect()
+        while not each.status().live:  # noqa: ASYNC110 - only its status tells
+            await asyncio.sleep(CONNECTED_LOOK_SECONDS)
 
 
 def burn() -> None:

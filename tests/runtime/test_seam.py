@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -67,6 +69,31 @@ def test_a_side_loop_runs_coroutines_on_a_thread_of_its_own() -> None:
         loop.submit(fail()).result(WAIT_SECONDS)
     loop.close()
     assert "aside" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_side_loop_that_closes_ends_the_tasks_that_others_left_there() -> None:
+    """A client library closes its connection in one task, which starts another as it ends."""
+    ended: list[str] = []
+
+    async def wait(name: str, then: list[str]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+            for other in then:
+                asyncio.create_task(wait(other, []))  # noqa: RUF006 - left, as they do
+
+    async def leave() -> None:
+        asyncio.create_task(wait("reader", ["closer"]))  # noqa: RUF006
+        await asyncio.sleep(0)
+
+    loop = Seam().side_loop("aside")
+    loop.submit(leave()).result(WAIT_SECONDS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # that a coroutine was never awaited
+        loop.close()
+        gc.collect()
+    assert ended == ["reader", "closer"]
 
 
 def test_a_pool_runs_so_many_calls_at_a_time_and_no_more() -> None:

@@ -162,7 +162,7 @@ async def test_a_worker_that_is_told_to_stop_sends_its_jobs_on_to_others(
     assert convoys.bus.dead_letters(QUEUE) == []
 
 
-async def test_a_worker_that_stops_gives_back_a_message_whose_job_has_not_started(
+async def test_a_worker_that_stops_gives_back_the_messages_whose_jobs_have_not_started(
     local_url: str, servicebus: StartBus
 ) -> None:
     convoys = Convoys(local_url, servicebus)
@@ -171,11 +171,11 @@ async def test_a_worker_that_stops_gives_back_a_message_whose_job_has_not_starte
         await app.hf.queues.pause("default")
         async with working(app.hf):
             await app.is_live()
-            await app.quick.enqueue(1)
-            await wait_until(lambda: "locked" in [each.state for each in convoys.messages], "held")
-        await wait_until(partial(is_only, "active", lambda: states_of(convoys)), "given back")
-    (message,) = convoys.messages
-    assert message.delivery_count == 0
+            await app.hf.enqueue_many([app.quick.call(number) for number in range(5)])
+            await wait_until(lambda: states_of(convoys) == ["locked"] * 5, "held")
+        await wait_until(lambda: states_of(convoys) == ["active"] * 5, "given back")
+    # It received none of them again, or another worker would have to wait for the lock.
+    assert [each.delivery_count for each in convoys.messages] == [0] * 5
 
 
 async def test_a_worker_that_is_killed_with_a_message_costs_latency_only(

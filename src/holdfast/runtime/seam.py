@@ -25,6 +25,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 START_SECONDS_MAX = 10.0  # of a thread
+LEFT_TASKS_ROUNDS = 3
+LEFT_TASKS_SECONDS = 1.0  # for each round
 
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
@@ -311,8 +313,20 @@ class _ThreadLoop:
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
-    loop.run_until_complete(asyncio.sleep(0))  # finishes closing the last connections
+    loop.run_until_complete(_end_tasks())
     loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what client libraries leave behind when a connection breaks or is closed: a task, or
+    one that another starts as it ends. Their last steps also finish closing the connections."""
+    for _ in range(LEFT_TASKS_ROUNDS):
+        await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=LEFT_TASKS_SECONDS)
 
 
 class _Pool:

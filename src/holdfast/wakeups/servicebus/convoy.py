@@ -35,9 +35,12 @@ from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff, is_set_within
 from holdfast.runtime.seam import Seam
 from holdfast.wakeups.protocol import Heard, Hint, Look
+from holdfast.wakeups.servicebus.broker import ask
 from holdfast.wakeups.servicebus.letters import Letter, read
 
 RECEIVE_SECONDS: Final = 5.0
+MOMENT_SECONDS: Final = 0.01
+PACE_SHARE: Final = 0.2
 ROOM_SECONDS: Final = 1.0
 START_SECONDS: Final = 0.1, 0.3, 0.6, 1.0  # for a worker to claim a job that it was told of
 AGAIN_SECONDS: Final = 1.0  # the first time; then twice as long each time
@@ -128,46 +131,56 @@ class Convoy:
 
     async def receive(self, receiver: Any, heard: Heard) -> None:
         """Receive as many messages as there are jobs that can start, until the connection ends.
-        One at a time is fastest while few come, and many at a time while many do."""
+        Between messages, and only then, ask whether the connection is alive: the client is slow to
+        notice a message that comes meanwhile."""
         self._loop = asyncio.get_running_loop()
-        count = 1
+        pace = Pace()
         try:
             while True:
-                wanted = min(await self._room(), count, MESSAGES_RECEIVED_MAX)
-                got = await receiver.receive_messages(
-                    max_message_count=wanted, max_wait_time=RECEIVE_SECONDS
-                )
-                count = 2 * wanted if len(got) == wanted else 1
+                got: list[Any] = []
+                if room := await self._room():
+                    asked_at = self._seam.monotonic()
+                    got = await receiver.receive_messages(
+                        max_message_count=min(room, pace.count, MESSAGES_RECEIVED_MAX),
+                        max_wait_time=RECEIVE_SECONDS,
+                    )
+                    pace.took(self._seam.monotonic() - asked_at, len(got))
                 for message in got:
                     self._take(receiver, message, heard)
+                if not got:
+                    await ask(receiver)
         finally:
             for task in self._tasks:
                 task.cancel()
             self._held.clear()  # their locks end with the connection, or by themselves
 
-    async def wind_up(self, seconds: float) -> None:
-        """Wait until nothing that runs here has a message, and send those of other jobs again, so
-        that another worker gets them before their locks expire."""
+    async def wind_up(self, seconds: float) -> list[Hint]:
+        """Wait until nothing that runs here has a message. Complete those of other jobs, and return
+        what to send again, so that another worker gets it before a lock expires: but only when
+        nothing is received here any more, or it would come back."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while any(held.lease for held in self._held.values()):
                     self._changed.clear()
                     await self._changed.wait()
-        for held in [*self._held.values()]:
-            if held.lease is None:
-                self._post(held.letter.hint)
-                self._complete(held)
+        waiting = [held for held in self._held.values() if held.lease is None]
+        for held in waiting:
+            self._complete(held)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
+        return [held.letter.hint for held in waiting]
 
     async def _room(self) -> int:
-        while True:
+        """How many jobs can start, or 0 if none can for a while."""
+        until = self._seam.monotonic() + RECEIVE_SECONDS
+        while self._seam.monotonic() < until:
             self._changed.clear()
             waiting = sum(held.lease is None for held in self._held.values())
             room = sum(member.room() for member in [*self._crew.values()]) - waiting
             if room > 0:
                 return room
             await is_set_within(self._changed, ROOM_SECONDS)
+        return 0
 
     def _take(self, receiver: Any, message: Any, heard: Heard) -> None:
         letter = read(message)
@@ -332,6 +345,24 @@ class Convoy:
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+class Pace:
+    """How many messages to ask for: as many as come in a moment, because the client returns none
+    of them before all have come, or nothing has for a fifth of a second."""
+
+    def __init__(self) -> None:
+        self._message_seconds = MOMENT_SECONDS
+
+    @property
+    def count(self) -> int:
+        return max(1, int(MOMENT_SECONDS / self._message_seconds))
+
+    def took(self, seconds: float, messages: int) -> None:
+        latest = seconds / messages if messages else MOMENT_SECONDS
+        # Of several: the first of a burst waited long, and those behind it come at once.
+        self._message_seconds += (latest - self._message_seconds) * PACE_SHARE
+        self._message_seconds = max(self._message_seconds, MOMENT_SECONDS / MESSAGES_RECEIVED_MAX)
 
 
 class Standing(Enum):

@@ -15,7 +15,6 @@ from holdfast.runtime.seam import Seam
 from holdfast.wakeups.protocol import Heard
 from holdfast.wakeups.servicebus.broker import (
     ServiceBusBroker,
-    keep_asking,
     opened,
     peek_first,
     until_first,
@@ -25,7 +24,7 @@ from holdfast.wakeups.servicebus.letters import read
 from holdfast.wakeups.servicebus.place import Place
 
 DEAD_LETTERS_SECONDS: Final = 5.0
-READ_SECONDS: Final = 0.05  # for which the client reads before it writes what is to be settled
+READ_SECONDS: Final = 0.02  # for which the client reads before it writes what is to be settled
 
 
 class EscortBroker(ServiceBusBroker):
@@ -42,9 +41,7 @@ class EscortBroker(ServiceBusBroker):
         dead = self.dead_letters(client)
         async with (
             opened(receiver, dead),
-            until_first(
-                self._convoy.receive(receiver, heard), keep_asking(receiver), _watch(dead, heard)
-            ) as lost,
+            until_first(self._convoy.receive(receiver, heard), _watch(dead, heard)) as lost,
         ):
             yield lost
 

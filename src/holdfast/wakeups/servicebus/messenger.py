@@ -167,8 +167,9 @@ class ServiceBusEscort(ServiceBus):
         if self._ears or self._listener is None:
             return
         listener, self._listener = self._listener, None
-        await self.run_on_side(self._convoy.wind_up(WIND_UP_SECONDS))
+        again = await self.run_on_side(self._convoy.wind_up(WIND_UP_SECONDS))
         await listener.close()
+        self.post(again)
 
     def _pass_on(self, wakeup: Wakeup) -> None:
         for loop, heard in [*self._ears.values()]:
