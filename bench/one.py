@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import growth, http, messengers
+from bench import costs, growth, http, messengers
 from bench.cases import ALL, QUICK, Measuring, Scale
 from bench.figures import Recorder
 from bench.growth import Case
@@ -24,6 +24,7 @@ CASES: Mapping[str, Case] = {
         *http.POSTGRES,
         messengers.pick_up,
         messengers.pick_up_by_service_bus,
+        costs.costs,
     )
 }
 

@@ -607,6 +607,23 @@ def test_a_transaction_becomes_critical_with_its_age_and_a_large_rest_is_told() 
     assert found[Check.HISTORY].sentence.startswith("holdfast.history_rest is 512 MB")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "severity", "sentence"),
+    [
+        (0.2, Severity.OK, "this replica is up to date"),
+        (90.0, Severity.WARNING, "this replica is 1 min behind the primary"),
+    ],
+)
+def test_a_replica_that_is_far_behind_is_told(
+    seconds: float, severity: Severity, sentence: str
+) -> None:
+    vitals = Vitals(product="", answer_seconds=0.0, behind_seconds=seconds)
+    patience = Patience(transaction_seconds=300.0, stuck_seconds=20.0)
+    (found,) = [each for each in judge(vitals, patience) if each.code is Check.REPLICA]
+    assert found.severity is severity
+    assert found.sentence.startswith(sentence)
+
+
 def test_the_reference_lists_every_check() -> None:
     page = "docs/reference/doctor.md"
     headings = re.findall(r"^## `(\w+)`$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)

@@ -60,7 +60,9 @@ class Stream:
 async def streaming(
     client: httpx.AsyncClient, path: str, last_event_id: str | None = None, **options: Any
 ) -> AsyncIterator[Stream]:
-    headers = {} if last_event_id is None else {"last-event-id": last_event_id}
+    headers = {**options.pop("headers", {})}
+    if last_event_id is not None:
+        headers["last-event-id"] = last_event_id
     async with client.stream("GET", path, headers=headers, **options) as response:
         assert response.status_code == 200, await response.aread()
         yield Stream(response)

@@ -341,6 +341,39 @@ async def test_a_standby_can_not_be_written_and_delivers_no_wake_ups(own: Own) -
     assert of(found, Check.UNREAD) == []
 
 
+async def test_a_replica_that_is_only_read_is_asked_how_far_it_is_behind(own: Own) -> None:
+    url = await own.database()
+    standby = own.server.follower("standby")
+    replica = standby.url(url.rpartition("/")[2])
+    try:
+        standby.start()
+        found = await Holdfast(replica, read_only=True).examine()
+        assert the(found, Check.REPLICA).severity is Severity.OK
+        assert (of(found, Check.WRITABLE), of(found, Check.WAKEUPS)) == ([], [])
+        assert of(found, Check.UNREAD) == []
+        async with connected(standby.url("postgres")) as connection:
+            await connection.execute("SELECT pg_wal_replay_pause()")
+        async with connected(url) as connection:
+            await connection.execute("CREATE TABLE news (at int)")
+            await connection.execute("SELECT pg_switch_wal()")
+
+        async def is_behind() -> bool:
+            found = await Holdfast(replica, read_only=True).examine()
+            return float(the(found, Check.REPLICA).facts["behind_seconds"]) > 0
+
+        await wait_until(is_behind, "it is behind")
+    finally:
+        standby.remove()
+
+
+async def test_who_only_reads_from_the_primary_is_not_told_that_he_can_not_write(
+    postgres_url: str,
+) -> None:
+    found = await Holdfast(postgres_url, read_only=True).examine()
+    assert (of(found, Check.WRITABLE), of(found, Check.REPLICA)) == ([], [])
+    assert the(found, Check.WAKEUPS).severity is Severity.OK
+
+
 @on_postgres
 @needs_a_session
 async def test_a_database_that_was_made_read_only(hf: Holdfast, store_url: str) -> None:

@@ -22,6 +22,7 @@ from holdfast.domain.diagnosis.words import lasting
 from holdfast.domain.errors import StoreUnavailable
 
 ANSWER_SECONDS_MAX: Final = 1.0
+BEHIND_SECONDS_MAX: Final = 10.0
 CLOCK_SECONDS_MAX: Final = 1.0
 CONNECTIONS_WARNING: Final = 0.8
 CONNECTIONS_CRITICAL: Final = 0.95
@@ -44,6 +45,8 @@ def judge_database(vitals: Vitals) -> Iterator[Finding]:
         yield _encoding(vitals.encoding)
     if vitals.writable is not None:
         yield _writable(vitals)
+    if vitals.behind_seconds is not None:
+        yield _replica(vitals.behind_seconds)
     yield from _durability(vitals)
     if vitals.clock is not None:
         yield _clock(vitals.clock)
@@ -112,6 +115,18 @@ def _writable(vitals: Vitals) -> Finding:
         if vitals.file is None
         else "give the user of workers and clients write access to the file and its directory",
         because=because,
+    )
+
+
+def _replica(behind_seconds: float) -> Finding:
+    if behind_seconds <= BEHIND_SECONDS_MAX:
+        return fine(Check.REPLICA, "this replica is up to date", behind_seconds=behind_seconds)
+    return warning(
+        Check.REPLICA,
+        f"this replica is {lasting(behind_seconds)} behind the primary: what you see is that old",
+        advice="check the replication, on the primary",
+        command="SELECT application_name, state, replay_lag FROM pg_stat_replication;",
+        behind_seconds=behind_seconds,
     )
 
 

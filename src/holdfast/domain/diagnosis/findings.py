@@ -31,6 +31,7 @@ class Check(StrEnum):
     SCHEMA = "schema"
     ENCODING = "encoding"
     WRITABLE = "writable"
+    REPLICA = "replica"
     DURABILITY = "durability"
     CLOCK = "clock"
     CONNECTIONS = "connections"

@@ -208,6 +208,7 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     encoding: str | None = None  # PostgreSQL's
     writable: bool | None = None
     read_only_because: str | None = None
+    behind_seconds: float | None = None  # a replica, for those who only read
     settings: Mapping[str, str] | None = None
     clock: Clock | None = None
     connections: Connections | None = None

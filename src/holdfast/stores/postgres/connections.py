@@ -144,6 +144,10 @@ class Connections:
         """What a session begins with, and keeps if it is reset."""
         return {"default_transaction_read_only": "on"} if self._read_only else {}
 
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
     async def check_read_only(self, connection: Any) -> None:
         """Refuse a pooler that ignores what a session begins with: it could change the database."""
         if self._read_only and await connection.fetchval("SHOW transaction_read_only") != "on":

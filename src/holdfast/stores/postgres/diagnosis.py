@@ -110,15 +110,17 @@ class Examiner:
             schema_version=version,
             schema_known=known,
             encoding=server["encoding"],
-            writable=read_only_because is None,
+            # Who only reads does not ask for more.
+            writable=None if self._pool.read_only else read_only_because is None,
             read_only_because=read_only_because,
+            behind_seconds=server["behind_seconds"] if self._pool.read_only else None,
             settings={
                 name: server[name] for name in ("fsync", "full_page_writes", "synchronous_commit")
             },
             clock=clock,
             connections=await self._part("connections", self._connections),
             pooler=pooler,
-            wakeups=await self._try_wakeup(pooler),
+            wakeups=await self._try_wakeup(pooler, server["is_standby"]),
             holders=await self._part("what holds back vacuum", lambda: self._holders(patience)),
             jobs_table=await self._part("the table of jobs", self._jobs_table, version),
             indexes=await self._part("indexes", lambda: self._indexes(version or 0), version),
@@ -164,9 +166,11 @@ class Examiner:
             return Pooler.NONE
         return Pooler.TRANSACTION if await self._pool.share_servers() else Pooler.SESSION
 
-    async def _try_wakeup(self, pooler: Pooler | None) -> WakeupTrial | None:
+    async def _try_wakeup(self, pooler: Pooler | None, is_standby: bool) -> WakeupTrial | None:
         """Listen on a separate connection, and send ourselves what workers ignore; None if no
-        connection is left for that."""
+        connection is left for that, or for a replica that is only to be read."""
+        if is_standby and self._pool.read_only:
+            return None
         if pooler is Pooler.TRANSACTION:
             return WakeupTrial(seconds=None, because="a pooler in transaction mode")
         listener = PostgresListener(

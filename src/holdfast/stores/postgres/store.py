@@ -343,6 +343,8 @@ class PostgresStore:
             # LISTEN would stay with a session that others use.
             log_unavailable(self.address)
             return None
+        if self._connections.read_only and await self._is_standby():
+            return None  # nobody can listen there
         return await start_listening(
             heard,
             connect=self._connections.connect,
@@ -351,6 +353,10 @@ class PostgresStore:
             address=self.address,
             pooled=self._connections.pooled,
         )
+
+    async def _is_standby(self) -> bool:
+        (row,) = await self._fetch("standby")
+        return bool(row["is_standby"])
 
     async def wake(self, queue: str) -> None:
         await self._notify(f"q:{queue}")

@@ -35,6 +35,17 @@ SELECT
     current_setting('server_version') AS version, current_setting('server_encoding') AS encoding,
     pg_is_in_recovery() AS is_standby,
     current_setting('default_transaction_read_only') = 'on' AS is_read_only,
+    CASE
+        WHEN NOT pg_is_in_recovery() THEN NULL
+        -- An idle primary writes nothing that would be new.
+        WHEN
+            pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn()
+            AND EXISTS (SELECT FROM pg_stat_wal_receiver) THEN 0
+        ELSE extract(
+            epoch FROM clock_timestamp()
+                - coalesce(pg_last_xact_replay_timestamp(), pg_postmaster_start_time())
+        )
+    END::float8 AS behind_seconds,
     current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
     current_setting('synchronous_commit') AS synchronous_commit
 

@@ -260,3 +260,6 @@ FROM (
 ) AS newest
 WHERE finished_at > now() - make_interval(secs => :seconds)
 GROUP BY queue, state
+
+-- name: standby
+SELECT pg_is_in_recovery() AS is_standby
