@@ -83,7 +83,12 @@ async def test_all_is_fine_with_a_live_worker_on_a_durable_server(own: Own) -> N
     assert (found.severity, found.exit_code) == (Severity.OK, 0)
     checks = {each.code for each in found.findings}
     files = {Check.DISK, Check.FILE_SYSTEM, Check.JOURNAL, Check.INTEGRITY}
-    unused = {Check.ROLES, Check.SECRETS, Check.MESSENGERS}  # examined where there are some
+    unused = {
+        Check.ROLES,
+        Check.SECRETS,
+        Check.MESSENGERS,
+        Check.REPLICA,
+    }  # examined where there are some
     assert checks == set(Check) - files - unused - {Check.UNREAD}
     assert re.fullmatch(
         r"PostgreSQL [\d.]+ at 127\.0\.0\.1:\d+/doctor_\d+ answers in \S+ m?s",
