@@ -50,7 +50,7 @@ async def test_the_overview_says_that_all_is_well_and_shows_the_queues(
         await wait_until(is_well, "examined")
     page = (await operator.get("/")).text
     assert 'href="/ui/queues/mail"' in page
-    assert page.count("data-chart") == 6
+    assert page.count("data-chart") == 7
 
 
 async def test_the_overview_puts_the_worst_first_with_what_to_do_and_where(

@@ -33,6 +33,7 @@ ENDED = st.builds(
     timed=COUNTS,
     p50_seconds=st.floats(0, 1000),
     p95_seconds=st.floats(0, 1000),
+    waits=st.dictionaries(st.sampled_from((1, 10, 1000)), st.integers(1, 1000)),
 )
 
 
@@ -93,6 +94,9 @@ def test_adding_keeps_every_count_and_the_median_between_those_of_its_parts(
     for name in ("succeeded", "retried", "failed", "canceled", "timed"):
         assert getattr(total, name) == sum(getattr(part, name) for part in parts)
     assert total.p95_seconds == max(part.p95_seconds for part in parts)
+    for up_to_ms in (1, 10, 1000):
+        jobs = sum(part.waits.get(up_to_ms, 0) for part in parts)
+        assert total.waits.get(up_to_ms, 0) == jobs
     timed = [part.p50_seconds for part in parts if part.timed]
     if timed:
         assert min(timed) - 1e-6 <= total.p50_seconds <= max(timed) + 1e-6

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast import State
 from holdfast.domain.limits import SAMPLED_QUEUES_MAX, SAMPLED_TIMES_MAX
 from holdfast.observability.throughput import Throughput
+from tests.support.jobs import claimed
 
 
 def test_attempts_are_counted_by_queue_and_for_all() -> None:
@@ -55,3 +56,14 @@ def test_what_is_given_back_is_taken_again_with_what_follows() -> None:
     taken = {each.queue: each for each in throughput.take()}
     assert (taken[""].succeeded, taken["a"].succeeded, taken["b"].succeeded) == (3, 2, 1)
     assert (taken["a"].p50_seconds, taken["a"].p95_seconds) == (2.0, 3.0)
+
+
+def test_waits_are_counted_by_queue_and_for_all_and_given_back() -> None:
+    throughput = Throughput()
+    jobs = [("a", 0.0005), ("a", 0.0005), ("b", 0.5), ("b", None)]
+    throughput.claimed([claimed(queue=queue, waited_seconds=seconds) for queue, seconds in jobs])
+    throughput.give_back(throughput.take())
+    throughput.claimed([claimed(queue="b", waited_seconds=0.6)])
+    taken = {each.queue: each.waits for each in throughput.take()}
+    assert taken == {"": {1: 2, 631: 2}, "a": {1: 2}, "b": {631: 2}}
+    assert throughput.take() == []

@@ -17,9 +17,10 @@ from holdfast.domain.limits import SAMPLED_QUEUES_MAX
 from holdfast.domain.samples import FINEST, RESOLUTIONS, Sample, moment_of
 from holdfast.observability.throughput import Throughput
 from holdfast.operations.own_tables import OwnTables
-from holdfast.operations.samples import Row, SampleReader, Sampling
+from holdfast.operations.samples import Row, SampleReader, Sampling, WaitRow
 from holdfast.stores.protocol import Store
 from holdfast.transactions.tables import Statements
+from tests.support.jobs import claimed
 from tests.support.processes import wait_until
 from tests.support.running import execute, signal, working
 
@@ -106,6 +107,62 @@ async def test_what_attempts_came_to_is_in_the_samples(hf: Holdfast) -> None:
     assert (other.ready, other.succeeded, other.p50_seconds) == (0, 0, None)
 
 
+async def test_how_long_jobs_waited_is_in_the_samples(hf: Holdfast) -> None:
+    @hf.job(queue="mail")
+    async def send(number: int) -> None: ...
+
+    for seconds in (0, 0, 0, 60):
+        run_at = await hf.now() - seconds * SECOND
+        await send.options(run_at=run_at).enqueue(seconds)
+    await hf.run_due()
+    at = await earlier(hf)
+    await hf._sampling.take(at)
+    for queue in (None, "mail"):
+        (sample,) = await samples_from(hf, at, 1, queue)
+        assert sample.wait_p50_seconds is not None
+        assert sample.wait_p95_seconds is not None
+        assert sample.wait_p99_seconds is not None
+        assert 0 < sample.wait_p50_seconds < 40
+        assert 39 < sample.wait_p95_seconds < sample.wait_p99_seconds < 101
+    found = await hf.samples.by_queue(
+        since=moment_of(at), until=moment_of(at) + 10 * SECOND, points=1
+    )
+    assert found.queues["mail"] == [sample]
+    (other,) = await samples_from(hf, at, 1, "other")
+    assert other.wait_p50_seconds is other.wait_p99_seconds is None
+
+
+async def test_waits_of_many_spans_and_processes_are_those_of_all_their_jobs(hf: Holdfast) -> None:
+    """The slow ones of a quiet minute don't weigh more than those of a busy one."""
+    at = await earlier(hf, 3 * 3600) // 900 * 900
+    processes = [another_process(hf) for _ in range(2)]
+    for number in range(0, 1800, 30):
+        jobs, seconds = (1, 60.0) if number < 60 else (100, 0.5)
+        for throughput, sampling in processes:
+            throughput.claimed(jobs * [claimed(queue="mail", waited_seconds=seconds)])
+            await sampling.take(at + number)
+    for _, sampling in processes:
+        await sampling.take(at + 1820)
+    since = moment_of(at)
+    found = await hf.samples.get("mail", since=since, until=since + 900 * SECOND, points=15)
+    assert [(each.wait_p99_seconds or 0) > 30 for each in found.samples] == [True, *14 * [False]]
+    (whole,) = (
+        await hf.samples.get("mail", since=since, until=since + 900 * SECOND, points=1)
+    ).samples
+    assert whole.wait_p99_seconds is not None
+    assert whole.wait_p99_seconds < 1
+    async with hf.transaction(read_only=True) as connection:
+        rows = await hf.samples._own.tables.on(connection).all(
+            "waits", WaitRow, seconds=900, step=900, since=0, until=2**40, queue="mail"
+        )
+    counts = {(row.at, row.up_to_ms): row.jobs for row in rows}
+    assert counts == {
+        (at, 63096): 4,
+        (at, 631): 2 * 28 * 100,
+        (at + 900, 631): 2 * 30 * 100,
+    }
+
+
 async def test_processes_share_a_bucket_one_looks_and_all_add(hf: Holdfast) -> None:
     at = await earlier(hf)
     processes = [another_process(hf) for _ in range(8)]
@@ -186,14 +243,21 @@ async def test_the_number_of_samples_is_bounded(hf: Holdfast, store_url: str) ->
     await execute(
         store_url, f"INSERT INTO samples (seconds, queue, at, ready) VALUES {','.join(rows)}"
     )
+    await execute(
+        store_url,
+        "INSERT INTO sample_waits (seconds, queue, at, up_to_ms, jobs)"
+        " SELECT seconds, queue, at, 1, 1 FROM samples",
+    )
     await hf._sampling.take(now)
     async with hf.transaction(read_only=True) as connection:
         statements = hf.samples._own.tables.on(connection)
         for length, kept in RESOLUTIONS:
-            found = await statements.all(
-                "samples", Row, seconds=length, step=length, since=0, until=2**40, queue=""
-            )
-            assert min(row.at for row in found) > now - kept - length
+            span = {"seconds": length, "step": length, "since": 0, "until": 2**40, "queue": ""}
+            for found in (
+                await statements.all("samples", Row, **span),
+                await statements.all("waits", WaitRow, **span),
+            ):
+                assert min(row.at for row in found) > now - kept - length
 
 
 async def test_more_queues_than_the_limit_are_counted_together_only(hf: Holdfast) -> None:

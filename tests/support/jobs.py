@@ -7,12 +7,18 @@ from uuid import uuid4
 from holdfast.domain.job import Claimed
 
 
-def claimed(*, name: str = "work", attempt: int = 1) -> Claimed:
+def claimed(
+    *,
+    name: str = "work",
+    attempt: int = 1,
+    queue: str = "default",
+    waited_seconds: float | None = None,
+) -> Claimed:
     return Claimed(
         id=uuid4(),
         name=name,
         arguments=b"{}",
-        queue="default",
+        queue=queue,
         priority=0,
         tenant="default",
         correlation_id=None,
@@ -22,4 +28,5 @@ def claimed(*, name: str = "work", attempt: int = 1) -> Claimed:
         snoozes=0,
         releases=0,
         expired=False,
+        waited_seconds=waited_seconds,
     )

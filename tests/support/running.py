@@ -98,11 +98,16 @@ class Company:
         return max(count for each, count in self.seen if each == kind)
 
 
+def _execute_in_file(path: str, sql: str) -> None:
+    with closing(sqlite3.connect(path, timeout=60)) as file, file:
+        file.execute(sql)
+
+
 async def execute(url: str, sql: str) -> None:
     """Change the database behind the engine's back. Both stores have the same tables."""
     if url.startswith("sqlite:///"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60)) as file, file:
-            file.execute(sql)
+        # Not on the event loop: a transaction there may have to end first.
+        await asyncio.to_thread(_execute_in_file, url.removeprefix("sqlite:///"), sql)
         return
     connection = await asyncpg.connect(url)
     try:

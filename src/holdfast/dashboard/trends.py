@@ -117,6 +117,7 @@ def trends(samples: Samples) -> list[Trend]:
         _throughput(each, times),
         _failures(each, times),
         _run_times(each, times),
+        _waits(each, times),
         _waiting(each, times),
         _oldest(each, times),
         _running(each, times),
@@ -148,6 +149,18 @@ def _run_times(samples: Sequence[Sample], times: Times) -> Trend:
     svg = line_chart("Run time", lines, times, durations([line.values for line in lines]))
     shown = _now(lines[0].values, duration)
     return Trend("run-time", "Run time", shown, "p95", svg, _legend(lines))
+
+
+def _waits(samples: Sequence[Sample], times: Times) -> Trend:
+    """How long jobs waited that were claimed, from when they were due."""
+    lines = [
+        Line("p99", "warn", [each.wait_p99_seconds for each in samples]),
+        Line("p95", "main", [each.wait_p95_seconds for each in samples]),
+        Line("Median", "soft", [each.wait_p50_seconds for each in samples]),
+    ]
+    svg = line_chart("Time to start", lines, times, durations([line.values for line in lines]))
+    shown = _now(lines[1].values, duration)
+    return Trend("wait", "Time to start", shown, "p95", svg, _legend(lines))
 
 
 def _waiting(samples: Sequence[Sample], times: Times) -> Trend:

@@ -123,6 +123,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     failures: Mapping[str, int] | None = None
     probes: int = 0  # how often it was sent as a probe, including now; 0 if it is none now
     suspect: bool = False  # runs in quarantine, and its breaker does not park it
+    waited_seconds: float | None = None  # from its due time to the claim; None if nobody can tell
 
     @property
     def lease(self) -> Lease:

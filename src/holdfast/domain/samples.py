@@ -7,6 +7,7 @@ ten seconds are rolled up into minutes, and these into quarters of an hour.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -50,7 +51,7 @@ COUNTED_AS: Final[dict[str, str]] = {
 
 class Ended(msgspec.Struct):
     """What the attempts of a queue came to. The percentiles are those of the attempts that were
-    `timed`."""
+    `timed`; `waits` are those of the jobs that were claimed."""
 
     queue: str
     succeeded: int = 0
@@ -60,6 +61,7 @@ class Ended(msgspec.Struct):
     timed: int = 0
     p50_seconds: float = 0.0
     p95_seconds: float = 0.0
+    waits: dict[int, int] = {}
 
     def add(self, other: Ended) -> None:
         """Add what other attempts of the same queue came to, as the database does."""
@@ -73,6 +75,7 @@ class Ended(msgspec.Struct):
         self.retried += other.retried
         self.failed += other.failed
         self.canceled += other.canceled
+        self.waits = dict(Counter(self.waits) + Counter(other.waits))
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +83,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     and the time that attempts took, in seconds, and what attempts came to.
 
     Depths, age and `p95_seconds` are the worst of the span. The median is that of its parts,
-    weighted. All are None if nobody took a sample, and the times also if no attempt ended.
+    weighted. The percentiles of waits are from when a job was due until it was claimed. All are
+    None if nobody took a sample, and the times also if no attempt ended or no job was claimed.
     `covered_seconds` says how much of the span was sampled: divide counts by it to get rates.
     """
 
@@ -97,6 +101,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     canceled: int | None = None
     p50_seconds: float | None = None
     p95_seconds: float | None = None
+    wait_p50_seconds: float | None = None
+    wait_p95_seconds: float | None = None
+    wait_p99_seconds: float | None = None
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from itertools import groupby, pairwise
-from typing import Any, Final
+from itertools import groupby, pairwise, product
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,7 @@ from holdfast.domain.samples import (
     with_gaps,
 )
 from holdfast.domain.texts import check_text
+from holdfast.domain.waits import Waits, percentiles
 from holdfast.observability.throughput import Throughput
 from holdfast.operations.desk import Desk
 from holdfast.operations.own_tables import OwnTables
@@ -36,6 +37,9 @@ from holdfast.runtime.blocking import blocking
 from holdfast.stores.protocol import Transactions, capability
 from holdfast.transactions.tables import Statements
 
+SAMPLES: Final = ("samples", "waits")
+SAMPLES_BY_QUEUE: Final = ("samples_by_queue", "waits_by_queue")
+NO_WAITS: Final[Waits] = {}
 POINTS: Final = 120
 QUEUE_POINTS: Final = 30
 _HOUR: Final = timedelta(hours=1)
@@ -59,9 +63,25 @@ class Row(msgspec.Struct, frozen=True):
     p95_seconds: float | None
     queue: str = ALL_QUEUES
 
-    def sample(self) -> Sample:
-        values = {name: getattr(self, name) for name in Sample.__struct_fields__}
-        return Sample(**values | {"at": moment_of(self.at)})
+    def sample(self, waits: Waits = NO_WAITS) -> Sample:
+        values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "queue"}
+        return Sample(**values | _waited(waits) | {"at": moment_of(self.at)})
+
+
+# By queue and start. Where a statement reads one queue, that is ALL_QUEUES.
+WaitsByPlace: TypeAlias = dict[tuple[str, int], dict[int, int]]
+
+
+class WaitRow(msgspec.Struct, frozen=True):
+    at: int
+    up_to_ms: int
+    jobs: int
+    queue: str = ALL_QUEUES
+
+
+def _waited(waits: Waits) -> dict[str, float]:
+    found = percentiles(waits)
+    return {} if found is None else {f"wait_{name}": at for name, at in found._asdict().items()}
 
 
 class SampleReader:
@@ -89,13 +109,15 @@ class SampleReader:
         if queue == ALL_QUEUES:
             raise BadArguments("the queue must not be empty; leave it out for all queues")
         span = await self._span(since, until, points)
-        rows = await self._rows("samples", span, queue=queue or ALL_QUEUES)
+        rows, waits = await self._read(SAMPLES, span, queue=queue or ALL_QUEUES)
         return Samples(
             queue=queue,
             since=moment_of(span.since),
             until=moment_of(span.until),
             step_seconds=span.step_seconds,
-            samples=with_gaps(span, [row.sample() for row in rows]),
+            samples=with_gaps(
+                span, [row.sample(waits.get((row.queue, row.at), NO_WAITS)) for row in rows]
+            ),
         )
 
     async def by_queue(
@@ -107,48 +129,54 @@ class SampleReader:
     ) -> QueueSamples:
         """Return the samples of each queue that had jobs, at most of the first 100 by name."""
         span = await self._span(since, until, points)
-        rows = await self._rows("samples_by_queue", span)
+        rows, waits = await self._read(SAMPLES_BY_QUEUE, span)
         by_queue = {name: list(found) for name, found in groupby(rows, lambda row: row.queue)}
         sampled = {row.at: row.covered_seconds for row in by_queue.pop(ALL_QUEUES, [])}
         return QueueSamples(
             since=moment_of(span.since),
             until=moment_of(span.until),
             step_seconds=span.step_seconds,
-            queues={name: _filled(span, sampled, found) for name, found in by_queue.items()},
+            queues={name: _filled(span, sampled, found, waits) for name, found in by_queue.items()},
         )
 
     async def _span(self, since: datetime | None, until: datetime | None, points: int) -> Span:
         now = await (await self._desk.store()).now()
         return choose_span(since or (until or now) - _HOUR, until or now, now, points)
 
-    async def _rows(self, statement: str, span: Span, **values: Any) -> list[Row]:
+    async def _read(
+        self, statements: tuple[str, str], span: Span, **values: str
+    ) -> tuple[list[Row], WaitsByPlace]:
         if capability(await self._desk.store(), Transactions) is None or not span.starts:
-            return []
-        async with self._own.transaction(read_only=True) as (_, statements):
-            return await statements.all(
-                statement,
-                Row,
-                seconds=span.resolution.seconds,
-                since=span.since,
-                until=span.until,
-                step=span.step_seconds,
-                **values,
-            )
+            return [], {}
+        bounds: dict[str, Any] = {
+            "seconds": span.resolution.seconds,
+            "since": span.since,
+            "until": span.until,
+            "step": span.step_seconds,
+        }
+        of_samples, of_waits = statements
+        async with self._own.transaction(read_only=True) as (_, own):
+            rows = await own.all(of_samples, Row, **bounds, **values)
+            found = await own.all(of_waits, WaitRow, **bounds, **values)
+        waits: WaitsByPlace = {}
+        for each in found:
+            waits.setdefault((each.queue, each.at), {})[each.up_to_ms] = each.jobs
+        return rows, waits
 
     get_sync = blocking(get)
     by_queue_sync = blocking(by_queue)
 
 
-def _filled(span: Span, sampled: dict[int, int], found: Sequence[Row]) -> list[Sample]:
+def _filled(
+    span: Span, sampled: dict[int, int], found: Sequence[Row], waits: WaitsByPlace
+) -> list[Sample]:
     """Where others have samples and this queue has none, it had no jobs."""
     rows = {row.at: row for row in found}
-    return with_gaps(
-        span,
-        [
-            msgspec.structs.replace(rows.get(at) or _quiet(at), covered_seconds=seconds).sample()
-            for at, seconds in sampled.items()
-        ],
-    )
+    samples = []
+    for at, seconds in sampled.items():
+        row = msgspec.structs.replace(rows.get(at) or _quiet(at), covered_seconds=seconds)
+        samples.append(row.sample(waits.get((row.queue, at), NO_WAITS)))
+    return with_gaps(span, samples)
 
 
 def _quiet(at: int) -> Row:
@@ -179,18 +207,18 @@ class Sampling:
         return True
 
     async def _add(self, statements: Statements, at: int) -> None:
-        if not (ended := self._throughput.take()):
+        if not (taken := self._throughput.take()):
             return
+        ended = msgspec.json.encode(taken).decode()
         try:
             await statements.value(
-                "add_to_samples",
-                bucket=at,
-                ended=msgspec.json.encode(ended).decode(),
-                queues_max=limits.SAMPLED_QUEUES_MAX,
+                "add_to_samples", bucket=at, ended=ended, queues_max=limits.SAMPLED_QUEUES_MAX
             )
         except BaseException:
-            self._throughput.give_back(ended)
+            self._throughput.give_back(taken)
             raise
+        # If this fails, these waits are lost: giving all of it back would count the rest twice.
+        await statements.value("add_waits", bucket=at, ended=ended)
 
 
 async def _look(statements: Statements, at: int, now: float) -> bool:
@@ -208,13 +236,15 @@ async def _look(statements: Statements, at: int, now: float) -> bool:
 async def _roll_up(statements: Statements, at: int) -> None:
     """Roll up what ended a bucket ago, when even slow processes have added to it, and delete what
     is no longer kept."""
-    for fine, coarse in pairwise(RESOLUTIONS):
+    for (fine, coarse), roll_up in product(
+        pairwise(RESOLUTIONS), ("roll_up_samples", "roll_up_waits")
+    ):
         await statements.value(
-            "roll_up_samples", fine=fine.seconds, coarse=coarse.seconds, until=at - FINEST.seconds
+            roll_up, fine=fine.seconds, coarse=coarse.seconds, until=at - FINEST.seconds
         )
-    for each in RESOLUTIONS:
+    for each, delete in product(RESOLUTIONS, ("delete_samples", "delete_waits")):
         await statements.value(
-            "delete_samples",
+            delete,
             length=each.seconds,
             before=at - each.kept_seconds,
             rows_max=limits.SAMPLES_DELETED_MAX,

@@ -51,6 +51,7 @@ class Events:
         )
 
     def claimed(self, jobs: Sequence[Claimed]) -> None:
+        self._metrics.throughput.claimed(jobs)
         self._starts_are_logged = logs.enabled(INFO)
         self._starts_are_traced = tracing.is_wanted()
         if self._starts_are_logged:

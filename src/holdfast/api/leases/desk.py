@@ -25,7 +25,13 @@ class Desk:
         self.releaser = Releaser(hf._store, hf.settings, hf._seam)
         name = f"{hf._seam.identity()}/api"
         self._shared = Shared(
-            name, hf._store, hf.settings, hf._seam, self.releaser, hf._desk.cipher
+            name,
+            hf._store,
+            hf.settings,
+            hf._seam,
+            self.releaser,
+            hf._desk.cipher,
+            hf._metrics.throughput,
         )
         self._lines: dict[Wish, Line] = {}
         self._running: set[asyncio.Task[None]] = set()

@@ -21,6 +21,7 @@ from holdfast.domain.job import Claimed, Settlement
 from holdfast.domain.outcomes import Expired, HandedBack, decide
 from holdfast.domain.retry import Retry
 from holdfast.observability import logs
+from holdfast.observability.throughput import Throughput
 from holdfast.runtime.backoff import is_set_within
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
@@ -107,6 +108,7 @@ class Shared:
     seam: Seam
     releaser: Releaser
     cipher: JobCipher
+    throughput: Throughput
     claims: count[int] = field(default_factory=count)
     looked_deep: dict[Wish, float] = field(default_factory=dict)  # the most recent
 
@@ -265,6 +267,7 @@ class Line:
             if not waiter.waits:
                 releaser.release([each.job.lease for each in kept])
             elif kept:
+                self._shared.throughput.claimed([each.job for each in kept])
                 waiter.give(kept)
 
     async def _fit(self, granted: Sequence[Granted]) -> list[Granted]:

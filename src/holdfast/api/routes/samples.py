@@ -51,6 +51,9 @@ EXAMPLES[Samples] = {
             "canceled": 0,
             "p50_seconds": 0.8,
             "p95_seconds": 2.1,
+            "wait_p50_seconds": 0.003,
+            "wait_p95_seconds": 0.4,
+            "wait_p99_seconds": 1.2,
         }
     ],
 }
@@ -61,7 +64,7 @@ def routes(service: Service) -> Router:
 
     @router.get("/samples", **describes("read", {200: Samples}, query=SamplesQuery, across=True))
     async def get_samples(request: Request) -> Response:
-        """Get depths, ages, throughput, failures and run times of a queue over time.
+        """Get depths, ages, throughput, failures, run times and waits of a queue over time.
 
         A sample is kept for 2 hours in full, for 2 days by the minute, and for 30 days by the
         quarter of an hour. Where no sample was taken, the values are null.

@@ -41,3 +41,15 @@ FROM holdfast.samples
 WHERE seconds = :seconds AND at >= :since AND at < :until
 GROUP BY 1, 2
 ORDER BY 1, 2
+
+-- name: waits
+SELECT at / :step * :step AS at, up_to_ms, CAST(sum(jobs) AS bigint) AS jobs
+FROM holdfast.sample_waits
+WHERE seconds = :seconds AND queue = :queue AND at >= :since AND at < :until
+GROUP BY 1, 2
+
+-- name: waits_by_queue
+SELECT queue, at / :step * :step AS at, up_to_ms, CAST(sum(jobs) AS bigint) AS jobs
+FROM holdfast.sample_waits
+WHERE seconds = :seconds AND at >= :since AND at < :until
+GROUP BY 1, 2, 3

@@ -37,6 +37,7 @@ async def assign(fetch: Fetch, owners: Mapping[Lease, str]) -> Sequence[Lease]:
 
 def _claimed(row: Sequence[Any]) -> Claimed:
     """Read a row by position, in the order of `leased.sql`."""
-    *values, failures, probes, suspect = row
-    values += [NO_FAILURES if failures is None else codec.decode(failures), probes, suspect]
+    *values, failures, probes, suspect, waited_seconds = row
+    known = NO_FAILURES if failures is None else codec.decode(failures)
+    values += known, probes, suspect, waited_seconds
     return Claimed(*values)

@@ -26,8 +26,9 @@ async def fetch_on(connection: Any, name: str, /, **values: object) -> Sequence[
 
 def to_claimed(row: Any) -> Claimed:
     """Read a row by position, in the order of `claimed.sql`: every job passes here."""
-    *values, failures, _run_at = row
-    values.append(NO_FAILURES if failures is None else codec.decode(failures))
+    *values, failures, _run_at, waited_seconds = row
+    known = NO_FAILURES if failures is None else codec.decode(failures)
+    values += known, 0, False, waited_seconds
     return Claimed(*values)
 
 

@@ -14,7 +14,7 @@ from holdfast.domain.job import Claimed
 from holdfast.domain.limits import PROBE_LOOK_MAX, PROBES_MAX
 from holdfast.stores.protocol import Claim
 from holdfast.stores.sqlite import breakers, queues
-from holdfast.stores.sqlite.rows import after, text, to_json
+from holdfast.stores.sqlite.rows import after, seconds_since, text, to_json
 from holdfast.stores.sqlite.threads import Transaction
 
 
@@ -153,9 +153,9 @@ def _lease(
         alone=claim.alone,
         numbers=to_json([job.number for job in due]),
     )
+    now = transaction.now
     return [
-        claimed(job, expired=_has_expired(job, transaction.now), capped=job.queue in capped)
-        for job in due
+        claimed(job, now, expired=_has_expired(job, now), capped=job.queue in capped) for job in due
     ]
 
 
@@ -163,7 +163,7 @@ def _has_expired(job: Due, now: int) -> bool:
     return job.expires_at is not None and job.expires_at <= now
 
 
-def claimed(job: Due, *, expired: bool = False, capped: bool = False) -> Claimed:
+def claimed(job: Due, started_at: int, *, expired: bool = False, capped: bool = False) -> Claimed:
     """The job, once it is leased."""
     return Claimed(
         id=job.id,
@@ -183,4 +183,5 @@ def claimed(job: Due, *, expired: bool = False, capped: bool = False) -> Claimed
         trace=job.trace,
         capped=capped,
         failures=job.failures or {},
+        waited_seconds=seconds_since(job.run_at, started_at),
     )

@@ -17,11 +17,12 @@ from holdfast.stores.sqlite.threads import Transaction
 class _Leased(Due, frozen=True):
     suspect: int = 0
     worker: str = ""
+    started_at: int = 0
 
     @property
     def claimed(self) -> Claimed:
         return msgspec.structs.replace(
-            claimed(self),
+            claimed(self, self.started_at),
             attempt=self.attempt,
             fence=self.fence,
             probes=self.probes,

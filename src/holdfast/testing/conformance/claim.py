@@ -47,6 +47,16 @@ class Claiming(Suite):
         assert (job.state, job.fence, job.attempts) == (State.RUNNING, 1, 1)
         assert (job.lease_owner, job.lease_expires_at is None) == ("somebody", False)
 
+    @needs(Room.TIMES)
+    async def test_a_claim_tells_how_long_the_job_had_been_due(
+        self, store: Store, harness: Harness
+    ) -> None:
+        await enqueue(store, run_at=await store.now() - timedelta(hours=1))
+        await harness.advance(100)
+        (job,) = await claim(store)
+        assert job.waited_seconds is not None
+        assert 3700 <= job.waited_seconds < 3800
+
     async def test_a_claim_for_other_names_or_queues_takes_nothing(self, store: Store) -> None:
         await enqueue(store)
         assert await claim(store, names=("else",)) == []

@@ -121,3 +121,30 @@ DELETE FROM samples WHERE (seconds, queue, at) IN (
     SELECT seconds, queue, at FROM samples
     WHERE seconds = :length AND at < :before ORDER BY at LIMIT :rows_max
 )
+
+-- name: add_waits
+-- Only to queues that have a row for this bucket.
+INSERT INTO sample_waits AS known (seconds, queue, at, up_to_ms, jobs)
+SELECT 10, ended.value ->> 'queue', :bucket, CAST(wait.key AS INTEGER), wait.value
+FROM json_each(:ended) AS ended, json_each(ended.value, '$.waits') AS wait
+WHERE EXISTS (
+    SELECT 1 FROM samples
+    WHERE seconds = 10 AND queue = ended.value ->> 'queue' AND at = :bucket
+)
+ON CONFLICT (seconds, queue, at, up_to_ms) DO UPDATE SET jobs = known.jobs + excluded.jobs
+
+-- name: roll_up_waits
+INSERT INTO sample_waits (seconds, queue, at, up_to_ms, jobs)
+SELECT :coarse, queue, at / :coarse * :coarse, up_to_ms, sum(jobs)
+FROM sample_waits
+WHERE seconds = :fine AND at < :until / :coarse * :coarse AND at >= coalesce(
+    (SELECT max(at) + :coarse FROM sample_waits WHERE seconds = :coarse AND queue = ''), 0
+)
+GROUP BY queue, at / :coarse * :coarse, up_to_ms
+ON CONFLICT (seconds, queue, at, up_to_ms) DO NOTHING
+
+-- name: delete_waits
+DELETE FROM sample_waits WHERE (seconds, queue, at, up_to_ms) IN (
+    SELECT seconds, queue, at, up_to_ms FROM sample_waits
+    WHERE seconds = :length AND at < :before ORDER BY at LIMIT :rows_max
+)

@@ -7,4 +7,4 @@ CASE WHEN EXISTS (
     WHERE breakers.key = jobs.breaker AND NOT jobs.suspect
         AND breakers.opened_at <= jobs.started_at AND breakers.next_probe_at IS NOT NULL
 ) THEN probes ELSE 0 END AS probes,
-suspect
+suspect, date_part('epoch', started_at) - date_part('epoch', run_at) AS waited_seconds
