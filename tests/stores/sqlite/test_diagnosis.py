@@ -38,7 +38,7 @@ async def test_all_is_fine_with_a_live_worker_on_sqlite(local_url: str) -> None:
         async with working(hf):
             found = await all_fine(hf)
     servers = {Check.CLOCK, Check.CONNECTIONS, Check.POOLER, Check.VACUUM, Check.DEAD_ROWS}
-    servers |= {Check.ENCODING, Check.ROLES}
+    servers |= {Check.ENCODING, Check.REPLICA, Check.ROLES}
     unused = {Check.SECRETS, Check.MESSENGERS, Check.UNREAD}  # examined where there are some
     assert {each.code for each in found.findings} == set(Check) - servers - unused
 
