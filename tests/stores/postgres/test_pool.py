@@ -17,7 +17,7 @@ from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.job import NewJob
 from holdfast.runtime.seam import Seam
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.pool import Pool
+from holdfast.stores.postgres.pool import UNUSED_SECONDS_MAX, Pool
 from holdfast.stores.protocol import Claim
 from tests.support.fast_forward import fast_forward, fast_forwarding
 from tests.support.pooling import needs_a_session
@@ -60,6 +60,27 @@ async def test_a_use_that_takes_too_long_ends_and_its_connection_with_it(postgre
     again = await connections.acquire()
     assert await again.fetchval("SELECT 1") == 1
     connections.release(again)
+    await connections.close()
+
+
+@fast_forwarding
+async def test_connections_that_nothing_needs_are_closed(postgres_url: str) -> None:
+    connections = Pool(partial(asyncpg.connect, postgres_url), 5, USE_SECONDS_MAX)
+
+    async def use(at_once: int, *, aside: bool = False) -> list[Any]:
+        used = [await connections.acquire(aside=aside) for _ in range(at_once)]
+        for connection in used:
+            connections.release(connection, aside=aside)
+        return used
+
+    five = await use(5)
+    for _ in range(4):
+        await fast_forward(0.4 * UNUSED_SECONDS_MAX)
+        (usual,) = await use(1)
+        (other,) = await use(1, aside=True)
+    left = [each for each in five if not each.is_closed()]
+    assert left == [other, usual] or left == [usual, other]
+    assert not any(each.is_closed() for each in await use(5))  # made again on demand
     await connections.close()
 
 

@@ -14,12 +14,14 @@ from typing import Any
 
 CLOSE_SECONDS_MAX = 5.0
 GOODBYE_SECONDS_MAX = 1.0  # to close an idle connection: a live server takes a moment
+UNUSED_SECONDS_MAX = 60.0
 
 
 class Pool:
     """At most `size` connections, made on demand. The most recently used one is used next: its
     server process has the usual statements prepared. Occasional work runs `aside`, on the least
-    recently used one, so that other work doesn't have to prepare its statements again.
+    recently used one, so that other work doesn't have to prepare its statements again. Connections
+    that neither needs for a while are closed: each is a process of the server.
 
     Work that takes longer than `use_seconds_max` is ended with its connection, unless it is
     `endless`.
@@ -31,7 +33,7 @@ class Pool:
         self._connect = connect
         self._size = size
         self._free = asyncio.Semaphore(size)
-        self._idle: list[Any] = []
+        self._idle: list[tuple[Any, float]] = []  # and since when
         self._cut_off: set[Any] = set()
         self._closed = False
         self._use_seconds_max = use_seconds_max
@@ -43,8 +45,10 @@ class Pool:
         await self._free.acquire()
         self.in_use += 1
         try:
+            if aside:
+                await self._close_unused()
             while self._idle:
-                connection = self._idle.pop(0 if aside else -1)
+                connection, _ = self._idle.pop(0 if aside else -1)
                 if connection in self._cut_off:
                     self._cut_off.discard(connection)
                     await _close(connection)
@@ -54,6 +58,13 @@ class Pool:
         except BaseException:
             self._free_one()
             raise
+
+    async def _close_unused(self) -> None:
+        oldest = asyncio.get_running_loop().time() - UNUSED_SECONDS_MAX
+        unused = [each for each in self._idle[1:-1] if each[1] < oldest]
+        for each in unused:
+            self._idle.remove(each)
+            await _close(each[0], GOODBYE_SECONDS_MAX)
 
     def _watched(self, connection: Any, endless: bool) -> Any:
         if endless:
@@ -88,16 +99,14 @@ class Pool:
         # Ending the connection rolls back a transaction that was cut off.
         if self._closed or connection.is_in_transaction():
             connection.terminate()
-        elif cut_off:
+            return
+        if cut_off:
             # The driver has lost track: a BEGIN may have run, and later work would never be
             # committed. So close it instead of using it again; but later, because the driver has
             # yet to tell the server to stop.
             self._cut_off.add(connection)
-            self._idle.insert(0, connection)
-        elif aside:
-            self._idle.insert(0, connection)
-        else:
-            self._idle.append(connection)
+        place = 0 if cut_off or aside else len(self._idle)
+        self._idle.insert(place, (connection, asyncio.get_running_loop().time()))
 
     def _free_one(self) -> None:
         self.in_use -= 1
@@ -113,14 +122,14 @@ class Pool:
         if self._timer is not None:
             self._timer.cancel()
         idle, self._idle = self._idle, []
-        await asyncio.gather(*[_close(connection, GOODBYE_SECONDS_MAX) for connection in idle])
+        await asyncio.gather(*[_close(connection, GOODBYE_SECONDS_MAX) for connection, _ in idle])
 
     def abandon(self) -> None:
         """Close all connections without waiting."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for connection in (*self._idle, *self._used_since):
+        for connection in (*(each for each, _ in self._idle), *self._used_since):
             connection.terminate()
         self._idle.clear()
 
