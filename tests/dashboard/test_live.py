@@ -105,6 +105,50 @@ async def test_a_page_that_reconnects_is_told_at_once_if_it_missed_something(
         assert late.ready.is_set()
 
 
+async def test_a_tenant_is_told_at_a_steady_pace_whatever_others_do(
+    scene: Scene, browser: Browser
+) -> None:
+    """Events that others cause would tell how busy they are."""
+    key = await scene.hf.keys.create("ann", scopes=["read"], tenant="acme")
+    await browser.log_in(key, first_page="/ui/jobs")
+    browser.client.headers["cookie"] = cookies_of(browser)
+    live = scene.site.live
+    async with streaming(browser.client, STREAM) as stream:
+        await stream.paragraph()
+        with live.watching() as other:
+            await scene.enqueue()
+            await told(other)
+            (paced,) = live._paced
+            assert not paced.ready.is_set()
+        assert [await stream.paragraph() for _ in range(2)] == [["event: changed", "data: {}"]] * 2
+    await wait_until(lambda: not live._paced, "nobody watches")
+
+
+async def test_a_tenant_without_company_keeps_no_hub_busy(scene: Scene, browser: Browser) -> None:
+    key = await scene.hf.keys.create("ann", scopes=["read"], tenant="acme")
+    await browser.log_in(key, first_page="/ui/jobs")
+    browser.client.headers["cookie"] = cookies_of(browser)
+    async with streaming(browser.client, STREAM) as stream:
+        assert (await stream.next()).event == "changed"
+        assert not scene.site.live.is_beating
+        scene.server.stop()
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            await stream.rest()
+
+
+async def test_a_tenant_follows_only_jobs_of_its_own(scene: Scene, browser: Browser) -> None:
+    key = await scene.hf.keys.create("ann", scopes=["read"], tenant="acme")
+    await browser.log_in(key, first_page="/ui/jobs")
+    browser.client.headers["cookie"] = cookies_of(browser)
+    own = (await scene.job.options(tenant="acme").enqueue(1)).id
+    async with streaming(browser.client, f"{STREAM}?job={own}") as stream:
+        assert (await stream.next()).event == "changed"
+        assert scene.server.service.watch.jobs == 1
+    theirs = await scene.enqueue()
+    answer = await browser.get(f"{STREAM}?job={theirs}", {"accept": "text/event-stream"})
+    assert answer.status_code == 404
+
+
 async def test_what_one_viewer_changes_the_others_see_without_a_look(
     scene: Scene, browser: Browser
 ) -> None:

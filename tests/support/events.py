@@ -28,8 +28,17 @@ class Stream:
         async for line in self._lines:
             name, _, value = line.partition(": ")
             if not line and "event" in fields:
-                return Sent(fields["event"], fields["id"], json.loads(fields["data"]))
+                return Sent(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
             fields = fields | {name: value} if line else {}
+        raise EOFError("the stream has ended")
+
+    async def paragraph(self) -> list[str]:
+        """The next lines up to an empty one, whatever they are."""
+        found: list[str] = []
+        async for line in self._lines:
+            if not line:
+                return found
+            found.append(line)
         raise EOFError("the stream has ended")
 
     async def comment(self) -> str:

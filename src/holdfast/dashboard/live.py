@@ -2,6 +2,9 @@
 
 One hub per process listens for wake-ups and looks at the counts of jobs, while pages are open. The
 events carry no data: each page reads what its own viewer may see.
+
+When something changed is told only to those who see all tenants. To the viewers of one tenant it
+would tell when others are busy, so their pages are told at a steady pace, whatever happens.
 """
 
 from __future__ import annotations
@@ -35,19 +38,21 @@ REST: Final = 20  # times as long as the look took: a busy database gets fewer
 
 
 class Viewer:
-    """What one page has yet to be told."""
+    """What one page has yet to be told. With a pace, it is told after these seconds in any case."""
 
-    def __init__(self, is_behind: bool) -> None:
+    def __init__(self, is_behind: bool, pace_seconds: float | None = None) -> None:
         self.ready = asyncio.Event()
         self.stopped = False  # the server is stopping
+        self._pace_seconds = pace_seconds
         if is_behind:
             self.ready.set()
 
     async def changed(self, within_seconds: float) -> bool:
         """Wait for a change, up to this long, and return whether there was one."""
+        pace_seconds = self._pace_seconds
         if not self.stopped:
-            await is_set_within(self.ready, within_seconds)
-        is_changed = self.ready.is_set()
+            await is_set_within(self.ready, pace_seconds or within_seconds)
+        is_changed = self.ready.is_set() or pace_seconds is not None
         self.ready.clear()
         return is_changed and not self.stopped
 
@@ -61,6 +66,7 @@ class Live:
         self._service = service
         self._backoff = Backoff(service.hf._seam, RETRY_SECONDS_MIN, RETRY_SECONDS_MAX)
         self._viewers: set[Viewer] = set()
+        self._paced: set[Viewer] = set()
         self._hinted = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
         self._name = token_hex(4)  # the numbers of another process mean nothing here
@@ -94,7 +100,7 @@ class Live:
 
     async def _stop_in_time(self) -> None:
         await self._service.stopping.wait()
-        for viewer in self._viewers:
+        for viewer in self._viewers | self._paced:
             viewer.stop()
         self._hinted.set()
 
@@ -117,6 +123,18 @@ class Live:
             self._viewers.discard(viewer)
             if not self._viewers:
                 self._hinted.set()
+
+    @contextmanager
+    def pacing(self) -> Iterator[Viewer]:
+        """Tell the viewer at a steady pace until the end of the block, and of nothing else."""
+        viewer = Viewer(is_behind=False, pace_seconds=LIVE_LOOK_SECONDS)
+        if self._service.stopping.is_set():
+            viewer.stop()
+        self._paced.add(viewer)
+        try:
+            yield viewer
+        finally:
+            self._paced.discard(viewer)
 
     async def _beat_while_watched(self) -> None:
         try:

@@ -33,14 +33,15 @@ def pages(site: Site) -> Pages:
     @pages.get("/ui/live", needs=ANY)
     async def watch(visit: Visit) -> Response:
         """`changed` events. With `?job=...`, changes of that job are told at once, and not when the
-        next look finds them."""
+        next look finds them. An event has an ID only if somebody else's changes may cause it."""
         job_ids = _job_ids(visit)
         if job_ids:
             await service.watch.look(job_ids, visit.caller.tenant)
         last_event_id = visit.request.headers.get("last-event-id", "")
+        is_wide = visit.caller.tenant is None
 
         async def tell(write: Write) -> None:
-            with site.live.watching(last_event_id) as viewer:
+            with site.live.watching(last_event_id) if is_wide else site.live.pacing() as viewer:
                 async with _following(service, job_ids, viewer):
                     await write(b"retry: %d\n\n" % RECONNECT_MS)
                     await _tell_changes(visit, write, viewer)
@@ -60,8 +61,10 @@ async def _tell_changes(visit: Visit, write: Write, viewer: Viewer) -> None:
             if not await _may_go_on(visit):
                 return
             check_at = clock() + keep_alive
-        if is_changed:
+        if is_changed and visit.caller.tenant is None:
             await write(b"event: changed\nid: %b\ndata: {}\n\n" % site.live.event_id.encode())
+        elif is_changed:
+            await write(b"event: changed\ndata: {}\n\n")
         else:
             await write(b": keep-alive\n\n")
 
