@@ -7,6 +7,7 @@ import asyncio
 import resource
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from bench.machine import cpu_seconds
 
 ONE_BY_ONE_JOBS = 3000
 BULK_JOBS = 50_000
+PROCESSES = 16
 IDLE_WORKERS = 4
 IDLE_SECONDS = 30.0
 SETTLE_SECONDS = 3.0  # for a worker to find that there is nothing to do
@@ -56,7 +58,11 @@ def costs(measuring: Measuring, subject: Subject) -> None:
             with _spending(measuring, driver) as spent:
                 spent.client_cpu_seconds = _client_cpu_seconds(driver, verb, jobs) - start_up
             _add(measuring, subject, step, spent, jobs)
-        jobs = 1 + ONE_BY_ONE_JOBS + BULK_JOBS
+        side_by_side = PROCESSES * ONE_BY_ONE_JOBS
+        with _spending(measuring, driver) as spent:
+            spent.client_cpu_seconds = _enqueue_side_by_side(driver) - PROCESSES * start_up
+        _add(measuring, subject, f"enqueue by {PROCESSES}", spent, side_by_side)
+        jobs = 1 + ONE_BY_ONE_JOBS + BULK_JOBS + side_by_side
         with _spending(measuring, driver) as spent:
             spent.client_cpu_seconds = driver.drain(jobs).worker_cpu_seconds
         _add(measuring, subject, "drain", spent, jobs)
@@ -66,10 +72,22 @@ def costs(measuring: Measuring, subject: Subject) -> None:
 
 
 def _client_cpu_seconds(driver: Driver, verb: str, jobs: int) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = _children_cpu_seconds()
     driver.ask(verb, jobs)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return _children_cpu_seconds() - before
+
+
+def _children_cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _enqueue_side_by_side(driver: Driver) -> float:
+    """In several processes, whose commits share syncs."""
+    before = _children_cpu_seconds()
+    with ThreadPoolExecutor(PROCESSES) as threads:
+        list(threads.map(lambda _: driver.ask("enqueue", ONE_BY_ONE_JOBS), range(PROCESSES)))
+    return _children_cpu_seconds() - before
 
 
 @contextmanager
