@@ -258,6 +258,40 @@ async def test_a_viewer_sees_no_buttons_and_a_tenant_only_what_is_its_own(
         assert '<td data-label="Jobs" class="number">1</td>' in (await browser.get("/ui/dead")).text
 
 
+def spoken(page: httpx.Response) -> list[str]:
+    return re.findall(r'hidden">, ([^<]* attention)<', page.text)
+
+
+async def test_the_menu_counts_the_groups_that_need_attention(hf: Holdfast, store_url: str) -> None:
+    await add_dead(store_url, "no user", "no mail", "no order", tenant="acme")
+    await add_dead(store_url, "no user", tenant="globex")
+    first, *_ = await groups_of(hf)
+    async with browsing(hf) as browser:
+        await browser.log_in(await hf.keys.create("ann", scopes=["read", "operate"]))
+        page = await browser.get("/ui/bulk")
+        assert spoken(page) == ["3 groups of errors need attention"]
+        assert '<span class="count tone-bad" aria-hidden="true">3</span>' in page.text
+        await browser.get(f"/ui/dead/{first}")
+        await browser.post(f"/ui/dead/{first}/change", {"verb": "acknowledge"})
+        assert spoken(await browser.get("/ui/bulk")) == ["2 groups of errors need attention"]
+    async with browsing(hf) as browser:
+        await browser.log_in(await hf.keys.create("eve", scopes=["read"], tenant="globex"))
+        assert spoken(await browser.get("/ui/jobs")) == ["1 group of errors needs attention"]
+    async with browsing(hf) as browser:
+        await browser.log_in(await hf.keys.create("bob", scopes=["read"], tenant="initech"))
+        assert spoken(await browser.get("/ui/jobs")) == []
+
+
+async def test_the_menu_counts_to_99(hf: Holdfast, store_url: str) -> None:
+    texts = [f"no {chr(97 + one)}{chr(97 + two)}" for one in range(10) for two in range(10)]
+    await add_dead(store_url, *texts)
+    assert len(await groups_of(hf)) == 50
+    async with browsing(hf) as browser:
+        page = await browser.get("/ui/jobs")
+        assert spoken(page) == ["more than 99 groups of errors need attention"]
+        assert ">99+<" in page.text
+
+
 async def test_a_server_that_only_reads_says_since_when_jobs_are_not_counted(
     hf: Holdfast, store_url: str
 ) -> None:

@@ -23,7 +23,9 @@ RELATED_JOBS_SHOWN_MAX: Final = 10  # of each kind, on the page of a job
 TIMELINE_ATTEMPTS_MAX: Final = 50  # newest attempts on the page of a job
 SUGGESTIONS_JOBS_MAX: Final = 100  # newest jobs whose values complete a search, and newest failures
 SUGGESTIONS_KEPT_SECONDS: Final = 10.0  # for which a tenant's suggestions are kept
-TENANTS_KEPT_MAX: Final = 1000  # whose suggestions are kept
+TENANTS_KEPT_MAX: Final = 1000  # whose suggestions and groups are kept
+GROUPS_KEPT_SECONDS: Final = 2.0  # for which the number of groups in the menu is kept
+GROUPS_SHOWN_MAX: Final = 99  # that the menu counts
 
 JOB_FORM_FIELDS_MAX: Final = 1000  # of a form made from a JSON Schema
 JOB_FORM_DEPTH_MAX: Final = 8  # levels of a schema; what is deeper is typed as JSON

@@ -34,6 +34,7 @@ from holdfast.dashboard.security import (
     secure,
 )
 from holdfast.dashboard.sessions import NOTICE_COOKIE, TOKEN_FIELD, Session
+from holdfast.dashboard.unattended import Unattended
 from holdfast.domain.errors import StoreError
 from holdfast.domain.scope import narrow
 
@@ -113,6 +114,7 @@ class Visit:
         self.query: dict[str, str] = dict(request.query_params)
         self.now: datetime = site.service.hf._seam.now()
         self.fields: list[tuple[str, str]] = []  # of the form, in order
+        self.unattended: Unattended | None = None  # groups of errors
         self._caller = caller
 
     @property
@@ -225,6 +227,7 @@ class PageRoute(Route):
             raise
         narrow(caller.tenant)  # until the envelope ends, after the response
         visit = Visit(self.site, request, caller, session)
+        visit.unattended = await self.site.unattended.of(caller, visit.now)
         if self.page.method == "GET":
             return await self.page.show(visit)
         visit.fields = await read_form(request)
@@ -232,6 +235,7 @@ class PageRoute(Route):
         try:
             return await self.page.show(visit)
         finally:
+            self.site.unattended.forget()
             self.site.live.hint()  # whatever it changed: others look at it, too
 
     async def _record_denial(self, caller: Caller, request: Request) -> None:

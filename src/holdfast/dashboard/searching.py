@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from datetime import datetime
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from holdfast.api.callers import Caller
-from holdfast.dashboard.limits import (
-    SUGGESTIONS_JOBS_MAX,
-    SUGGESTIONS_KEPT_SECONDS,
-    TENANTS_KEPT_MAX,
-)
+from holdfast.dashboard.kept import KeptByTenant
+from holdfast.dashboard.limits import SUGGESTIONS_JOBS_MAX, SUGGESTIONS_KEPT_SECONDS
 from holdfast.domain.job import Filter, Job
 from holdfast.domain.limits import PAGE_LOOK_MAX
 from holdfast.domain.search import Search, bad, format_search, parse_search, terms
@@ -45,28 +42,10 @@ def read_search(caller: Caller, text: str, now: datetime) -> Search:
     return search
 
 
-class _Kept(NamedTuple):
-    values: Values
-    until: datetime
-
-
-class KnownValues:
+def known_values() -> KeptByTenant[Values]:
     """The values that a search can be completed with, as each tenant may know them. They are kept
     for some seconds, because every key that somebody presses asks for them."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str | None, _Kept] = {}
-
-    async def of(self, caller: Caller, now: datetime) -> Values:
-        kept = self._kept.get(caller.tenant)
-        if kept is None or kept.until < now:
-            if len(self._kept) >= TENANTS_KEPT_MAX:
-                self._kept.clear()
-            kept = _Kept(
-                await _read_values(caller), now + timedelta(seconds=SUGGESTIONS_KEPT_SECONDS)
-            )
-            self._kept[caller.tenant] = kept
-        return kept.values
+    return KeptByTenant(_read_values, SUGGESTIONS_KEPT_SECONDS)
 
 
 async def _read_values(caller: Caller) -> Values:

@@ -14,11 +14,14 @@ from holdfast.api.callers import Caller
 from holdfast.api.problems import Problem
 from holdfast.api.service import Service
 from holdfast.dashboard import charts, format, pages, static
+from holdfast.dashboard.kept import KeptByTenant
+from holdfast.dashboard.limits import GROUPS_KEPT_SECONDS
 from holdfast.dashboard.live import Live
 from holdfast.dashboard.page import Page, PageRoute, Visit, wants_page
 from holdfast.dashboard.pages.systems import path_of
 from holdfast.dashboard.security import LOGIN, LOGOUT, check_host, secure
 from holdfast.dashboard.sessions import Session, Sessions
+from holdfast.dashboard.unattended import count_unattended
 from holdfast.domain.secrets import masked
 
 PACKAGE: Final = "holdfast.dashboard"
@@ -79,6 +82,7 @@ class Site:
         self.hosts = frozenset(each.lower() for each in hosts)
         self.sessions = Sessions(service.gate, service.hf._seam.now)
         self.live = Live(service)
+        self.unattended = KeptByTenant(count_unattended, GROUPS_KEPT_SECONDS)
         self.static = static.Static(PACKAGE)
         self.templates = make_templates(self.static)
         self.systems = [make(service) for make in service.hf._pages]

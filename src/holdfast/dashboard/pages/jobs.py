@@ -16,7 +16,7 @@ from holdfast.dashboard.changes import BULK, create_change
 from holdfast.dashboard.format import plain
 from holdfast.dashboard.limits import SEARCH_FURTHER_JOBS_MAX, SEARCH_JOBS_MAX
 from holdfast.dashboard.page import Pages, Visit
-from holdfast.dashboard.searching import JOBS, KnownValues, read_search, search_url, text_url
+from holdfast.dashboard.searching import JOBS, known_values, read_search, search_url, text_url
 from holdfast.dashboard.timeline import took_seconds
 from holdfast.domain.completion import complete
 from holdfast.domain.errors import BadArguments
@@ -66,7 +66,7 @@ class Refused(NamedTuple):
 
 def pages(site: Site) -> Pages:
     pages = Pages()
-    known = KnownValues()
+    known = known_values()
     site.templates.globals["search_url"] = search_url
 
     @pages.get(JOBS, needs="read")
