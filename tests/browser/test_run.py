@@ -151,7 +151,7 @@ async def test_a_key_is_made_shown_once_and_rotated(browser: Browser, app: App) 
         assert await violations(page) == []
         await page.locator("tr", has_text="ann").get_by_role("button", name="Rotate").click()
         dialog = page.get_by_role("dialog")
-        await dialog.get_by_label("The old key ends").select_option(label="in an hour")
+        await dialog.get_by_label("Old key stops working").select_option(label="in an hour")
         await dialog.get_by_role("button", name="Rotate").click()
         await expect(page.locator("h1")).to_have_text("Key rotated")
         assert await page.locator(".secret code").inner_text() != key

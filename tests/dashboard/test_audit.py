@@ -98,4 +98,4 @@ async def test_entries_are_shown_as_text(hf: Holdfast, browser: Browser) -> None
 
 
 async def test_there_is_nothing_at_first(browser: Browser) -> None:
-    assert "Nothing yet" in (await browser.get("/ui/audit")).text
+    assert "No entries yet" in (await browser.get("/ui/audit")).text

@@ -44,7 +44,7 @@ def rows_of(page: httpx.Response) -> list[str]:
 
 
 async def test_the_page_counts_jobs_that_died_just_now(browser: Browser, store_url: str) -> None:
-    assert "Nothing is dead" in (await browser.get("/ui/dead")).text
+    assert "No dead jobs" in (await browser.get("/ui/dead")).text
     await add_dead(store_url, "no user 17", "no user 4", tenant="acme")
     page = await browser.get("/ui/dead")
     assert len(rows_of(page)) == 1
@@ -299,10 +299,10 @@ async def test_a_server_that_only_reads_says_since_when_jobs_are_not_counted(
     await add_dead(store_url, "no user", ended_at=ended_at)
     async with browsing(Holdfast(store_url, read_only=True, **QUICK)) as browser:
         page = await browser.get("/ui/dead")
-        assert "These groups are not up to date" in page.text
+        assert "These groups are out of date" in page.text
         assert f"{ended_at:%Y-%m-%d %H:%M:%S} UTC" in page.text
         await hf.dead.count_groups()
-        assert "not up to date" not in (await browser.get("/ui/dead")).text
+        assert "out of date" not in (await browser.get("/ui/dead")).text
 
 
 async def test_pages_of_what_does_not_exist_say_so(browser: Browser) -> None:

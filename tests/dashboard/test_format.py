@@ -16,6 +16,8 @@ from holdfast.dashboard.format import (
     sentence,
     size,
     utc,
+    with_times,
+    without_command,
 )
 
 DASH = "\N{EN DASH}"
@@ -98,3 +100,33 @@ def test_an_error_becomes_a_sentence() -> None:
     assert sentence("the job is running") == "The job is running."
     assert sentence("Really?") == "Really?"
     assert sentence("") == "."
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "paused since 2026-11-19T04:32:30.701Z (<b>)",
+            'paused since <time datetime="2026-11-19T04:32:30.701000Z"'
+            ' title="2026-11-19 04:32:30.701 UTC" data-clock>2026-11-19 04:32:30 UTC</time>'
+            " (&lt;b&gt;)",
+        ),
+        ("2026-99-19T04:32:30.701Z", "2026-99-19T04:32:30.701Z"),
+        ("\x1b[31m&", "\\x1b[31m&amp;"),
+    ],
+)
+def test_times_in_a_sentence_are_marked_up_and_the_rest_is_escaped(text: str, shown: str) -> None:
+    assert str(with_times(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("queue a is paused; resume it with: holdfast queues resume a", "queue a is paused"),
+        ("it is due; to run it now: holdfast jobs retry 1", "it is due"),
+        ("parked until you close it: holdfast breakers close a", "parked until you close it"),
+        ("use holdfast serve; then wait", "use holdfast serve; then wait"),
+    ],
+)
+def test_pages_leave_out_the_command_that_a_sentence_ends_with(sentence: str, shown: str) -> None:
+    assert without_command(sentence) == shown

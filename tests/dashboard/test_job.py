@@ -167,7 +167,7 @@ async def test_an_encrypted_job_is_shown_as_such_without_its_key(
         edit = (await browser.get(f"/ui/jobs/{job.id}/requeue")).text
     assert "4711-pin" not in page + edit
     assert words_of(page).count("Encrypted with key k1: this server doesn't have that key.") == 2
-    assert "this server can't show the old arguments" in words_of(edit)
+    assert "this server can't show the original arguments" in words_of(edit)
 
 
 HOSTILE = '"><script>alert(1)</script>\x1b[31m\u202e</textarea><b>'
@@ -285,7 +285,7 @@ async def test_a_form_sent_twice_requeues_once(hf: Holdfast) -> None:
         assert first.headers["location"] == f"/ui/jobs/{copy}"
         again = await browser.post(f"/ui/jobs/{job.id}/requeue", fields)
         assert again.status_code == 409
-        assert link_of(again.text, "Show the copy") == f"/ui/jobs/{copy}"
+        assert link_of(again.text, "Open the copy") == f"/ui/jobs/{copy}"
         assert await requeued_as(hf, job.id) == copy
         # Somebody who has seen the copy may want another one.
         page = (await browser.get(f"/ui/jobs/{job.id}")).text
@@ -402,4 +402,4 @@ async def test_the_page_of_a_job_with_many_attempts_stays_small(local_hf: Holdfa
     async with visiting(local_hf) as browser:
         page = (await browser.get(f"/ui/jobs/{job.id}")).text
     assert page.count('<tr id="attempt-') == 50
-    assert "The newest 50 attempts; 11 older ones are not shown." in words_of(page)
+    assert "The last 50 attempts. 11 earlier ones are not shown." in words_of(page)

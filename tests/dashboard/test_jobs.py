@@ -141,15 +141,15 @@ async def test_a_search_in_vain_says_how_far_it_looked_and_goes_on(
         connection.execute(FILL, {"rows": 3 * PAGE_LOOK_MAX})
     async with visiting(local_hf, "read") as browser:
         page = (await browser.get("/ui/jobs?q=error:RARE")).text
-        assert "No match among the newest 10,000 jobs. Older ones were not searched" in words_of(
+        assert "No matches among the newest 10,000 jobs. Older jobs were not searched" in words_of(
             page
         )
-        assert "No job matches" not in page
-        narrower = link_of(page, "Only jobs that did not succeed")
+        assert "No jobs match" not in page
+        narrower = link_of(page, "Only unsuccessful jobs")
         assert narrower == "/ui/jobs?q=state%3Adead%2Cfailed%2Ccanceled+error%3ARARE"
-        assert "No job matches" in (await browser.get(narrower)).text
+        assert "No jobs match" in (await browser.get(narrower)).text
         rest = (await browser.get(link_of(page, "Search 100,000 more"))).text
-        assert "No job matches" in rest
+        assert "No jobs match" in rest
 
 
 class Counting(Seam):
@@ -328,4 +328,4 @@ async def test_a_viewer_changes_nothing_and_sees_no_form(local_hf: Holdfast) -> 
 async def test_a_list_without_jobs_says_so(local_hf: Holdfast) -> None:
     async with visiting(local_hf, "read") as browser:
         assert "No jobs yet" in (await browser.get("/ui/jobs")).text
-        assert "No job matches" in (await browser.get("/ui/jobs?q=queue:mail")).text
+        assert "No jobs match" in (await browser.get("/ui/jobs?q=queue:mail")).text

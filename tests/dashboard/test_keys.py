@@ -124,5 +124,5 @@ async def test_the_first_key_warns_that_everybody_needs_one_from_then_on(
         await browser.log_in(made)
         assert "This is the first key" not in (await browser.get("/ui/keys/new")).text
         page = (await browser.get("/ui/keys")).text
-        assert "You are logged in with this key, and will be logged out" in page
-        assert "You are logged in with this key: log in with the new one" in page
+        assert "You are logged in with this key and will be logged out" in page
+        assert "You are logged in with this key, so log in with the new one" in page

@@ -90,7 +90,7 @@ def test_concerns_are_what_is_at_least_a_warning_worst_first() -> None:
         (Check.SCHEMA, None),
         (Check.PAUSED, "/ui/queues/a%2Fb"),
     ]
-    assert place_of(findings[2]) == ("See the workers", "/ui/workers")
+    assert place_of(findings[2]) == ("Workers", "/ui/workers")
 
 
 async def test_a_tenants_key_gets_a_start_page_without_numbers_of_others(

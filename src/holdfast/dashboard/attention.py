@@ -17,18 +17,18 @@ from holdfast.domain.scope import all_tenants
 from holdfast.observability import logs
 
 _PLACES: Final = {
-    Check.WORKERS: ("See the workers", "/ui/workers"),
-    Check.VERSIONS: ("See the workers", "/ui/workers"),
-    Check.LEASES: ("See the workers", "/ui/workers"),
-    Check.SLOTS: ("See the workers", "/ui/workers"),
-    Check.MESSENGERS: ("See the workers", "/ui/workers"),
-    Check.QUEUES: ("See the queues", "/ui/queues"),
-    Check.PAUSED: ("See the queues", "/ui/queues"),
-    Check.CAPS: ("See the queues", "/ui/queues"),
-    Check.NAMES: ("See the jobs", "/ui/jobs?q=state:queued"),
-    Check.ARGUMENTS: ("See the jobs", "/ui/jobs?q=state:queued"),
-    Check.BREAKERS: ("See the breakers", "/ui/breakers"),
-    Check.FAILURES: ("See the dead letters", "/ui/dead"),
+    Check.WORKERS: ("Workers", "/ui/workers"),
+    Check.VERSIONS: ("Workers", "/ui/workers"),
+    Check.LEASES: ("Workers", "/ui/workers"),
+    Check.SLOTS: ("Workers", "/ui/workers"),
+    Check.MESSENGERS: ("Workers", "/ui/workers"),
+    Check.QUEUES: ("Queues", "/ui/queues"),
+    Check.PAUSED: ("Queues", "/ui/queues"),
+    Check.CAPS: ("Queues", "/ui/queues"),
+    Check.NAMES: ("Jobs", "/ui/jobs?q=state:queued"),
+    Check.ARGUMENTS: ("Jobs", "/ui/jobs?q=state:queued"),
+    Check.BREAKERS: ("Breakers", "/ui/breakers"),
+    Check.FAILURES: ("Dead letters", "/ui/dead"),
 }
 
 
@@ -50,7 +50,10 @@ def concerns(examination: Examination) -> list[Concern]:
 def place_of(finding: Finding) -> tuple[str | None, str | None]:
     queue: Any = finding.facts.get("queue")
     if isinstance(queue, str) and finding.code in (Check.PAUSED, Check.CAPS, Check.QUEUES):
-        return f"See queue {queue}", f"/ui/queues/{quote(queue, safe='')}"
+        return f"Queue {queue}", f"/ui/queues/{quote(queue, safe='')}"
+    fingerprint: Any = finding.facts.get("fingerprint")
+    if isinstance(fingerprint, str) and finding.code is Check.FAILURES:
+        return "Error group", f"/ui/dead/{quote(fingerprint, safe='')}"
     return _PLACES.get(finding.code, (None, None))
 
 

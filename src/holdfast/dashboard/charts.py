@@ -178,7 +178,7 @@ def _chart(name: str, lines: Sequence[Line], times: Times, scale: Scale, shapes:
         '<div class="plot-y" aria-hidden="true"><span>{top}</span><span>{half}</span>'
         "<span>0</span></div>"
         '<div class="plot-area"><svg viewBox="0 0 {count} {height}" preserveAspectRatio="none"'
-        ' role="img" aria-label="{summary}">{grid}{shapes}</svg></div>'
+        ' role="img" aria-label="{summary}">{grid}{shapes}</svg>{none}</div>'
         '<div class="plot-x" aria-hidden="true">{ticks}</div>'
         '<script type="application/json">{data}</script></div>'
     ).format(
@@ -189,9 +189,14 @@ def _chart(name: str, lines: Sequence[Line], times: Times, scale: Scale, shapes:
         summary=plain(f"{name}. {'; '.join(_summary(line, scale) for line in lines)}"),
         grid=_grid(times.points),
         shapes=shapes,
+        none=Markup() if _has_values(lines) else Markup('<p class="plot-none">No data</p>'),
         ticks=Markup().join(_ticks(times)),
         data=_data(lines, times, scale),
     )
+
+
+def _has_values(lines: Sequence[Line]) -> bool:
+    return any(value is not None for line in lines for value in line.values)
 
 
 def _summary(line: Line, scale: Scale) -> str:

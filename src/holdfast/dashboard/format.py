@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+from markupsafe import Markup, escape
 
 # Controls, and what changes the direction or the look of the text around it.
 _UNSHOWN: Final = re.compile(
@@ -25,6 +26,9 @@ _TONES: Final = {
     "dead": "bad",
     "canceled": "muted",
 }
+_TIME: Final = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}\.[0-9]{3}Z")
+# What the command line advises at the end of a sentence, where pages have a link or a button.
+_COMMAND: Final = re.compile(r"(?:; (?:to [a-z ]+|resume it with))?: holdfast [^;]*$")
 CAPPED: Final = "+"
 
 
@@ -105,6 +109,24 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + end
 
 
+def with_times(text: str) -> Markup:
+    """The text with its exact times marked up, so that a script shows them in the viewer's zone."""
+    return Markup(_TIME.sub(_marked_up, str(escape(plain(text)))))
+
+
+def _marked_up(found: re.Match[str]) -> str:
+    try:
+        time = datetime.fromisoformat(found[0])
+    except ValueError:  # somebody's text may look like a time
+        return found[0]
+    return f'<time datetime="{iso(time)}" title="{exact(time)}" data-clock>{utc(time)}</time>'
+
+
+def without_command(text: str) -> str:
+    """The sentence without the command that it ends with."""
+    return _COMMAND.sub("", text)
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "plain": plain,
     "number": number,
@@ -116,4 +138,5 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "size": size,
     "pretty": pretty,
     "sentence": sentence,
+    "with_times": with_times,
 }

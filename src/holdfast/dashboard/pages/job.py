@@ -10,6 +10,7 @@ from uuid import UUID
 from starlette.responses import Response
 
 from holdfast.api.problems import Problem
+from holdfast.dashboard.format import without_command
 from holdfast.dashboard.limits import RELATED_JOBS_SHOWN_MAX
 from holdfast.dashboard.page import Pages, Visit
 from holdfast.dashboard.searching import JOBS, search_url
@@ -135,7 +136,7 @@ async def show(
         status=status,
         job=job,
         why=why,
-        why_sentence=None if why is None else why.sentence.removesuffix(_run_now(job)),
+        why_sentence=None if why is None else without_command(why.sentence),
         ending=why_it_ended(job),
         error_line=error_line(job.error_code, job.error_text),
         line_of=error_line,
@@ -152,11 +153,6 @@ async def show(
         is_encrypted=is_encrypted,
         is_time=_is_time,
     )
-
-
-def _run_now(job: Job) -> str:
-    """What the command line advises where this page has a button."""
-    return f"; to run it now: holdfast jobs retry {job.id}"
 
 
 def _tone_of(outcome: str) -> str:

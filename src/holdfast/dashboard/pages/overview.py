@@ -17,10 +17,12 @@ from holdfast.dashboard.trends import (
 )
 from holdfast.domain.overview import Overview
 from holdfast.domain.queues import QueueStatus
+from holdfast.domain.samples import Samples
 
 if TYPE_CHECKING:
     from holdfast.dashboard.site import Site
 
+CONCERNS_SHOWN: Final = 3
 QUEUES_SHOWN: Final = 8
 WORKERS_SHOWN: Final = 8
 FAILURES_SHOWN: Final = 8
@@ -47,7 +49,9 @@ def pages(site: Site) -> Pages:
             "overview.html",
             title="Overview",
             seen=seen,
+            is_new=not (seen.queues or seen.failures or _has_worked(samples)),
             examination=examination,
+            concerns_shown=CONCERNS_SHOWN,
             concerns=[] if examination is None else concerns(examination),
             ranges=RANGES,
             chosen=chosen,
@@ -59,6 +63,10 @@ def pages(site: Site) -> Pages:
         )
 
     return pages
+
+
+def _has_worked(samples: Samples | None) -> bool:
+    return samples is not None and any(each.succeeded for each in samples.samples)
 
 
 def busiest(seen: Overview) -> list[QueueStatus]:

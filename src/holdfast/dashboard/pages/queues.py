@@ -135,7 +135,7 @@ def _is_cap(text: str) -> bool:
 
 def _capped(queue: str, running_max: int | None) -> str:
     if running_max is None:
-        return f"Queue {queue} has no cap any more."
+        return f"Queue {queue} has no cap now."
     return f"Queue {queue} runs at most {running_max:,} jobs at once."
 
 

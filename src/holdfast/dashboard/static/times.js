@@ -1,4 +1,5 @@
-// Times in the viewer's zone: how long ago, and the exact one on hover.
+// Times in the viewer's zone: how long ago, or inside a sentence the time of day, and the exact one on
+// hover.
 
 const exact = new Intl.DateTimeFormat(undefined, {
   year: "numeric", month: "short", day: "numeric",
@@ -27,6 +28,11 @@ function relative(at, now) {
   return seconds > 0 ? `${words} ago` : `in ${words}`;
 }
 
+function clockTime(at, now) {
+  const isToday = day.format(at) === day.format(now) && now - at < 86400_000;
+  return isToday ? clock.format(at) : `${day.format(at)}, ${clock.format(at)}`;
+}
+
 function isSelected(element) {
   const selection = getSelection();
   return !selection.isCollapsed && selection.containsNode(element, true);
@@ -39,7 +45,7 @@ export function showTimes(root) {
     if (Number.isNaN(at.getTime())) continue;
     const title = exact.format(at);
     if (element.title !== title) element.title = title;
-    const words = relative(at, now);
+    const words = element.dataset.clock === undefined ? relative(at, now) : clockTime(at, now);
     if (element.textContent !== words && !isSelected(element)) element.textContent = words;
   }
 }
