@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from holdfast.dashboard.systems import ItemLink, JobLink, Status
+from holdfast.webhooks.letter_pages import LetterPages
 from holdfast.webhooks.pages import WebhookPages
+from holdfast.webhooks.subscription_pages import SubscriptionPages
 from tests.support.system_pages import all_rows, caller, part, shows_nothing_else
 from tests.webhooks.receiving import Receiver
 from tests.webhooks.shop import Shop, both_stores
@@ -70,4 +74,51 @@ async def test_a_tenant_sees_only_its_own_and_an_operator_sees_all(
     who = caller(shop.hf, "a")
     assert len(await all_rows(pages, who)) == 2
     assert await pages.item(who, others.id) is None
+    await shows_nothing_else(pages, who)
+
+
+@both_stores
+async def test_a_subscription_says_whether_it_is_enabled_and_what_failed(
+    shop: Shop, receiver: Receiver
+) -> None:
+    receiver.answers[:] = [500, 500, 500]
+    dead, _ = await shop.dead_letter(receiver.url)
+    pages, who = SubscriptionPages(shop.webhooks._tables), caller(shop.hf)
+    (row,) = await all_rows(pages, who)
+    assert row.cells[1:4] == (Status("failing", "warn"), receiver.url, "all")
+    item = await pages.item(who, row.id)
+    assert item is not None
+    failures = part(item, "Newest failures")
+    assert [(each[1], each[2]) for each in failures] == [("HTTP_500", 500)] * len(failures)
+    assert failures[0][-1] == ItemLink(str(dead.id), f"saga {dead.id}", WebhookPages.slug)
+    await shop.webhooks.disable(UUID(row.id))
+    (row,) = await all_rows(pages, who)
+    assert row.cells[1] == Status("disabled", "muted")
+    await shop.webhooks.subscribe(receiver.url, tenant="acme", event_types=["order.paid"])
+    (theirs,) = await all_rows(pages, caller(shop.hf, "acme"))
+    assert theirs.cells[1:4] == (Status("enabled", "good"), receiver.url, "order.paid")
+    assert [each.id for each in await all_rows(pages, who, limit=1)] == [theirs.id, row.id]
+    assert await pages.item(caller(shop.hf, "acme"), row.id) is None
+    await shows_nothing_else(pages, who)
+
+
+@both_stores
+async def test_a_dead_letter_shows_what_it_would_have_sent(shop: Shop, receiver: Receiver) -> None:
+    receiver.answers[:] = [500, 500, 500]
+    dead, letter = await shop.dead_letter(receiver.url)
+    pages, who = LetterPages(shop.webhooks._tables), caller(shop.hf)
+    (row,) = await all_rows(pages, who)
+    assert row.id == str(letter.id)
+    assert row.cells[1:3] == (Status("dead", "bad"), "HTTP_500")
+    again = await shop.webhooks.requeue(letter.id)
+    item = await pages.item(who, row.id)
+    assert item is not None
+    assert (item.status, item.error) == (Status("requeued", "good"), "HTTP_500")
+    facts = dict(item.facts)
+    assert facts["Saga"] == ItemLink(str(dead.id), f"saga {dead.id}", WebhookPages.slug)
+    assert facts["Requeued as"] == ItemLink(str(again.id), f"saga {again.id}", WebhookPages.slug)
+    assert part(item, "Payload") == letter.payload_snapshot
+    stranger = caller(shop.hf, "acme")
+    assert await all_rows(pages, stranger) == []
+    assert await pages.item(stranger, row.id) is None
     await shows_nothing_else(pages, who)

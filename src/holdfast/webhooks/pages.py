@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from holdfast.api import Caller
     from holdfast.webhooks.service import Webhooks
 
+SUBSCRIPTIONS: Final = "webhook-subscriptions"
+LETTERS: Final = "webhook-dead-letters"
 _COLUMNS: Final = ("Saga", "Status", "Event", "Endpoint", "Attempts", "Next attempt", "Created")
 _SAGA: Final[dict[SagaStatus, Tone]] = {
     "Pending": "wait",
@@ -151,7 +153,12 @@ def _facts(saga: WholeSaga) -> list[tuple[str, Cell]]:
         ("Saga", Code(str(saga.id))),
         ("Tenant", saga.tenant),
         ("Endpoint", saga.url),
-        ("Subscription", Code(str(saga.subscription_id))),
+        (
+            "Subscription",
+            ItemLink(
+                str(saga.subscription_id), f"subscription {saga.subscription_id}", SUBSCRIPTIONS
+            ),
+        ),
         ("Event", Code(str(saga.event_id))),
         ("Occurred", saga.occurred_at),
         ("Created", saga.created_at),
@@ -165,7 +172,8 @@ def _facts(saga: WholeSaga) -> list[tuple[str, Cell]]:
         facts.append(("Endpoint disabled", saga.disabled_at))
         facts.append(("Because", saga.disabled_because))
     if saga.letter_id is not None:
-        facts.append(("Dead letter", Code(str(saga.letter_id))))
+        letter = ItemLink(str(saga.letter_id), f"dead letter {saga.letter_id}", LETTERS)
+        facts.append(("Dead letter", letter))
         facts.append(("Dead since", saga.failed_at))
     for title, other in (("Requeued from", saga.requeued_saga), ("Requeued as", saga.next_saga)):
         if other is not None:

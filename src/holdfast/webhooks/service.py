@@ -41,7 +41,6 @@ from holdfast.webhooks.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from holdfast.api import Router
-    from holdfast.dashboard.systems import SystemPages
 
 T = TypeVar("T")
 
@@ -93,7 +92,7 @@ class Webhooks:
         deliverer = Deliverer(self._tables, known_presets, self._subscriptions.secrets)
         self._declare_sweeps(declare_delivery(hf, deliverer))
         hf.add_routes(self._make_routes)
-        hf.add_pages(self._make_pages)
+        add_pages(hf, self, self._tables)
         _known[hf] = ref(self)
 
     @classmethod
@@ -109,11 +108,6 @@ class Webhooks:
         from holdfast.webhooks.routes import routes
 
         return routes(self)
-
-    def _make_pages(self, _service: object) -> SystemPages:
-        from holdfast.webhooks.pages import WebhookPages
-
-        return WebhookPages(self, self._tables)
 
     def _declare_sweeps(self, deliver: JobFunction[[UUID, int], None]) -> None:
         hf = self._hf

@@ -40,3 +40,78 @@ LEFT JOIN holdfast.webhook_dead_letters AS letter ON letter.saga_id = saga.id
 LEFT JOIN holdfast.webhook_dead_letters AS origin ON origin.id = saga.requeued_from
 LEFT JOIN holdfast.webhook_sagas AS again ON again.requeued_from = letter.id
 WHERE saga.id = :id AND saga.tenant = coalesce(:tenant, saga.tenant)
+
+-- name: pages_subscriptions
+SELECT
+    id, tenant, url, event_types, preset, policy, created_at, disabled_at, disabled_because,
+    failing_since
+FROM holdfast.webhook_subscriptions
+WHERE deleted_at IS NULL AND id < :before
+ORDER BY id DESC
+LIMIT :rows_max
+
+-- name: pages_subscriptions_of_tenant
+SELECT
+    id, tenant, url, event_types, preset, policy, created_at, disabled_at, disabled_because,
+    failing_since
+FROM holdfast.webhook_subscriptions
+WHERE deleted_at IS NULL AND tenant = :tenant AND id < :before
+ORDER BY id DESC
+LIMIT :rows_max
+
+-- name: pages_failures
+-- No index leads to the attempts of a subscription, so this looks at the newest of all.
+SELECT
+    attempt.saga_id, attempt.attempt_no, attempt.ended_at, attempt.response_status,
+    attempt.error_code
+FROM (
+    SELECT id, saga_id, attempt_no, ended_at, response_status, error_code, status
+    FROM holdfast.webhook_attempts ORDER BY id DESC LIMIT :look_max
+) AS attempt
+INNER JOIN holdfast.webhook_sagas AS saga ON saga.id = attempt.saga_id
+WHERE saga.subscription_id = :id AND attempt.status = 'Failed'
+ORDER BY attempt.id DESC
+LIMIT :rows_max
+
+-- name: pages_letters
+SELECT
+    letter.id, letter.tenant, letter.saga_id, letter.event_id, letter.subscription_id,
+    letter.final_error_code, letter.failed_at, letter.payload_snapshot, event.event_type,
+    subscription.url, again.id AS next_saga
+FROM holdfast.webhook_dead_letters AS letter
+LEFT JOIN holdfast.webhook_events AS event
+    ON event.tenant = letter.tenant AND event.id = letter.event_id
+LEFT JOIN holdfast.webhook_subscriptions AS subscription
+    ON subscription.id = letter.subscription_id
+LEFT JOIN holdfast.webhook_sagas AS again ON again.requeued_from = letter.id
+WHERE letter.id < :before
+ORDER BY letter.id DESC
+LIMIT :rows_max
+
+-- name: pages_letters_of_tenant
+SELECT
+    letter.id, letter.tenant, letter.saga_id, letter.event_id, letter.subscription_id,
+    letter.final_error_code, letter.failed_at, letter.payload_snapshot, event.event_type,
+    subscription.url, again.id AS next_saga
+FROM holdfast.webhook_dead_letters AS letter
+LEFT JOIN holdfast.webhook_events AS event
+    ON event.tenant = letter.tenant AND event.id = letter.event_id
+LEFT JOIN holdfast.webhook_subscriptions AS subscription
+    ON subscription.id = letter.subscription_id
+LEFT JOIN holdfast.webhook_sagas AS again ON again.requeued_from = letter.id
+WHERE letter.tenant = :tenant AND letter.id < :before
+ORDER BY letter.id DESC
+LIMIT :rows_max
+
+-- name: pages_letter
+SELECT
+    letter.id, letter.tenant, letter.saga_id, letter.event_id, letter.subscription_id,
+    letter.final_error_code, letter.failed_at, letter.payload_snapshot, event.event_type,
+    subscription.url, again.id AS next_saga
+FROM holdfast.webhook_dead_letters AS letter
+LEFT JOIN holdfast.webhook_events AS event
+    ON event.tenant = letter.tenant AND event.id = letter.event_id
+LEFT JOIN holdfast.webhook_subscriptions AS subscription
+    ON subscription.id = letter.subscription_id
+LEFT JOIN holdfast.webhook_sagas AS again ON again.requeued_from = letter.id
+WHERE letter.id = :id AND letter.tenant = coalesce(:tenant, letter.tenant)

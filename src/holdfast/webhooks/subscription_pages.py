@@ -1,0 +1,139 @@
+"""Subscriptions in the dashboard: which are enabled, and what went wrong lately."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast import Tables
+from holdfast.dashboard.systems import (
+    LAST,
+    Code,
+    File,
+    Item,
+    ItemLink,
+    Listing,
+    Row,
+    Status,
+    Table,
+    read_id,
+    reading,
+)
+from holdfast.webhooks.pages import SUBSCRIPTIONS
+from holdfast.webhooks.subscriptions import Row as Known
+
+if TYPE_CHECKING:
+    from holdfast.api import Caller
+
+LOOK_MAX: Final = 10_000  # newest attempts of all subscriptions
+FAILURES_MAX: Final = 20
+_COLUMNS: Final = ("Subscription", "Status", "Endpoint", "Events", "Failing since", "Created")
+_FAILURES: Final = ("Ended", "Error", "HTTP", "Attempt", "Saga")
+
+
+class Failure(msgspec.Struct, frozen=True):
+    saga_id: UUID
+    attempt_no: int
+    ended_at: datetime | None
+    response_status: int | None
+    error_code: str | None
+
+
+class SubscriptionPages:
+    slug = SUBSCRIPTIONS
+    title = "Webhook subscriptions"
+    about = "Subscriptions to webhooks: endpoints and the events that they want."
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def list(self, caller: Caller, after: str | None, limit: int) -> Listing:
+        before = LAST if after is None else read_id(after)
+        if before is None:
+            return Listing(_COLUMNS, ())
+        names: dict[str, object] = {"before": before, "rows_max": limit}
+        statement = "pages_subscriptions"
+        if caller.tenant is not None:
+            statement, names["tenant"] = "pages_subscriptions_of_tenant", caller.tenant
+        async with reading(caller, self._tables) as statements:
+            found = await statements.all(statement, Known, **names)
+        rows = [
+            Row(
+                str(each.id),
+                (
+                    Code(str(each.id)),
+                    _status(each),
+                    each.url,
+                    _events(each),
+                    each.failing_since,
+                    each.created_at,
+                ),
+                each.tenant,
+            )
+            for each in found
+        ]
+        return Listing(_COLUMNS, rows, rows[-1].id if len(rows) == limit else None)
+
+    async def item(self, caller: Caller, item_id: str) -> Item | None:
+        subscription_id = read_id(item_id)
+        if subscription_id is None:
+            return None
+        async with reading(caller, self._tables) as statements:
+            known = await statements.one(
+                "find_subscription", Known, id=subscription_id, tenant=caller.tenant
+            )
+            if known is None:
+                return None
+            failures = await statements.all(
+                "pages_failures",
+                Failure,
+                id=subscription_id,
+                look_max=LOOK_MAX,
+                rows_max=FAILURES_MAX,
+            )
+        return Item(
+            known.url,
+            (
+                ("Subscription", Code(str(known.id))),
+                ("Tenant", known.tenant),
+                ("Events", _events(known)),
+                ("Preset", known.preset),
+                ("Created", known.created_at),
+                ("Failing since", known.failing_since),
+                ("Disabled", known.disabled_at),
+                ("Because", known.disabled_because),
+            ),
+            status=_status(known),
+            parts=(_table(failures),),
+        )
+
+    async def file(self, caller: Caller, item_id: str, name: str) -> File | None:
+        return None
+
+
+def _status(known: Known) -> Status:
+    if known.disabled_at is not None:
+        return Status("disabled", "bad" if known.disabled_because else "muted")
+    return Status("failing", "warn") if known.failing_since else Status("enabled", "good")
+
+
+def _events(known: Known) -> str:
+    types = msgspec.json.decode(known.event_types, type=tuple[str, ...])
+    return ", ".join(types) or "all"
+
+
+def _table(failures: list[Failure]) -> Table:
+    rows = [
+        (
+            each.ended_at,
+            each.error_code,
+            each.response_status,
+            each.attempt_no,
+            ItemLink(str(each.saga_id), f"saga {each.saga_id}", "webhooks"),
+        )
+        for each in failures
+    ]
+    return Table("Newest failures", _FAILURES, rows, "No request has failed lately.")
