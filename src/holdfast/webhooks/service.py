@@ -12,6 +12,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from holdfast import ConfigurationError, Holdfast, JobFunction, Retry, WrongState
 from holdfast.domain.job import DEFAULT_TENANT
 from holdfast.webhooks import limits, retention, validation
+from holdfast.webhooks.dashboard import add_pages
 from holdfast.webhooks.delivery import Deliverer
 from holdfast.webhooks.delivery_job import ORCHESTRATION, declare_delivery
 from holdfast.webhooks.drafts import is_same, make_draft
