@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 import uvloop
@@ -24,6 +23,9 @@ class HoldfastAdapter(Adapter):
         self._concurrency = self.around.concurrency or best
 
     def settings(self) -> dict[str, str]:
+        # Imported here: it takes 2 MB, which would count as the worker's.
+        from importlib.metadata import version
+
         return {
             "settings": f"holdfast worker {' '.join(self._options)}, uvloop; leases, retries,"
             " results and history as they come; bulk: enqueue_many",

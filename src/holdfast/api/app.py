@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
-from importlib.metadata import version
 from typing import Final
 
 from fastapi import APIRouter, FastAPI
@@ -43,6 +42,7 @@ from holdfast.api.service import Service
 from holdfast.api.traffic import Counted
 from holdfast.app import Holdfast
 from holdfast.domain.errors import ConfigurationError
+from holdfast.version import VERSION
 
 ROUTES: Final = (
     # Routes are matched in this order: /v1/jobs/{job_id} would also match /v1/jobs/events.
@@ -91,7 +91,7 @@ def make_api(
             yield
 
     api = FastAPI(
-        title="Holdfast", version=version("holdfast"), lifespan=lifespan, docs_url=None,
+        title="Holdfast", version=VERSION, lifespan=lifespan, docs_url=None,
         redoc_url=None, separate_input_output_schemas=False, redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # the envelope does that
     )  # fmt: skip

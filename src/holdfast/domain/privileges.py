@@ -21,7 +21,6 @@ application's own role that enqueues in its own transactions.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -83,6 +82,8 @@ def merged(decisions: Iterable[Decisions]) -> Decisions:
 
 def read_decisions(text: str, source: str) -> Decisions:
     """Read a `privileges.toml`; errors name its `source`."""
+    import tomllib  # which workers don't need
+
     try:
         content = tomllib.loads(text)
         _only(content, ("tables", "views", "functions"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 def load_plugin(entry: EntryPoint, what: str) -> Any:

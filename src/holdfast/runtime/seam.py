@@ -12,7 +12,6 @@ import queue
 import random
 import signal
 import socket
-import sqlite3
 import subprocess
 import threading
 import time
@@ -21,8 +20,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
 
 START_SECONDS_MAX = 10.0  # of a thread
 LEFT_TASKS_ROUNDS = 3
@@ -196,7 +198,10 @@ class Seam:
         _sockets[connection] = connection._transport.get_extra_info("socket")
         return connection
 
-    def connect_sqlite(self, path: str) -> sqlite3.Connection:
+    def connect_sqlite(self, path: str) -> Connection:
+        # Imported here, because a process on PostgreSQL does without it, and 1 MB.
+        import sqlite3
+
         # One thread uses the connection, but others open and close it.
         return sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, cached_statements=256

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 
 from holdfast.domain.privileges import Decisions, read_decisions
+from holdfast.runtime.package_files import files
 
 
 @cache

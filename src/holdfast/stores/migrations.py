@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.runtime.package_files import files
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _INDEX = re.compile(r"^(?:CREATE (?:UNIQUE )?|(DROP ))INDEX (\w++)[^;]*+;", re.MULTILINE)
@@ -75,6 +76,8 @@ def indexes(dialect: str, version: int) -> dict[str, str]:
 
 def split(script: str) -> Iterator[str]:
     """Split a script for SQLite: `executescript` would commit the transaction around it."""
+    import sqlite3  # which PostgreSQL does not need
+
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

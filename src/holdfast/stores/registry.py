@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Final
 
 from holdfast.domain.errors import ConfigurationError
@@ -57,6 +56,8 @@ def _find(scheme: str) -> StoreFactory:
             return _make_sqlite
         case "postgres" | "postgresql":
             return _make_postgres
+    from importlib.metadata import entry_points  # which these two don't need
+
     registered = entry_points(group=ENTRY_POINTS)
     if scheme in registered.names:
         factory: StoreFactory = load_plugin(registered[scheme], f"the store for {scheme}://")

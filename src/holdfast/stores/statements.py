@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import NamedTuple
 
 from holdfast.domain.errors import ConfigurationError
+from holdfast.runtime.package_files import files
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _PART = re.compile(r"\{([a-z_]+)\}")

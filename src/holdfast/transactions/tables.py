@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.domain.errors import BadArguments, ConfigurationError, SchemaMismatch
 from holdfast.domain.privileges import Decisions
+from holdfast.runtime.package_files import files
 from holdfast.stores.decisions import load_decisions
 from holdfast.stores.migrations import Step, application_steps, split
 from holdfast.stores.protocol import Store, Transactions, capability, require

@@ -7,7 +7,6 @@ is the scheme, and it refers to a function with the signature of `MessengerFacto
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib.metadata import entry_points
 from typing import Final
 
 from holdfast.domain.errors import ConfigurationError
@@ -48,6 +47,8 @@ def _find(scheme: str) -> MessengerFactory:
             return _make_rabbitmq
         case "servicebus":
             return _make_servicebus
+    from importlib.metadata import entry_points  # which our own don't need
+
     registered = entry_points(group=ENTRY_POINTS)
     if scheme in registered.names:
         factory: MessengerFactory = load_plugin(

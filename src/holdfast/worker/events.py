@@ -14,7 +14,7 @@ from holdfast.domain.states import State
 from holdfast.observability import logs, tracing
 from holdfast.observability.metrics import Child, Metrics
 from holdfast.runtime.seam import Seam
-from holdfast.worker.heartbeat import installed_version
+from holdfast.version import VERSION
 from holdfast.worker.report import WorkerReport
 from holdfast.worker.run import Run
 from holdfast.worker.setup import Setup
@@ -45,7 +45,7 @@ class Events:
             concurrency=slots.concurrency,
             queues="all" if slots.queues is None else _listed(slots.queues),
             database=database,
-            version=installed_version(),
+            version=VERSION,
             app_version=setup.settings.app_version or None,
             jobs=_listed(setup.names),
         )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from logging import WARNING
 
 import msgspec
@@ -15,6 +13,7 @@ from holdfast.domain.limits import MESSENGERS_REPORTED_MAX
 from holdfast.domain.workers import NewWorker
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store, WorkerPresence, capability
+from holdfast.version import VERSION
 from holdfast.wakeups.status import with_fallback
 from holdfast.worker.setup import Setup
 
@@ -72,7 +71,7 @@ class Heartbeat:
             id=self._worker_id,
             host=seam.host(),
             pid=seam.process_id(),
-            version=installed_version(),
+            version=VERSION,
             app_version=self._setup.settings.app_version,
             queues=slots.served,
             names=self._setup.names,
@@ -81,11 +80,3 @@ class Heartbeat:
             lease_seconds=self._setup.settings.lease_seconds,
             up_seconds=seam.monotonic() - self._booted_at,
         )
-
-
-@cache
-def installed_version() -> str:
-    try:
-        return version("holdfast")
-    except PackageNotFoundError:
-        return "unknown"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -77,6 +75,9 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve what `expose` returns, and count what other processes report to the socket whose path
     the block gets. All callables run on the server's loop."""
+    import shutil  # only here, where metrics are served
+    import tempfile
+
     exposition.load_client()
     metrics.counting = True
     try:

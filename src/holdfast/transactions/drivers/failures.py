@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any
 
 _WRAPPERS = frozenset({"sqlalchemy", "django"})
@@ -38,6 +37,8 @@ def is_of_driver(error: BaseException) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Whether a constraint was violated, so that a retry would fail again."""
+    import sqlite3  # which PostgreSQL rarely needs
+
     sqlstate = DriverError(error).sqlstate or ""
     return isinstance(error, sqlite3.IntegrityError) or sqlstate.startswith(_INTEGRITY)
 

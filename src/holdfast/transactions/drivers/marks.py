@@ -6,7 +6,6 @@ another one may have begun.
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import suppress
 
 from holdfast.stores.statements import include, load, read_sql
@@ -46,6 +45,8 @@ async def check_mark(driver: Driver) -> None:
         if not found["is_marked"]:
             raise ended_inside()
     elif speaks_sqlite(driver):
+        import sqlite3  # which PostgreSQL does not need
+
         try:
             driver.execute(_SQLITE["unmark"].sql)
         except Exception as error:

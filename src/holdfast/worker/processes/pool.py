@@ -22,7 +22,6 @@ from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
 from holdfast.worker.classify import timed_out
 from holdfast.worker.middleware import Middleware
-from holdfast.worker.processes import calls
 from holdfast.worker.processes.memory import count_oom_kills
 from holdfast.worker.processes.messages import AppBoot, Boot, Call, Ended, Returned
 from holdfast.worker.processes.origin import find_origin, function_origin
@@ -112,6 +111,8 @@ class Children(AbstractAsyncContextManager["Children"]):
         limits: CallLimits,
     ) -> Any:
         """Run a function in a child; return what it returns, or raise what it raises."""
+        from holdfast.worker.processes import calls  # with `pickle`, which few workers need
+
         origin = function_origin(function)
         data = calls.pack_arguments(origin.name, arguments, keywords)
         async with self._calls:

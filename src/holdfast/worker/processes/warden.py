@@ -2,8 +2,9 @@
 
 A handler that never releases the interpreter lock, such as a catastrophic regular expression, stops
 every thread of its process, including those that could notice. So each worker has a warden, a
-separate process: `python -I -S warden.py`. It needs only the standard library and starts quickly.
-The worker writes a beat into a page of memory that both share.
+separate process: `python -I -S warden.pyc`. The worker writes a beat into a page of memory that
+both share. The warden takes hardly more memory than an interpreter that does nothing, because it
+imports little: `signal` and `contextlib` would add 1 MB.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from __future__ import annotations
 import mmap
 import os
 import select
-import signal
 import struct
 import sys
 import time
-from contextlib import suppress
+
+TYPE_CHECKING = False  # importing typing would be as bad
+
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # without the enums
 
 EVENT = "frozen"  # with the fields worker_id and process_id
 PAGE_BYTES = 8192
@@ -131,9 +137,20 @@ def _writes(process: int) -> bool:
 
 def _read(path: str) -> str:
     """The content of this file, or nothing on systems without it."""
-    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
-    return ""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _show_title() -> None:
+    """Set the name that `top` and `ps` show, where the system supports it."""
+    try:
+        with open("/proc/self/comm", "w", encoding="utf-8") as title:
+            title.write("holdfast warden")
+    except OSError:
+        pass
 
 
 def write_log(log_format: str, worker_id: str, worker: int, message: str) -> None:
@@ -150,9 +167,11 @@ def write_log(log_format: str, worker_id: str, worker: int, message: str) -> Non
         line = f"{time.strftime('%H:%M:%S')}.000 ERROR   {EVENT} {flat} {fields_text}"
     watch = select.poll()
     watch.register(2, select.POLLOUT)
-    with suppress(OSError):
+    try:
         if watch.poll(LOG_SECONDS_MAX * 1000):
             os.write(2, line.encode("utf-8", "replace") + b"\n")
+    except OSError:
+        pass  # killing the worker matters more
 
 
 def main() -> None:
@@ -162,8 +181,7 @@ def main() -> None:
     descriptor, worker, worker_id, frozen_seconds, locked_seconds, log_format = sys.argv[1:]
     page = Page(int(descriptor))
     warden = Warden(page, int(worker), float(frozen_seconds), float(locked_seconds))
-    with suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as title:
-        title.write("holdfast warden")
+    _show_title()
     why = warden.watch()
     if why is not None:
         message = f"the process {why}; killing it with a traceback of its threads"
