@@ -665,7 +665,7 @@ MUTANTS = [
     ),
     Mutant(
         "14 a generator may take as long as it likes to close",
-        "cli/session.py",
+        "cli/loop.py",
         " and _close_generators(runner.get_loop())",
         "",
         FOURTEEN,

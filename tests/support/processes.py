@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast.cli.commands import COMMANDS
 from tests.support import forks
 from tests.support.forks import Copy, Nursery, fit_for_a_copy, start
 
@@ -33,6 +34,8 @@ PATH = [str(Path(holdfast.__file__).parent.parent), str(ROOT)]
 MODULES = [
     "asyncpg",
     "holdfast.cli.main",
+    *(module for module, _ in COMMANDS.values()),
+    "holdfast.starter",
     "holdfast.stores.postgres",
     "holdfast.stores.sqlite",
     "rich.table",

@@ -9,6 +9,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.log_options import configure_logs, log_options
+from holdfast.cli.loop import run
 from holdfast.cli.serve import (
     HOST,
     PORT,
@@ -17,7 +18,7 @@ from holdfast.cli.serve import (
     check_pages_installed,
     pages_for,
 )
-from holdfast.cli.session import Command, run
+from holdfast.cli.session import Command
 from holdfast.cli.target import ENVIRONMENT_NAME, check_exists
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli import session as sessions
-from holdfast.cli.session import Command
+from holdfast.cli.loop import run
+from holdfast.cli.session import FAILED_CODE, Command
 from holdfast.domain.encryption import make_keys
 from holdfast.domain.errors import ConfigurationError
 from holdfast.operations.secrets import VARIABLE
@@ -61,8 +61,8 @@ def demo(system: str, out: Path, database: str | None, serve: bool) -> int:
         showing = show.show_all(SYSTEMS, out, database, console, keeps_serving=serve)
     else:
         showing = show.show(system, out, database, console)
-    done = sessions.run(_interruptible(showing))
-    return 0 if done else sessions.FAILED_CODE
+    done = run(_interruptible(showing))
+    return 0 if done else FAILED_CODE
 
 
 async def _interruptible(work: Coroutine[Any, Any, bool]) -> bool:

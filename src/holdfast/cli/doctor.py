@@ -9,8 +9,9 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.cli.loop import run
 from holdfast.cli.selection import json_option
-from holdfast.cli.session import Command, Session, run
+from holdfast.cli.session import Command, Session
 from holdfast.cli.target import ENVIRONMENT_NAME, database_option, find_target, name_of_app
 from holdfast.domain.diagnosis.findings import Check, Examination, Finding, Severity
 from holdfast.domain.errors import ConfigurationError

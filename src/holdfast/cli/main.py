@@ -6,43 +6,23 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 
 import click
 
 from holdfast.cli import session as sessions
-from holdfast.cli.audit import audit
-from holdfast.cli.breakers import breakers
-from holdfast.cli.bulk import bulk
-from holdfast.cli.dashboard import dashboard
-from holdfast.cli.dead import dead
-from holdfast.cli.demo import demo
-from holdfast.cli.dev import dev
-from holdfast.cli.doctor import doctor
-from holdfast.cli.jobs import jobs
-from holdfast.cli.keys import keys
-from holdfast.cli.messages import messages
-from holdfast.cli.migrate import migrate
-from holdfast.cli.queues import queues
-from holdfast.cli.roles import roles
-from holdfast.cli.secrets import secrets
-from holdfast.cli.serve import serve
-from holdfast.cli.servicebus_local import servicebus_local
-from holdfast.cli.session import Group, Session, say
-from holdfast.cli.top.command import top
-from holdfast.cli.webhooks.command import webhooks
-from holdfast.cli.worker import worker
-from holdfast.cli.workers import workers
+from holdfast.cli.commands import Commands
+from holdfast.cli.session import Session, say
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.secrets import masked
 from holdfast.interrupts import INTERRUPTED_CODE, raise_at_interrupt
+from holdfast.version import VERSION
 
 EXIT_SECONDS_MAX = 2.0
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="holdfast", message="holdfast %(version)s")
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, message="holdfast %(version)s")
 def holdfast() -> None:
     """Durable jobs for Python, on the database you already have.
 
@@ -51,14 +31,7 @@ def holdfast() -> None:
       holdfast dev app:hf               run the jobs of hf in app.py
       holdfast jobs list --app app:hf   list them
     """
-
-
-for command in (
-    *(serve, dashboard, worker, workers, top, doctor, dev, migrate),
-    *(jobs, dead, bulk, queues, breakers, messages, keys, roles, secrets, audit, webhooks, demo),
-    servicebus_local,
-):
-    holdfast.add_command(command)
+    raise_at_interrupt()  # the command has been imported
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -78,6 +51,8 @@ def run(arguments: Sequence[str]) -> int:
         return _end_interrupted()
     except Exception as error:
         if session.debug:
+            import traceback
+
             click.echo(masked(traceback.format_exc()), err=True, nl=False)
         return _explain(error)
 
@@ -109,7 +84,6 @@ def _explain(error: Exception) -> int:
 
 def main() -> None:
     try:
-        raise_at_interrupt()
         code = run(sys.argv[1:])
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # only cleanup is left
     except KeyboardInterrupt:  # a second Ctrl-C, while the first was being handled

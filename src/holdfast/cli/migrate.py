@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.loop import run
 from holdfast.cli.operator import recorded
-from holdfast.cli.session import Command, run
+from holdfast.cli.session import Command
 from holdfast.cli.target import database_option, find_target
 
 

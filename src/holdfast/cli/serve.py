@@ -18,7 +18,8 @@ from click.core import ParameterSource
 from holdfast.app import Holdfast
 from holdfast.cli.init import leave_first_process
 from holdfast.cli.log_options import configure_logs, log_options
-from holdfast.cli.session import Command, run
+from holdfast.cli.loop import run
+from holdfast.cli.session import Command
 from holdfast.cli.target import APP_ENVIRONMENT_NAME, load_app
 from holdfast.cli.worker import concurrency_option, queues_option
 from holdfast.domain.errors import ConfigurationError, StoreUnavailable

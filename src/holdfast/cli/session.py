@@ -1,29 +1,20 @@
-"""What the commands share: --debug, the event loop, exit codes, messages on stderr."""
+"""What the commands share: --debug, exit codes, messages on stderr."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from holdfast.domain.secrets import masked
-from holdfast.observability.logs import one_line
-
-T = TypeVar("T")
 
 FAILED_CODE = 1
 USAGE_CODE = 2
-CLEANUP_SECONDS_MAX = 2.0
 
 
-@dataclass
 class Session:
-    debug: bool = False
+    debug = False
 
 
 def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -64,37 +55,10 @@ class ListingGroup(Group):
 
 def say(message: str) -> None:
     """Print one line on stderr, prefixed with `holdfast:`."""
+    from holdfast.observability.logs import one_line  # which most commands don't need
+
     flat = " ".join(line.strip() for line in message.splitlines() if line.strip())
     click.echo(f"holdfast: {one_line(masked(flat))}", err=True)
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run on a new event loop, on uvloop if it is installed."""
-    runner = asyncio.Runner(loop_factory=_fastest_loop())
-    try:
-        return runner.run(work)
-    finally:
-        # Closing the loop waits for its tasks, generators and threads, some of which may never
-        # end: a handler may ignore its cancellation.
-        if not asyncio.all_tasks(runner.get_loop()) and _close_generators(runner.get_loop()):
-            # Closing now waits for this executor instead of the threads of `asyncio.to_thread`.
-            runner.get_loop().set_default_executor(ThreadPoolExecutor(1))
-            runner.close()
-
-
-def _close_generators(loop: asyncio.AbstractEventLoop) -> bool:
-    """Close the remaining async generators; return whether all closed in time."""
-    closing = loop.create_task(loop.shutdown_asyncgens())
-    done, _ = loop.run_until_complete(asyncio.wait({closing}, timeout=CLEANUP_SECONDS_MAX))
-    return bool(done)
-
-
-def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def interactive() -> bool:

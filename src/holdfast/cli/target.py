@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.session import run
+from holdfast.cli.loop import run
 from holdfast.domain.secrets import shown_url
 from holdfast.domain.spelling import did_you_mean
 
@@ -26,11 +25,6 @@ T = TypeVar("T")
 
 ENVIRONMENT_NAME = "HOLDFAST_DATABASE_URL"
 APP_ENVIRONMENT_NAME = "HOLDFAST_APP"
-LIBRARIES = (
-    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
-    str(Path(__file__).parents[1]),
-)
-
 
 database_option = click.option(
     "--database",
@@ -174,9 +168,16 @@ def _place(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith(skipped)
     ]
-    own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
+    own = [frame for frame in frames if not frame.filename.startswith(_libraries())]
     at = (own or frames)[-1] if frames else None
     return f"{_relative(at.filename)}:{at.lineno}" if at else "an unknown location"
+
+
+def _libraries() -> tuple[str, ...]:
+    import sysconfig  # which only an error needs
+
+    folders = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
+    return (*folders, str(Path(__file__).parents[1]))
 
 
 def _relative(path: str) -> str:

@@ -23,7 +23,8 @@ from click.exceptions import Exit
 from holdfast.app import Holdfast
 from holdfast.cli.init import leave_first_process
 from holdfast.cli.log_options import configure_logs, log_options
-from holdfast.cli.session import Command, run, say
+from holdfast.cli.loop import run
+from holdfast.cli.session import Command, say
 from holdfast.cli.target import APP_ENVIRONMENT_NAME, load_app
 from holdfast.domain.errors import WorkerHung
 from holdfast.domain.limits import STOP_SECONDS_MAX

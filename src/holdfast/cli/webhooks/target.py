@@ -11,8 +11,8 @@ from uuid import UUID
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.loop import run
 from holdfast.cli.operator import recorded
-from holdfast.cli.session import run
 from holdfast.cli.target import app_option, database_option, find_existing, name_of_app
 from holdfast.domain.job import DEFAULT_TENANT
 
