@@ -207,6 +207,8 @@ def fields(kind: type) -> Iterator[str]:
         match = FIELD.match(line)
         if match is None or match["name"].startswith("_"):
             continue
+        if match["type"].startswith("Noun["):
+            continue  # has a section of its own, such as `hf.jobs`
         annotation = match["type"].replace("|", "\\|")
         yield f"| `{match['name']}` | `{annotation}` | {match['note'] or ''} |"
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Load the public names on first use: that takes a third of a second, and the command
+        """Load the public names on first use: that takes a tenth of a second, and the command
         must be ready for Ctrl-C before."""
         public = import_module("holdfast.public")
         names = {each: getattr(public, each) for each in ("__all__", *public.__all__)}

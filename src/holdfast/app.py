@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
@@ -22,31 +23,19 @@ from holdfast.domain.secrets import shown_url
 from holdfast.enqueuer import Enqueued, Enqueuer, Record
 from holdfast.job_function import Call, Definition, JobDecorator, JobFunction, JobOptions, define
 from holdfast.observability import tracing
-from holdfast.observability.exposition import DatabaseStatus, StatusCache, expose, load_client
+from holdfast.observability.exposition import StatusCache, expose, load_client
 from holdfast.observability.metrics import Metrics
-from holdfast.operations.audit import Audit
-from holdfast.operations.breakers import Breakers
-from holdfast.operations.bulk import Bulk
-from holdfast.operations.bulk_run import BulkRuns
-from holdfast.operations.dead import Dead
 from holdfast.operations.desk import Desk
-from holdfast.operations.diagnosis import database_status, examine, make_patience, overview
-from holdfast.operations.jobs import Jobs
-from holdfast.operations.keys import Keys
-from holdfast.operations.messages import Messages
+from holdfast.operations.operations import Noun, Operations
 from holdfast.operations.own_tables import OwnTables
-from holdfast.operations.pepper import Pepper
-from holdfast.operations.queues import Queues
 from holdfast.operations.results import wait_for_result
-from holdfast.operations.roles import Roles
 from holdfast.operations.samples import SampleReader, Sampling
 from holdfast.operations.secrets import Secrets
-from holdfast.operations.workers import Workers
+from holdfast.operations.status import database_status, overview
 from holdfast.runtime.blocking import blocking, refuse_on_loop
 from holdfast.runtime.loops import Loops
 from holdfast.runtime.seam import Seam
 from holdfast.settings import DEFAULT_URL, read_settings
-from holdfast.starter import run_worker
 from holdfast.stores.protocol import Store, Transactions, require
 from holdfast.stores.registry import absolute_url, make_store, plain_url
 from holdfast.tenant import Tenant
@@ -73,6 +62,18 @@ if TYPE_CHECKING:
         ContextJobFunction,
         PlainJobFunction,
     )
+    from holdfast.operations.audit import Audit
+    from holdfast.operations.breakers import Breakers
+    from holdfast.operations.bulk import Bulk
+    from holdfast.operations.bulk_run import BulkRuns
+    from holdfast.operations.dead import Dead
+    from holdfast.operations.jobs import Jobs
+    from holdfast.operations.keys import Keys
+    from holdfast.operations.messages import Messages
+    from holdfast.operations.pepper import Pepper
+    from holdfast.operations.queues import Queues
+    from holdfast.operations.roles import Roles
+    from holdfast.operations.workers import Workers
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,6 +89,19 @@ class Holdfast:
 
     The object connects on first use. Event loops and threads can share it.
     """
+
+    jobs: Noun[Jobs] = Noun()
+    dead: Noun[Dead] = Noun()
+    queues: Noun[Queues] = Noun()
+    breakers: Noun[Breakers] = Noun()
+    bulk: Noun[Bulk] = Noun()
+    workers: Noun[Workers] = Noun()
+    messages: Noun[Messages] = Noun()
+    roles: Noun[Roles] = Noun()
+    audit: Noun[Audit] = Noun()
+    keys: Noun[Keys] = Noun()
+    _bulk_runs: Noun[BulkRuns] = Noun()
+    _pepper: Noun[Pepper] = Noun()
 
     def __init__(
         self,
@@ -113,13 +127,13 @@ class Holdfast:
         self._pages: list[Callable[[Service], SystemPages]] = []
         self._loops = Loops(self._seam, self._open)
         self._metrics = Metrics(self.messengers.statuses)
-        self._status = StatusCache(self._read_status, self._seam.monotonic)
-        self._own_tables = OwnTables(self._store, lambda: self._may_migrate)
+        self._status = StatusCache(partial(database_status, self._store), self._seam.monotonic)
+        self._own_tables = own = OwnTables(self._store, lambda: self._may_migrate)
         self._folder = os.path.abspath("")  # relative files stay put when a handler changes it
         self._make_store()  # reject a bad URL now
         self.secrets = Secrets(lambda: self._database, self.transaction, self._run_sync)
-        self.secrets.add("jobs", self._own_tables.tables, counts="encrypted_jobs_by_key")
-        desk = Desk(
+        self.secrets.add("jobs", own.tables, counts="encrypted_jobs_by_key")
+        self._desk = desk = Desk(
             self._store,
             self._make_store,
             lambda: self._seam,
@@ -130,24 +144,10 @@ class Holdfast:
             JobCipher(self.secrets),
             self.messengers,
         )
-        self._desk = desk
-        self.jobs = Jobs(desk)
         self._enqueuer = Enqueuer(desk, self._metrics, self._seam.random)
-        self.dead = Dead(self.jobs, self._own_tables)
-        self.queues = Queues(desk, self.jobs)
-        self.breakers = Breakers(desk)
-        self.bulk = Bulk(desk, self._own_tables)
-        self._bulk_runs = BulkRuns(desk, self._own_tables)
-        self.workers = Workers(desk)
-        self.messages = Messages(desk, self.jobs)
-        self.samples = SampleReader(desk, self._own_tables)
-        self._sampling = Sampling(desk, self._own_tables, self._metrics.throughput)
-        self.roles = Roles(desk, lambda: self._database, self._all_tables)
-        self.audit = Audit(desk, self._own_tables)
-        self._pepper = Pepper(
-            lambda: self._database, self._own_tables, may_make=not self.settings.read_only
-        )
-        self.keys = Keys(desk, self._own_tables, self._pepper, self.audit)
+        self._operations = Operations(desk, own, lambda: self._database, self._all_tables)
+        self.samples = SampleReader(desk, own)
+        self._sampling = Sampling(desk, own, self._metrics.throughput)
 
     @property
     def url_shown(self) -> str:
@@ -349,7 +349,7 @@ class Holdfast:
         Jobs without a tenant belong to the tenant `default`.
         """
         texts.check_name("tenant", name)
-        return Tenant(self, name, self._own_tables)
+        return Tenant(self, name)
 
     async def now(self) -> datetime:
         """Return the time of the database's clock, which decides what is due."""
@@ -390,9 +390,6 @@ class Holdfast:
         status = await self._status.get()
         return expose(self._metrics.snapshot(), status)
 
-    async def _read_status(self) -> DatabaseStatus:
-        return await database_status(await self._store())
-
     async def overview(self) -> Overview:
         """Return queues, workers, open breakers, ended jobs with their latency, and failures."""
         return await overview(await self._store(), self._seam.now())
@@ -403,6 +400,8 @@ class Holdfast:
         Changes nothing. A database that can't be reached is a finding, not an error. A transaction
         that holds back vacuum is reported once it is older than `transaction_seconds`.
         """
+        from holdfast.operations.diagnosis import examine, make_patience
+
         patience = make_patience(transaction_seconds, self.settings.reclaim_seconds)
         timeouts = {each.name: each.timeout_seconds for each in self._definitions.values()}
         return await examine(self._make_store(), self.url_shown, patience, timeouts, self.secrets)
@@ -429,12 +428,16 @@ class Holdfast:
         jobs get `grace_seconds` to finish and are released after that; a second signal cuts this
         short. If another program (a web server, say) handles the signals, they stay with it.
         """
+        from holdfast.starter import run_worker  # which few processes need
+
         return await run_worker(
             self, concurrency=concurrency, queues=queues, until_empty=until_empty
         )
 
     async def run_due(self, concurrency: int | None = None) -> WorkerReport:
         """Run the jobs that are due, and those that become due while they run. For tests."""
+        from holdfast.starter import run_worker
+
         return await run_worker(self, concurrency=concurrency, horizon_seconds=0.0)
 
     def _for_child(

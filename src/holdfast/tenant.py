@@ -10,16 +10,16 @@ from uuid import UUID
 from holdfast.domain.job import Job
 from holdfast.domain.scope import scope
 from holdfast.job_function import Call, JobFunction
-from holdfast.operations.bulk import Bulk
-from holdfast.operations.dead import Dead
-from holdfast.operations.jobs import Jobs
-from holdfast.operations.own_tables import OwnTables
+from holdfast.operations.operations import Noun
 from holdfast.operations.results import wait_for_result
 from holdfast.runtime.blocking import blocking
 from holdfast.transactions.sync import SyncConnection
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.operations.bulk import Bulk
+    from holdfast.operations.dead import Dead
+    from holdfast.operations.jobs import Jobs
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,12 +32,14 @@ class Tenant:
     costs nothing to create: create one for each request.
     """
 
-    def __init__(self, app: Holdfast, name: str, own: OwnTables) -> None:
+    jobs: Noun[Jobs] = Noun()
+    dead: Noun[Dead] = Noun()
+    bulk: Noun[Bulk] = Noun()
+
+    def __init__(self, app: Holdfast, name: str) -> None:
         self._app = app
         self.name = name
-        self.jobs = Jobs(app._desk, name)
-        self.dead = Dead(self.jobs, own)
-        self.bulk = Bulk(app._desk, own, name)
+        self._operations = app._operations.of(name)
         self._run_sync = app._run_sync
 
     def __repr__(self) -> str:

@@ -29,6 +29,7 @@ from holdfast.domain.states import State
 from holdfast.observability import exposition
 from holdfast.observability.exposition import CACHE_SECONDS, DatabaseStatus, StatusCache, expose
 from holdfast.observability.metrics import METRICS, OTHER, PAIRS_MAX, Metrics, Snapshot
+from holdfast.operations.status import database_status
 from holdfast.runtime.seam import Seam
 from holdfast.testing.borrowed import borrowed
 from tests.support.forks import ROOT
@@ -45,7 +46,7 @@ TWICE = Retry.schedule([0.01])
 async def read(hf: Holdfast) -> Scraped:
     """Read the metrics as they are now; `hf.metrics()` may show the database of a moment ago."""
     await hf.metrics()  # from now on it counts
-    return Scraped(expose(hf._metrics.snapshot(), await hf._read_status()))
+    return Scraped(expose(hf._metrics.snapshot(), await database_status(hf._store)))
 
 
 async def test_ends_are_counted_by_outcome(local_hf: Holdfast) -> None:

@@ -39,7 +39,8 @@ class Service:
         self.bulk = BulkRunner(hf)
         self.groups = GroupUpkeep(hf)
         self.expiry = Expiry(
-            hf._seam, [partial(delete_expired, hf), hf._bulk_runs.tidy, hf.dead._fold.forget]
+            hf._seam,
+            [partial(delete_expired, hf), hf._bulk_runs.tidy, hf.dead._fold.forget],
         )
         self.leases = LeaseService(hf, self.gate, self.stopping, upkeep=upkeep)
         self.intake = Intake(hf._store)

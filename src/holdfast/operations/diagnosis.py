@@ -1,9 +1,8 @@
-"""The examination for `holdfast doctor`, the overview for `holdfast top`, the status in metrics."""
+"""The examination for `holdfast doctor`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Final
 
 from holdfast.domain.diagnosis.findings import Examination, Finding, Severity, worst_first
@@ -11,19 +10,13 @@ from holdfast.domain.diagnosis.judge import judge, judge_depths, judge_timeouts,
 from holdfast.domain.diagnosis.secrets import judge_secrets
 from holdfast.domain.diagnosis.vitals import Patience
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.job import Filter
-from holdfast.domain.limits import DELAY_SECONDS_MAX, LATENCY_JOBS_MAX, OVERVIEW_FAILURES_MAX
-from holdfast.domain.overview import Overview, Pulse, latency, latency_by_queue, with_quiet
-from holdfast.domain.states import DEAD_STATES, ENDED
+from holdfast.domain.limits import DELAY_SECONDS_MAX
 from holdfast.domain.texts import check_range
-from holdfast.observability.exposition import DatabaseStatus
 from holdfast.operations.secrets import Secrets
 from holdfast.stores.protocol import (
-    Breakers,
     Diagnosis,
     Store,
     Transactions,
-    WorkerPresence,
     capability,
 )
 from holdfast.transactions.transaction import transaction, translated
@@ -79,44 +72,3 @@ async def _examine_secrets(
                 return list(judge_secrets(await secrets.count_lasting(connection)))
     except HoldfastError as error:
         return [unread("secrets", str(error))]
-
-
-async def database_status(store: Store) -> DatabaseStatus:
-    breakers, presence = capability(store, Breakers), capability(store, WorkerPresence)
-    return DatabaseStatus(
-        queues=await store.queues(),
-        breakers=[] if breakers is None else await breakers.breakers(),
-        workers=None if presence is None else await presence.workers(),
-    )
-
-
-async def overview(store: Store, now: datetime) -> Overview:
-    """`now` is used if the store can't tell its own time."""
-    unknown = []
-    diagnosis = capability(store, Diagnosis)
-    if diagnosis is None:
-        unknown.append("how long jobs took")
-        ended = [each for each in await store.counts() if each.state in ENDED]
-        pulse = Pulse(now=now, ended=ended, newest=())
-    else:
-        pulse = await diagnosis.pulse(LATENCY_JOBS_MAX)
-    presence = capability(store, WorkerPresence)
-    if presence is None:
-        unknown.append("which workers are running")
-    breakers = capability(store, Breakers)
-    opened = [] if breakers is None else await breakers.breakers()
-    failures = await store.page(Filter(states=DEAD_STATES), OVERVIEW_FAILURES_MAX)
-    return Overview(
-        now=pulse.now,
-        queues=with_quiet(await store.queues(), pulse.ended),
-        workers=None if presence is None else await presence.workers(),
-        breakers=[each for each in opened if each.is_open or each.unparking],
-        ended=pulse.ended,
-        ended_last_minute=pulse.ended_last_minute,
-        latency=latency(pulse.newest),
-        latency_by_queue=latency_by_queue(pulse.newest),
-        failures=failures.jobs,
-        untold=f"this store ({type(store).__name__}) can't tell {' or '.join(unknown)}"
-        if unknown
-        else None,
-    )
