@@ -88,9 +88,13 @@ async def test_a_subscription_says_whether_it_is_enabled_and_what_failed(
     assert row.cells[1:4] == (Status("failing", "warn"), receiver.url, "all")
     item = await pages.item(who, row.id)
     assert item is not None
-    failures = part(item, "Newest failures")
-    assert [(each[1], each[2]) for each in failures] == [("HTTP_500", 500)] * len(failures)
-    assert failures[0][-1] == ItemLink(str(dead.id), f"saga {dead.id}", WebhookPages.slug)
+    (saga,) = part(item, "Newest sagas")
+    assert saga[:4] == (
+        ItemLink(str(dead.id), f"saga {dead.id}", WebhookPages.slug),
+        Status("DeadLettered", "bad"),
+        "HTTP_500",
+        dead.attempt_count,
+    )
     await shop.webhooks.disable(UUID(row.id))
     (row,) = await all_rows(pages, who)
     assert row.cells[1] == Status("disabled", "muted")

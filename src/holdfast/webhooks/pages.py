@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SUBSCRIPTIONS: Final = "webhook-subscriptions"
 LETTERS: Final = "webhook-dead-letters"
 _COLUMNS: Final = ("Saga", "Status", "Event", "Endpoint", "Attempts", "Next attempt", "Created")
-_SAGA: Final[dict[SagaStatus, Tone]] = {
+SAGA_TONES: Final[dict[SagaStatus, Tone]] = {
     "Pending": "wait",
     "InFlight": "busy",
     "Delivered": "good",
@@ -111,7 +111,7 @@ class WebhookPages:
                 str(each.id),
                 (
                     Code(str(each.id)),
-                    Status(each.status, _SAGA[each.status]),
+                    Status(each.status, SAGA_TONES[each.status]),
                     each.event_type,
                     each.url,
                     each.attempt_count,
@@ -139,7 +139,7 @@ class WebhookPages:
         return Item(
             saga.event_type or f"Event {saga.event_id}",
             _facts(saga),
-            status=Status(saga.status, _SAGA[saga.status]),
+            status=Status(saga.status, SAGA_TONES[saga.status]),
             error=saga.final_error_code,
             parts=parts,
         )

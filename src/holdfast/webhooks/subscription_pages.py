@@ -22,24 +22,25 @@ from holdfast.dashboard.systems import (
     read_id,
     reading,
 )
-from holdfast.webhooks.pages import SUBSCRIPTIONS
+from holdfast.webhooks.pages import SAGA_TONES, SUBSCRIPTIONS, WebhookPages
+from holdfast.webhooks.rows import SagaStatus
 from holdfast.webhooks.subscriptions import Row as Known
 
 if TYPE_CHECKING:
     from holdfast.api import Caller
 
-LOOK_MAX: Final = 10_000  # newest attempts of all subscriptions
-FAILURES_MAX: Final = 20
+SAGAS_MAX: Final = 20
 _COLUMNS: Final = ("Subscription", "Status", "Endpoint", "Events", "Failing since", "Created")
-_FAILURES: Final = ("Ended", "Error", "HTTP", "Attempt", "Saga")
+_SAGAS: Final = ("Saga", "Status", "Last error", "Attempts", "Created", "Ended")
 
 
-class Failure(msgspec.Struct, frozen=True):
-    saga_id: UUID
-    attempt_no: int
+class LastSaga(msgspec.Struct, frozen=True):
+    id: UUID
+    status: SagaStatus
+    attempt_count: int
+    created_at: datetime
     ended_at: datetime | None
-    response_status: int | None
-    error_code: str | None
+    last_error: str | None
 
 
 class SubscriptionPages:
@@ -87,12 +88,8 @@ class SubscriptionPages:
             )
             if known is None:
                 return None
-            failures = await statements.all(
-                "pages_failures",
-                Failure,
-                id=subscription_id,
-                look_max=LOOK_MAX,
-                rows_max=FAILURES_MAX,
+            sagas = await statements.all(
+                "pages_sagas_of_subscription", LastSaga, id=subscription_id, rows_max=SAGAS_MAX
             )
         return Item(
             known.url,
@@ -107,7 +104,7 @@ class SubscriptionPages:
                 ("Because", known.disabled_because),
             ),
             status=_status(known),
-            parts=(_table(failures),),
+            parts=(_table(sagas),),
         )
 
     async def file(self, caller: Caller, item_id: str, name: str) -> File | None:
@@ -125,15 +122,16 @@ def _events(known: Known) -> str:
     return ", ".join(types) or "all"
 
 
-def _table(failures: list[Failure]) -> Table:
+def _table(sagas: list[LastSaga]) -> Table:
     rows = [
         (
+            ItemLink(str(each.id), f"saga {each.id}", WebhookPages.slug),
+            Status(each.status, SAGA_TONES[each.status]),
+            each.last_error,
+            each.attempt_count,
+            each.created_at,
             each.ended_at,
-            each.error_code,
-            each.response_status,
-            each.attempt_no,
-            ItemLink(str(each.saga_id), f"saga {each.saga_id}", "webhooks"),
         )
-        for each in failures
+        for each in sagas
     ]
-    return Table("Newest failures", _FAILURES, rows, "No request has failed lately.")
+    return Table("Newest sagas", _SAGAS, rows, "No event has been sent to it yet.")

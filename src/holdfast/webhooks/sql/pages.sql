@@ -59,18 +59,17 @@ WHERE deleted_at IS NULL AND tenant = :tenant AND id < :before
 ORDER BY id DESC
 LIMIT :rows_max
 
--- name: pages_failures
--- No index leads to the attempts of a subscription, so this looks at the newest of all.
+-- name: pages_sagas_of_subscription
 SELECT
-    attempt.saga_id, attempt.attempt_no, attempt.ended_at, attempt.response_status,
-    attempt.error_code
-FROM (
-    SELECT id, saga_id, attempt_no, ended_at, response_status, error_code, status
-    FROM holdfast.webhook_attempts ORDER BY id DESC LIMIT :look_max
-) AS attempt
-INNER JOIN holdfast.webhook_sagas AS saga ON saga.id = attempt.saga_id
-WHERE saga.subscription_id = :id AND attempt.status = 'Failed'
-ORDER BY attempt.id DESC
+    id, status, attempt_count, created_at, ended_at,
+    (
+        SELECT error_code FROM holdfast.webhook_attempts AS attempt
+        WHERE attempt.saga_id = saga.id AND attempt.error_code IS NOT NULL
+        ORDER BY attempt.attempt_no DESC LIMIT 1
+    ) AS last_error
+FROM holdfast.webhook_sagas AS saga
+WHERE subscription_id = :id
+ORDER BY id DESC
 LIMIT :rows_max
 
 -- name: pages_letters
