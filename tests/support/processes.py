@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.cli.commands import COMMANDS
 from tests.support import forks
 from tests.support.forks import Copy, Nursery, fit_for_a_copy, start
 
@@ -33,9 +32,10 @@ SECRET_KEYS = "HOLDFAST_SECRET_KEYS"  # tests/conftest.py makes them
 PATH = [str(Path(holdfast.__file__).parent.parent), str(ROOT)]
 MODULES = [
     "asyncpg",
+    "holdfast.cli.dead",
+    "holdfast.cli.jobs",
     "holdfast.cli.main",
-    *(module for module, _ in COMMANDS.values()),
-    "holdfast.starter",
+    "holdfast.cli.worker",
     "holdfast.stores.postgres",
     "holdfast.stores.sqlite",
     "rich.table",
