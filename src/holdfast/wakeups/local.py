@@ -41,9 +41,9 @@ class LocalSignals:
     def send(self, wakeups: Iterable[Wakeup]) -> None:
         """Send to all listeners. If that fails, they find the jobs by polling."""
         try:
+            names = os.listdir(self.directory)  # first: without a listener there is none
             _check_private(self._home)
             _check_private(self.directory)
-            names = os.listdir(self.directory)
         except OSError:
             return
         messages = [_encode(wakeup) for wakeup in wakeups]

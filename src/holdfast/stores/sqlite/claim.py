@@ -56,8 +56,8 @@ def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed
         if limit:
             found = _due_in_lane(transaction, wanted, queue, priority, limit)
             caps.take(queue, len(found))
-            due += found
-    return _lease(transaction, sorted(due, key=in_order), claim, caps.capped)
+            due = sorted([*due, *found], key=in_order) if due else found
+    return _lease(transaction, due, claim, caps.capped)
 
 
 def in_order(job: Due) -> tuple[int, int, int]:
@@ -155,33 +155,35 @@ def _lease(
     )
     now = transaction.now
     return [
-        claimed(job, now, expired=_has_expired(job, now), capped=job.queue in capped) for job in due
+        claimed(
+            job,
+            now,
+            expired=job.expires_at is not None and job.expires_at <= now,
+            capped=job.queue in capped,
+        )
+        for job in due
     ]
 
 
-def _has_expired(job: Due, now: int) -> bool:
-    return job.expires_at is not None and job.expires_at <= now
-
-
 def claimed(job: Due, started_at: int, *, expired: bool = False, capped: bool = False) -> Claimed:
-    """The job, once it is leased."""
+    """The job, once it is leased. By position, which is faster: every job passes here."""
     return Claimed(
-        id=job.id,
-        name=job.name,
-        arguments=job.arguments.encode(),
-        queue=job.queue,
-        priority=job.priority,
-        tenant=job.tenant,
-        correlation_id=job.correlation_id,
-        attempt=job.attempt + 1,
-        max_attempts=job.max_attempts,
-        fence=job.fence + 1,
-        snoozes=job.snoozes,
-        releases=job.releases,
-        expired=expired,
-        breaker=job.breaker,
-        trace=job.trace,
-        capped=capped,
-        failures=job.failures or {},
+        job.id,
+        job.name,
+        job.arguments.encode(),
+        job.queue,
+        job.priority,
+        job.tenant,
+        job.correlation_id,
+        job.attempt + 1,
+        job.max_attempts,
+        job.fence + 1,
+        job.snoozes,
+        job.releases,
+        expired,
+        job.breaker,
+        job.trace,
+        capped,
+        job.failures or {},
         waited_seconds=seconds_since(job.run_at, started_at),
     )

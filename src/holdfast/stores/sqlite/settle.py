@@ -16,8 +16,8 @@ from holdfast.stores.sqlite.threads import Transaction
 
 
 class _Leased(Place, frozen=True):
-    id: UUID
     fence: int
+    index: int  # of its settlement
 
 
 _LEASED = msgspec.json.Decoder(list[_Leased])
@@ -26,16 +26,15 @@ _FENCES = msgspec.json.Decoder(list[tuple[UUID, State, int]])
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> Sequence[Lost]:
-    leased = _leased(transaction, [one.job_id for one in settlements])
     successes: list[tuple[Place, str | None]] = []
     moves: list[Move] = []
-    lost: list[Settlement] = []
-    for one in settlements:
-        # Removed, so that nobody settles the same lease twice.
-        place = leased.pop((one.job_id, one.fence), None)
-        if place is None:
-            lost.append(one)
-        elif one.state is State.SUCCEEDED:
+    settled: dict[int, int] = {}  # the settlement's index for each row, so that none has two
+    for place in _leased(transaction, settlements):
+        one = settlements[place.index]
+        if one.fence != place.fence or place.number in settled:
+            continue
+        settled[place.number] = place.index
+        if one.state is State.SUCCEEDED:
             successes.append((place, document(one.result)))
         else:
             moves.append(_move(place, one, transaction.now))
@@ -44,6 +43,10 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> Seque
     move.move(transaction, moves)
     due = [one for one in moves if one.state is State.QUEUED and one.run_at <= transaction.now]
     transaction.wake_queues({one.place.queue for one in due})
+    if len(settled) == len(settlements):
+        return []
+    written = set(settled.values())
+    lost = [one for index, one in enumerate(settlements) if index not in written]
     return _lost(transaction, [Lease(one.job_id, one.fence) for one in lost])
 
 
@@ -88,9 +91,10 @@ def standing(transaction: Transaction, job_id: UUID) -> Standing | None:
     return None if found is None else Standing(*found)
 
 
-def _leased(transaction: Transaction, job_ids: Sequence[UUID]) -> dict[tuple[UUID, int], Place]:
-    rows = _LEASED.decode(transaction.fetch_json("leased", ids=ids_to_json(job_ids)))
-    return {(row.id, row.fence): row for row in rows}
+def _leased(transaction: Transaction, settlements: Sequence[Settlement]) -> Sequence[_Leased]:
+    """The jobs that are leased, each with its settlement's index: ids are slow to compare."""
+    ids = to_json([one.job_id for one in settlements])
+    return _LEASED.decode(transaction.fetch_json("leased", ids=ids))
 
 
 def _move(place: Place, one: Settlement, now: int) -> Move:

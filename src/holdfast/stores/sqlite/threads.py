@@ -60,20 +60,36 @@ class _Call(Generic[C]):
         return self.future is not None and self.future.cancelled()
 
     def answer(self, value: Any = None, error: Exception | None = None) -> None:
-        """Hand the answer to the waiting event loop, unless that is closed."""
-        if self.future is None:
-            return
+        _answer_all([(self, _Answer(value, error=error))])
+
+
+@dataclass(slots=True)
+class _Answer:
+    value: Any = None
+    wakeups: list[Wakeup] = field(default_factory=list)
+    error: Exception | None = None
+
+
+def _answer_all(answers: Iterable[tuple[_Call[Any], _Answer]]) -> None:
+    """Hand the answers to the waiting event loops, unless those are closed. Each is woken once: so
+    those who waited for the same commit also go on together, and share the next one."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], _Answer]]] = {}
+    for call, answer in answers:
+        if call.future is not None:
+            by_loop.setdefault(call.future.get_loop(), []).append((call.future, answer))
+    for loop, resolved in by_loop.items():
         with suppress(RuntimeError):
-            self.future.get_loop().call_soon_threadsafe(_resolve, self.future, value, error)
+            loop.call_soon_threadsafe(_resolve, resolved)
 
 
-def _resolve(future: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(value)
+def _resolve(answers: Iterable[tuple[asyncio.Future[Any], _Answer]]) -> None:
+    for future, answer in answers:
+        if future.done():
+            continue
+        if answer.error is not None:
+            future.set_exception(answer.error)
+        else:
+            future.set_result(answer.value)
 
 
 class _ConnectionThread(ABC, Generic[C]):
@@ -151,11 +167,13 @@ class _ConnectionThread(ABC, Generic[C]):
         """Run the calls. Answer each only after checking that the file is still at its path."""
 
     def _fail(self, calls: Iterable[_Call[C]], error: Exception) -> None:
-        for call in calls:
-            translated = self._database.translated(error)
-            if translated is not error:
-                translated.__cause__ = error
-            call.answer(error=translated)
+        _answer_all((call, _Answer(error=self._translated(error))) for call in calls)
+
+    def _translated(self, error: Exception) -> Exception:
+        translated = self._database.translated(error)
+        if translated is not error:
+            translated.__cause__ = error
+        return translated
 
     def _roll_back(self) -> None:
         """Leave no transaction open; drop a connection that can't even roll back."""
@@ -223,8 +241,7 @@ class WriteThread(_ConnectionThread[Transaction]):
         answers = [run(call, Transaction(connection, now, retention)) for call in calls]
         connection.execute("COMMIT")
         opened.check()
-        for call, answer in zip(calls, answers, strict=True):
-            self._deliver(call, answer)
+        _answer_all(zip(calls, answers, strict=True))
         wakeups = dict.fromkeys(wakeup for answer in answers for wakeup in answer.wakeups)
         if wakeups:
             self._send(wakeups)
@@ -242,19 +259,6 @@ class WriteThread(_ConnectionThread[Transaction]):
             if not connection.in_transaction:
                 raise
             connection.execute("ROLLBACK TO call")
-            answer = _Answer(error=error)
+            answer = _Answer(error=self._translated(error))
         connection.execute("RELEASE call")
         return answer
-
-    def _deliver(self, call: _Call[Transaction], answer: _Answer) -> None:
-        if answer.error is not None:
-            self._fail([call], answer.error)
-        else:
-            call.answer(answer.value)
-
-
-@dataclass(slots=True)
-class _Answer:
-    value: Any = None
-    wakeups: list[Wakeup] = field(default_factory=list)
-    error: Exception | None = None

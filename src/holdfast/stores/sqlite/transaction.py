@@ -113,7 +113,7 @@ class SqliteConnection:
 
     def connect(self) -> None:
         database = self._database
-        connect = database.connect_reader if self._read_only else database.connect_writer
+        connect = database.connect_reader if self._read_only else database.connect_application
         self._opened = connect()
         connection = self._opened.connection
         connection.row_factory = sqlite3.Row

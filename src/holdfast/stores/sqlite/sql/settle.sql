@@ -30,7 +30,7 @@ SELECT json_group_array(json_array(id, state, fence)) FROM (
 )
 
 -- name: leased
-SELECT json_group_array(json_array(jobs.rowid, jobs.queue, jobs.tenant, jobs.id, jobs.fence))
+SELECT json_group_array(json_array(jobs.rowid, jobs.queue, jobs.tenant, jobs.fence, key))
 FROM json_each(:ids) CROSS JOIN jobs ON jobs.id = value
 WHERE jobs.state = 'running'
 
