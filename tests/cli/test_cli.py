@@ -19,6 +19,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Context, Holdfast, Job
+from holdfast.cli.worker import SWITCH_SECONDS
 from holdfast.domain.times import relative
 from tests.support.command import run_command
 from tests.support.processes import PROGRAM_SECONDS_MAX
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.heavy
 COMMAND = [sys.executable, "-m", "holdfast.cli.main"]
 APP = """
 import os
+import sys
 from holdfast import Context, Holdfast, Permanent, Retry
 
 hf = Holdfast(os.environ["HOLDFAST_DATABASE_URL"])
@@ -49,6 +51,10 @@ async def crash(ctx: Context) -> None:
 async def spread(ctx: Context, count: str) -> None:
     for number in range(int(count)):
         await greet.enqueue(str(number))
+
+@hf.job
+async def switch_seconds(ctx: Context) -> float:
+    return sys.getswitchinterval()
 
 @hf.job(retry=Retry.schedule([0.01]))
 async def stumble(ctx: Context) -> None:
@@ -85,10 +91,11 @@ async def refuse(ctx: Context, why: str) -> None: ...
 async def crash(ctx: Context) -> None: ...
 async def spread(ctx: Context, count: str) -> None: ...
 async def stumble(ctx: Context) -> None: ...
+async def switch_seconds(ctx: Context) -> None: ...
 
 
 FUNCTIONS: dict[str, Any] = {
-    each.__name__: each for each in (greet, refuse, crash, spread, stumble)
+    each.__name__: each for each in (greet, refuse, crash, spread, stumble, switch_seconds)
 }
 
 
@@ -127,6 +134,13 @@ def test_a_worker_runs_what_waits_and_lists_tell_what_became_of_it(
         run("jobs", "list", "--queue", "images", "--json", "--app", "app:hf", url=store_url)
     )
     assert [job["id"] for job in listed] == [bad]
+
+
+def test_a_worker_lets_its_threads_take_turns_often(sqlite_url: str, run: Run) -> None:
+    (job,) = enqueue(sqlite_url, "switch_seconds")
+    run("worker", "app:hf", "--until-empty", url=sqlite_url)
+    shown = run("jobs", "show", job, "--json", url=sqlite_url)
+    assert json.loads(shown.stdout)["result"] == pytest.approx(SWITCH_SECONDS)
 
 
 def test_show_tells_all_about_a_job(store_url: str, run: Run) -> None:

@@ -35,6 +35,9 @@ from holdfast.worker.deadline import BLOCKED_CODE
 from holdfast.worker.processes.launch import Birth, Launch
 
 LOOK_AT_PARENT_SECONDS = 1.0
+# How long a thread keeps the interpreter's lock while others wait for it. With Python's 5 ms, the
+# event loop starts and ends hundreds of jobs in one go, and the thread that writes to SQLite waits.
+SWITCH_SECONDS = 0.0002
 
 concurrency_option = click.option(
     "--concurrency",
@@ -112,6 +115,7 @@ def worker(
     # What is loaded by now stays loaded, so the garbage collector need not examine it.
     gc.collect()
     gc.freeze()
+    sys.setswitchinterval(SWITCH_SECONDS)
     launch = Launch(app, options, *((born.modules, born.path) if born else ()))
     if born is not None:
         _ignore_environment(choices)
