@@ -131,7 +131,7 @@ async def test_a_result_is_shown_as_what_it_is(local_hf: Holdfast, browser: Brow
     assert f'<img src="{place}/1"' in page
     assert f'<iframe src="{place}/2' in page
     assert "&lt;a&gt;\n  &lt;b&gt;1&lt;/b&gt;\n&lt;/a&gt;" in page
-    assert "<td><span" in page
+    assert '<td class="number"><span' in page
     assert f'href="{place}" download' in page
     for hostile in ("<script>alert", "\u202e", "\x1b", "<svg xmlns", 'href="javascript:'):
         assert hostile not in page

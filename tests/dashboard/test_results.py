@@ -135,6 +135,7 @@ def test_a_list_of_flat_objects_is_a_table_with_exact_numbers() -> None:
     assert exhibit(rows).table == Table(
         ["a", "b", "c"],
         [["9007199254740993", "x", ""], ["", "null", "0.30000000000000004"], ["", "", "-0.0"]],
+        numeric=[True, False, True],
     )
     others: list[Any] = [[], [{}], [{"a": [1]}], [{"a": 1}, 2], {"a": 1}, "text"]
     for other in others:

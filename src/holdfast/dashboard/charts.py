@@ -189,7 +189,7 @@ def _chart(name: str, lines: Sequence[Line], times: Times, scale: Scale, shapes:
         summary=plain(f"{name}. {'; '.join(_summary(line, scale) for line in lines)}"),
         grid=_grid(times.points),
         shapes=shapes,
-        none=Markup() if _has_values(lines) else Markup('<p class="plot-none">No data</p>'),
+        none=Markup() if _has_values(lines) else Markup('<p class="plot-none"><span>No data</span></p>'),
         ticks=Markup().join(_ticks(times)),
         data=_data(lines, times, scale),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,14 +17,18 @@ from holdfast.dashboard.results.files import File, find_files
 from holdfast.dashboard.results.xml import indented
 from holdfast.dashboard.texts import json_text
 
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of texts. `rows_left` are those that are not shown."""
+    """Rows of texts. `rows_left` are those that are not shown; `numeric` tells which columns have
+    only numbers."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     rows_left: int = 0
+    numeric: Sequence[bool] = ()
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,14 @@ def _table_of(result: Any) -> Table | None:
 
 def _made(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> Table:
     more = max(0, len(rows) - RESULT_ROWS_SHOWN_MAX)
-    return Table(columns, rows[:RESULT_ROWS_SHOWN_MAX], left + more)
+    shown = rows[:RESULT_ROWS_SHOWN_MAX]
+    numeric = [_are_numbers(row[place] for row in shown) for place in range(len(columns))]
+    return Table(columns, shown, left + more, numeric)
+
+
+def _are_numbers(cells: Iterable[str]) -> bool:
+    known = [cell for cell in cells if cell]
+    return bool(known) and all(_NUMBER.fullmatch(cell) for cell in known)
 
 
 def _is_flat(row: Any) -> bool:

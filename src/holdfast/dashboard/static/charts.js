@@ -154,7 +154,11 @@ document.addEventListener("focusin", (event) => {
 document.addEventListener("focusout", (event) => {
   if (open && event.target === areaOf(open.plot)) close();
 });
-addEventListener("scroll", close, { passive: true });
+addEventListener("scroll", () => {
+  if (!open) return;
+  const isInUse = open.plot.matches(":hover") || document.activeElement === areaOf(open.plot);
+  if (!isInUse) close();
+}, { passive: true });
 
 document.addEventListener("updated", (event) => {
   improve(event.target);
