@@ -42,7 +42,7 @@ POSTGRES_BLOCKS = """
     standing standing_ended settle settle_completing limit_commit
     reclaim_one reclaimable
     lock_unparking
-    get_json page now
+    get_json page now standby
     history_days add_history_day drop_history_day fold_history_counts move_leftover
     vital_time vital_server vital_connections vital_holders vital_hidden vital_jobs_table
     vital_history

@@ -38,6 +38,10 @@ def log_pages(path: str) -> int:
         return int(pages)
 
 
+def log_bytes(path: str) -> int:
+    return Path(f"{path}-wal").stat().st_size
+
+
 def verbs(seam: NotingSeam) -> Counter[str]:
     """How often each kind of statement ran, by its first two words. One whose trigger is called
     for each row is noted each time."""
@@ -60,6 +64,18 @@ async def test_a_job_is_enqueued_by_one_statement_that_touches_three_pages(path:
         assert verbs(seam) == {"BEGIN IMMEDIATE": 100, "INSERT INTO": 100, "COMMIT": 100}
         # Seen: 307, for the row, its id and its place in the queue. One more index would be 100.
         assert log_pages(path) <= 330
+
+
+async def test_a_new_log_grows_only_until_its_first_thousand_pages(path: str) -> None:
+    """A commit that makes the log longer takes half as long again as one that writes over it."""
+    store = SqliteStore(path, Seam())
+    await store.open()
+    await store.enqueue([new_job()])
+    for _ in range(20):
+        await store.enqueue([new_job() for _ in range(JOBS)])
+    pages = log_bytes(path) / 4120
+    await store.close()
+    assert pages <= 1200
 
 
 async def test_enqueues_at_the_same_time_share_their_commits(path: str) -> None:

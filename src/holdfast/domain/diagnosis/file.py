@@ -10,7 +10,7 @@ from holdfast.domain.diagnosis.findings import Check, Finding, critical, fine, i
 from holdfast.domain.diagnosis.vitals import FileStatus
 from holdfast.domain.diagnosis.words import size
 
-FREE_BYTES_CRITICAL: Final = 64 * 1024**2  # the write-ahead log alone takes 16 MB
+FREE_BYTES_CRITICAL: Final = 64 * 1024**2  # the write-ahead log alone takes 4 MB
 FREE_BYTES_WARNING: Final = 256 * 1024**2
 FREE_SHARE_WARNING: Final = 0.05
 LOG_BYTES_MAX: Final = 64 * 1024**2

@@ -24,9 +24,6 @@ from holdfast.stores.sqlite.place import Displaced, Identity, Place, identify, i
 from holdfast.stores.sqlite.rows import from_time, to_words
 
 _OLDEST_SQLITE = (3, 37, 0)
-# In pages: the log grows to 16 MB. Every job touches few pages, but many times. With the default of
-# 4 MB, a busy file is synced so often that a commit takes twice as long.
-_CHECKPOINT = "PRAGMA wal_autocheckpoint = 4000"
 _BUSY_TIMEOUT = "PRAGMA busy_timeout = 15000"
 # SQLite notes how to undo each statement that changes many rows. A large claim would write these
 # notes to a file: a page for every two jobs.
@@ -225,7 +222,6 @@ class Database:
             connection.execute(_BUSY_TIMEOUT)
             _switch_to_wal(connection)
             connection.execute(_SYNCHRONOUS[self.synchronous])
-            connection.execute(_CHECKPOINT)
             return schema.migrate(connection, self.path, self.now())
         except sqlite3.DatabaseError as error:
             name = _errorname(error)
