@@ -54,6 +54,7 @@ HOLDS = "../stores/postgres/test_caps_and_breakers.py"
 INPUTS = "../worker/test_inputs_that_fail.py"
 HOLD_UP_NOBODY = "test_inputs_that_fail_end_as_dead_and_hold_up_nobody"
 OVERVIEW = "../operations/test_overview.py"
+PREFETCH = "../worker/test_prefetch.py"
 PRESETS = "../webhooks/test_presets.py"
 SNAPSHOTS = "../transactions/test_snapshots.py"
 STRAYS = "../worker/test_strays.py"
@@ -306,6 +307,87 @@ MUTANTS = [
         "yield self._request(CLAIM_BATCH_MAX, queues",
         SIX,
         "test_jobs_behind_the_one_that_was_killed_lose_nothing[sqlite]",
+    ),
+    Mutant(
+        "06 a job that was claimed ahead and did not start pays for it",
+        "domain/outcomes.py",
+        "delay_seconds=-due_seconds, attempt_back=True)",
+        "delay_seconds=-due_seconds)",
+        PREFETCH,
+        "test_jobs_that_cannot_start_soon_are_released_and_lose_nothing",
+    ),
+    Mutant(
+        "06 jobs that were claimed ahead wait for as long as it takes",
+        "worker/prefetch.py",
+        "        if left <= 0:\n",
+        "        if left <= -60:\n",
+        PREFETCH,
+        "test_jobs_that_cannot_start_soon_are_released_and_lose_nothing",
+    ),
+    Mutant(
+        "06 jobs are claimed ahead again as soon as they were released",
+        "worker/prefetch.py",
+        "        runs = self._take_all()\n        self.start_anew()\n",
+        "        runs = self._take_all()\n        self.plan(IN_HAND_MAX)\n",
+        PREFETCH,
+        "test_after_a_release_it_claims_no_more_than_it_can_start",
+    ),
+    Mutant(
+        "06 long jobs are claimed ahead",
+        "worker/prefetch.py",
+        "self._is_possible and self._mean_seconds < PREFETCH_SECONDS\n",
+        "self._is_possible\n",
+        PREFETCH,
+        "test_jobs_that_take_time_are_never_claimed_ahead[0.025]",
+    ),
+    Mutant(
+        "06 a job is claimed ahead that counts on running alone",
+        "worker/prefetch.py",
+        "slots.concurrency > 1 and not slots.caps",
+        "not slots.caps",
+        PREFETCH,
+        "test_without_room_for_others_nothing_is_claimed_ahead[options0]",
+    ),
+    Mutant(
+        "06 jobs are claimed ahead beside queues that wait for a free slot",
+        "worker/prefetch.py",
+        "slots.concurrency > 1 and not slots.caps",
+        "slots.concurrency > 1",
+        PREFETCH,
+        "test_without_room_for_others_nothing_is_claimed_ahead[options1]",
+    ),
+    Mutant(
+        "06 jobs of a capped queue are hoarded",
+        "worker/prefetch.py",
+        "return job.capped or job.probe or",
+        "return job.probe or",
+        PREFETCH,
+        "test_a_capped_queue_is_not_hoarded",
+    ),
+    Mutant(
+        "06 jobs of an open breaker start because they were claimed before",
+        "worker/runner.py",
+        "        if any(found_open):\n",
+        "        if False:\n",
+        PREFETCH,
+        "test_jobs_of_a_breaker_that_has_opened_do_not_start",
+    ),
+    Mutant(
+        "13 jobs wait behind a handler that blocks the loop",
+        "worker/prefetch.py",
+        "return self._take_all() if self._seconds_waited() > seconds else []",
+        "return []",
+        PREFETCH,
+        "test_jobs_that_wait_behind_a_handler_that_blocks_the_loop_are_released",
+        wait_seconds=10,
+    ),
+    Mutant(
+        "14 a worker that stops starts what it had claimed ahead",
+        "worker/runner.py",
+        "        self._closing = True\n        self._prefetch.release_all()\n",
+        "        self._closing = True\n",
+        PREFETCH,
+        "test_a_worker_that_stops_starts_nothing_more_and_releases_the_rest",
     ),
     Mutant(
         "06 the death of a child process costs no attempt",

@@ -64,6 +64,9 @@ SLEEPS = {
     "tests/worker/child_jobs.py::copy_the_worker": "the fault: a process that somebody has to end",
     "tests/worker/child_jobs.py::start_others": "the fault: a process that somebody has to end",
     # Virtual time: no second passes.
+    "tests/worker/test_prefetch.py::Watched._take": "virtual time",
+    "tests/worker/test_prefetch.py"
+    "::test_jobs_of_a_breaker_that_has_opened_do_not_start.story.ask": "virtual time",
     "tests/worker/test_reclaimer.py::SlowLooks.unknown_names": "virtual time",
     "tests/worker/test_reclaimer.py::SlowAnswers.reclaim": "virtual time",
     "tests/worker/test_reclaimer.py::SlowToOpen.open": "virtual time",

@@ -186,16 +186,16 @@ async def test_a_job_is_claimed_run_and_settled_within_limits(costs: Costs) -> N
         await hf.run_due(concurrency=CONCURRENCY)
         wal_bytes = await costs.wal_bytes() - before
     sent = costs.named()
-    # Seen: 52 claims, 49 settlements and 7 looks at the lanes for 50 times 100 slots. A claim that
-    # comes while some of the slots are taken is smaller, so that there may be more of them.
+    # Seen: 23 claims, 26 settlements and 3 looks at the lanes, for 20 times 250 jobs. On a busy
+    # machine jobs take longer, and there are up to twice as many.
     claims = sent["claim"] + sent["claim_onwards"]
     assert claims <= 2.5 * JOBS / CONCURRENCY
     assert sent["settle_succeeded"] <= 2.5 * JOBS / CONCURRENCY
     assert sent["lanes"] <= claims
-    # Seen: 152, of which 44 come with a worker's start and end and do not grow with the jobs.
+    # Seen: 93, of which 44 come with a worker's start and end and do not grow with the jobs.
     assert costs.wire.round_trips <= 8 * JOBS / CONCURRENCY
-    # Seen: 853 a job. One more index, on the hot table or on the history, would be 64 more.
-    assert wal_bytes <= 890 * JOBS
+    # Seen: 883 a job. One more index, on the hot table or on the history, would be 64 more.
+    assert wal_bytes <= 910 * JOBS
     rows = await costs.rows()
     # Added, claimed, and moved to the history, where nothing changes: exactly once each.
     assert rows[:5] == (JOBS, JOBS, JOBS, JOBS, 0)

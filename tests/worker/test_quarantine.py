@@ -22,6 +22,7 @@ from holdfast.runtime.seam import Seam
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.deadline import BLOCKED_CODE
 from holdfast.worker.events import Events
+from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.processes.launch import Launch
 from holdfast.worker.quarantine import TRY_AGAIN_SECONDS, Quarantine
 from holdfast.worker.reclaim import reclaim_worker
@@ -222,11 +223,13 @@ class Claiming:
             seam=Seam(),
             messengers=hf.messengers,
         )
+        prefetch = Prefetch(self.slots, setup.seam, lambda runs: None)
         self.claimer = Claimer(
             setup,
             Strays(setup, list),
+            prefetch,
             start=self.claimed.set_result,
-            room=self.slots.wait_free,
+            room=prefetch.wait_room,
             is_done=self._is_done,
         )
         self.claimer.run_suspects()

@@ -31,7 +31,7 @@ async def test_nothing_more_is_claimed_while_large_results_wait_to_be_written(
         nonlocal written
         written += len(endings)  # type: ignore[arg-type]
 
-    settler = Settler(store, seam, settled, lambda keys: None)
+    settler = Settler(store, seam, settled, lambda keys, found_open: None)
     count = SETTLE_BACKLOG_BYTES_MAX // MIB + 10
     for _ in range(count):
         job = claimed()

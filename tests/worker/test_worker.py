@@ -28,15 +28,17 @@ from holdfast import (
     StoreError,
 )
 from holdfast.domain.job import Claimed
+from holdfast.domain.limits import IN_HAND_MAX
 from holdfast.observability.logs import Event
 from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Claim, Store
 from holdfast.testing.simulation import Simulation
-from holdfast.worker.claimer import HALF_MIN
 from tests.support.around import Around
 from tests.support.processes import wait_until
 from tests.support.running import QUICK, WAIT_SECONDS_MAX, execute, seen_events, signal, working
 from tests.support.services import missing
+
+SLOTS = 400
 
 
 class Gate:
@@ -112,20 +114,26 @@ async def watched(store_url: str) -> AsyncIterator[Watched]:
         yield hf
 
 
-async def test_half_of_the_slots_work_while_the_other_half_is_filled(watched: Watched) -> None:
+@pytest.mark.parametrize("concurrency", [20, 400])
+async def test_half_of_what_is_in_hand_runs_while_the_other_half_is_claimed(
+    watched: Watched, concurrency: int
+) -> None:
     """Where handlers end at once, they and the database would wait for each other otherwise."""
     hf, claims = watched, watched.claims
+    half = IN_HAND_MAX // 2
 
     @hf.job
     async def quick() -> None:
         claims.started += 1
 
-    await hf.enqueue_many([quick.call() for _ in range(20 * HALF_MIN)])
-    await hf.run_worker(concurrency=2 * HALF_MIN, until_empty=True)
-    assert claims.started == 20 * HALF_MIN
-    assert claims.asked[:3] == [2 * HALF_MIN, 2 * HALF_MIN, HALF_MIN]
-    assert claims.meanwhile[:3] == [0, 0, 0]
-    assert set(claims.asked[3:17]) == set(claims.meanwhile[3:17]) == {HALF_MIN}
+    await hf.enqueue_many([quick.call() for _ in range(16 * half)])
+    await hf.run_worker(concurrency=concurrency, until_empty=True)
+    assert claims.started == 16 * half
+    assert claims.asked[0] == concurrency
+    # Seen: 26 claims, and on a busy machine some more.
+    assert len(claims.asked) <= 60
+    assert claims.asked.count(half) >= 5
+    assert sum(claims.meanwhile) >= 5 * half
 
 
 async def test_handlers_that_take_time_take_their_first_step_before_the_next_claim(
@@ -139,15 +147,15 @@ async def test_handlers_that_take_time_take_their_first_step_before_the_next_cla
         claims.started += 1
         await gate.passing()
 
-    await hf.enqueue_many([slow.call() for _ in range(3 * HALF_MIN)])
-    worker = asyncio.create_task(hf.run_worker(concurrency=2 * HALF_MIN, until_empty=True))
-    await gate.fill(2 * HALF_MIN)
+    await hf.enqueue_many([slow.call() for _ in range(2 * SLOTS)])
+    worker = asyncio.create_task(hf.run_worker(concurrency=SLOTS, until_empty=True))
+    await gate.fill(SLOTS)
     for ended, started in ((1, 1), (5, 6), (50, 56)):
         gate.open(ended)
-        await claims.until_started(2 * HALF_MIN + started)
+        await claims.until_started(SLOTS + started)
     assert len(claims.asked) >= 4
     assert not any(claims.meanwhile)
-    gate.open(3 * HALF_MIN)
+    gate.open(2 * SLOTS)
     await worker
 
 

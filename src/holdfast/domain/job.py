@@ -137,9 +137,10 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How an attempt ends. The store writes it only if the fence is still the job's.
 
-    `attempt_back` returns the attempt (a release or a snooze). `crashed` means that the handler's
-    child process died. `outcome` is for the attempt history; None leaves no row there. `failures`
-    replace those of the job; None leaves them as they are.
+    A negative `delay_seconds` makes it due since then. `attempt_back` returns the attempt (a
+    release or a snooze). `crashed` means that the handler's child process died. `outcome` is for
+    the attempt history; None leaves no row there. `failures` replace those of the job; None leaves
+    them as they are.
     """
 
     job_id: UUID

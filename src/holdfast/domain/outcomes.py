@@ -54,6 +54,12 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     """The worker is stopping or can't run the job, and another one will."""
 
 
+class Unstarted(msgspec.Struct, frozen=True, gc=False):
+    """The job was claimed these seconds ago, but this worker did not start it."""
+
+    seconds: float
+
+
 class HandedBack(msgspec.Struct, frozen=True, gc=False):
     """This worker's handler takes other arguments, or the worker lacks their key. Another worker
     may accept them. If none does, the job fails with `code`."""
@@ -66,7 +72,7 @@ class Expired(msgspec.Struct, frozen=True, gc=False):
     """The job was claimed after it expired, and did not start."""
 
 
-Outcome = Succeeded | Failed | Crashed | Snoozed | Released | HandedBack | Expired
+Outcome = Succeeded | Failed | Crashed | Snoozed | Released | Unstarted | HandedBack | Expired
 
 
 class Counted(NamedTuple):
@@ -113,6 +119,10 @@ def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settl
             return _decide_snoozed(job, outcome, retry, chance)
         case Released():
             return _release(job)
+        case Unstarted(seconds):
+            # Due since the same time as before, it keeps its place among the others.
+            due_seconds = max(0.0, job.waited_seconds or 0.0) + seconds
+            return _settlement(job, State.QUEUED, delay_seconds=-due_seconds, attempt_back=True)
         case HandedBack():
             return _hand_back(job, outcome, retry, chance)
         case Expired():

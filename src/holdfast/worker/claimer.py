@@ -16,10 +16,9 @@ from holdfast.domain.job import Claimed
 from holdfast.observability import logs
 from holdfast.runtime.backoff import Backoff
 from holdfast.stores.protocol import Breakers, Claim, Suspects, capability
+from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.setup import Setup
 from holdfast.worker.strays import Strays
-
-HALF_MIN = 200  # a claim costs the database as much as about 25 jobs
 
 Ask = Callable[[Claim], Awaitable[Sequence[Claimed]]]
 
@@ -38,6 +37,7 @@ class Claimer:
         self,
         setup: Setup,
         strays: Strays,
+        prefetch: Prefetch,
         start: Callable[[Sequence[Claimed]], None],
         room: Callable[[], Awaitable[None]],
         is_done: Callable[[], Awaitable[bool]],
@@ -50,6 +50,7 @@ class Claimer:
         self._settings = setup.settings
         self._slots = setup.slots
         self._strays = strays
+        self._prefetch = prefetch
         self._start = start
         self._room = room
         self._is_done = is_done
@@ -65,8 +66,6 @@ class Claimer:
         self._trouble = Backoff(setup.seam, 0.1, 5.0)
         self._turn = 0
         self._portion = Portion(self._settings.payload_bytes_max)
-        self._was_full = False
-        self._ends_at_once = False
         poll_seconds = self._settings.poll_seconds
         self._poll = Backoff(setup.seam, poll_seconds / 8, poll_seconds)
 
@@ -115,7 +114,7 @@ class Claimer:
             self._trouble.reset()
             if done:
                 return
-            if more:
+            if more and not self._stopping:
                 await self._wait_room()
             else:
                 await self._rest(min(self._poll.next_seconds(), self._strays.seconds_left))
@@ -192,7 +191,8 @@ class Claimer:
     async def _claim(self) -> tuple[int, bool]:
         """Claim once for all queues. Probes come first, or they might find no free slot."""
         claimed = 0
-        more = False
+        self._prefetch.plan(self._portion.rows)
+        more = self._prefetch.room <= 0
         self._turn += 1
         self._looked_at = self._seam.monotonic()
         if self._probes_are_due and self._breakers is not None:
@@ -208,12 +208,10 @@ class Claimer:
 
     async def _claim_and_start(self, ask: Ask, claim: Claim) -> int:
         jobs = await self._ask(ask, claim)
-        self._ends_at_once = self._was_full and not self._slots.used
-        self._was_full = len(jobs) == claim.limit
         if jobs:
             self._poll.reset()
             self._start(jobs)
-            if not self._ends_at_once:
+            if not self._prefetch.ends_soon:
                 # Let the handlers take their first step before the next claim: one that blocks the
                 # loop must not leave the answer to a claim unread.
                 await asyncio.sleep(0)
@@ -242,17 +240,10 @@ class Claimer:
         groups = self._slots.groups
         first = self._turn % len(groups)
         for queues in groups[first:] + groups[:first]:
-            limit = min(self._slots.free_for(queues), self._at_a_time(), self._portion.rows)
+            room = self._slots.free_for(queues) if self._slots.caps else self._prefetch.room
+            limit = min(room, self._prefetch.claim_max, self._portion.rows)
             if limit > 0 and self._setup.names and not self._stopping:
                 yield self._request(limit, queues, () if queues else self._slots.capped)
-
-    def _at_a_time(self) -> int:
-        """The most to claim at once. While claims come back full and their jobs end at once, half
-        of the slots work while the other half is filled, unless that makes claims small."""
-        concurrency = self._slots.concurrency
-        if not self._ends_at_once:
-            return concurrency
-        return min(concurrency, max(HALF_MIN, (concurrency + 1) // 2))
 
     def _request(
         self,

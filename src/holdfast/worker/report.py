@@ -50,4 +50,4 @@ def verb(settlement: Settlement) -> str:
         return "snoozed" if settlement.error_code is None else "parked"
     if settlement.error_code == HANDED_BACK:
         return "handed_back"
-    return "released" if settlement.released else "retried"
+    return "released" if settlement.attempt_back else "retried"

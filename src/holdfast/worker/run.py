@@ -31,11 +31,12 @@ class Stop(Enum):
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """`given_up` means that the handler did not stop: its job is settled without it, and its slot
-    is free when it returns. For jobs with a timeout, `gives_up_at` (monotonic) is when that
-    happens. `on_stop` is called when the handler has to stop. `told_in_child` means that the hooks
-    for its end ran in its child process. `variables` are the context variables of the handler, if
-    something runs around it. `arguments` are those of an encrypted job, in plaintext."""
+    """`started_monotonic` is when the job was claimed, until it starts. `given_up` means that the
+    handler did not stop: its job is settled without it, and its slot is free when it returns. For
+    jobs with a timeout, `gives_up_at` (monotonic) is when that happens. `on_stop` is called when
+    the handler has to stop. `told_in_child` means that the hooks for its end ran in its child
+    process. `variables` are the context variables of the handler, if something runs around it.
+    `arguments` are those of an encrypted job, in plaintext."""
 
     job: Claimed
     context: Context
@@ -57,6 +58,10 @@ class Run:
     @property
     def lease(self) -> Lease:
         return self.job.lease
+
+    @property
+    def has_started(self) -> bool:
+        return self.task is not None
 
     @property
     def is_lost(self) -> bool:

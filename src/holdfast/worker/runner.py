@@ -19,6 +19,7 @@ from holdfast.domain.outcomes import (
     Outcome,
     Released,
     Succeeded,
+    Unstarted,
     Verdict,
     decide,
     decide_parked,
@@ -32,6 +33,7 @@ from holdfast.worker.events import Events
 from holdfast.worker.executor import Executor
 from holdfast.worker.lease_keeper import LeaseKeeper
 from holdfast.worker.parker import Parker
+from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.processes.lifeline import Lifeline
 from holdfast.worker.report import WorkerReport, verb
 from holdfast.worker.run import Run, Stop
@@ -56,6 +58,7 @@ class Runner:
         work: Work,
         keeper: LeaseKeeper,
         lifeline: Lifeline | None,
+        prefetch: Prefetch,
         parker: Parker | None,
         wake: Callable[[], None],
         died: Callable[[BaseException], None],
@@ -75,11 +78,11 @@ class Runner:
         self._keeper = keeper
         self._escorts = setup.escorts
         self._lifeline = lifeline
+        self._prefetch = prefetch
         self._parker = parker
         self._wake = wake
         self._died = died
-        struck = parker.struck if parker is not None else lambda keys: None
-        self.settler = Settler(store, seam, self._settled, struck)
+        self.settler = Settler(store, seam, self._settled, self._struck)
         self._threads = seam.threads("holdfast-handler", self._slots.concurrency)
         self._executor = Executor(work, settings, seam, self._threads, self._give_up)
         self._runs: set[Run] = set()
@@ -97,32 +100,54 @@ class Runner:
         return {run.task for run in self._runs if run.task is not None and not run.given_up}
 
     async def room(self) -> None:
-        """Wait until a handler can start and the settler is not far behind."""
-        await self._slots.wait_free()
+        """Wait until more jobs can be claimed and the settler is not far behind."""
+        await self._prefetch.wait_room()
         await self.settler.wait_room()
 
     def start(self, jobs: Sequence[Claimed]) -> None:
-        """Keep the leases of all jobs before the first handler can block the loop, then run."""
+        """Keep the leases of all jobs before the first handler can block the loop, then run those
+        that there are slots for."""
         self._events.claimed(jobs)
         if self._lifeline is not None:
             self._lifeline.claimed(jobs)
-        loop = asyncio.get_running_loop()
         now = self._seam.monotonic()
         runs = [Run(job, Context(job, self._around), now, now) for job in jobs]
         self._keeper.keep(jobs)
         self._escorts.started(jobs)
-        self._slots.take([job.queue for job in jobs])
         self._runs.update(runs)
+        if self._closing:
+            self.release_unstarted(runs)
+            return
+        for run in self._prefetch.add(runs):
+            self._begin(run, now)
+
+    def _begin(self, run: Run, now: float) -> None:
+        run.started_monotonic = now
+        run.task = asyncio.get_running_loop().create_task(self._perform(run))
+
+    def release_unstarted(self, runs: Sequence[Run]) -> None:
+        """Release jobs that were claimed and did not start."""
         for run in runs:
-            if self._closing:
-                self._settle(run, Released())
-                self._end(run)
-            else:
-                run.task = loop.create_task(self._perform(run))
+            self._runs.discard(run)
+            self._settle(run, self.unstarted(run))
+
+    def unstarted(self, run: Run) -> Unstarted:
+        return Unstarted(self._seam.monotonic() - run.started_monotonic)
+
+    def released_unstarted(self, endings: Sequence[Ending], *, are_written: bool) -> None:
+        """The watchdog has taken these jobs from the blocked loop."""
+        ours = [ending for ending in endings if not ending[0].is_lost]
+        self._runs.difference_update(run for run, _ in endings)
+        if are_written:
+            self._settled(ours, [])
+        else:
+            for ending in ours:
+                self.settler.put(*ending)
 
     def close(self) -> None:
-        """Start nothing more. Jobs of a claim in progress are released."""
+        """Start nothing more. Release prefetched jobs, and those of a claim in progress."""
         self._closing = True
+        self._prefetch.release_all()
 
     def stop_all(self) -> None:
         for run in list(self._runs):
@@ -303,10 +328,18 @@ class Runner:
             if self._giving_up is not None:
                 self._giving_up.cancel()
                 self._giving_up = None
-        queue = run.job.queue
-        self._slots.give_back(queue)
-        if queue in self._slots.caps or (self._until_empty and not self._runs):
+        now = self._seam.monotonic()
+        following = self._prefetch.follow(run, now - run.started_monotonic)
+        if following is not None:
+            self._begin(following, now)
+        if run.job.queue in self._slots.caps or (self._until_empty and not self._runs):
             self._wake()
+
+    def _struck(self, keys: Sequence[str], found_open: Sequence[bool]) -> None:
+        if self._parker is not None:
+            self._parker.struck(keys)
+        if any(found_open):
+            self._prefetch.release_all()  # many of them may have the same breaker
 
     def _settled(self, endings: Sequence[Ending], lost: Sequence[Lost]) -> None:
         found = {each.job_id: each.state for each in lost}

@@ -39,7 +39,7 @@ class Settler:
     Successes are remembered and sent with the next failure, so they cost no statement.
 
     `settled` is called with each acknowledged batch and those of its jobs that were lost, `struck`
-    with the keys of breakers against which failures were counted.
+    with the keys of breakers against which failures were counted, and whether each was open.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Settler:
         store: Store,
         seam: Seam,
         settled: Settled,
-        struck: Callable[[Sequence[str]], None],
+        struck: Callable[[Sequence[str], Sequence[bool]], None],
     ) -> None:
         self._store = store
         self._seam = seam
@@ -188,7 +188,7 @@ class Settler:
                 logs.event(ERROR, "strike_refused", str(error), count=len(strikes))
                 break
             self._strike_backoff.reset()
-            self._struck([strike.key for strike in strikes])
+            self._struck([strike.key for strike in strikes], found_open)
             return found_open
         return [False] * len(strikes)
 

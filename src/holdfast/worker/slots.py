@@ -75,7 +75,6 @@ class Slots:
         self.used = 0
         self.hung = 0
         self._used_by_queue: Counter[str] = Counter()
-        self._free = asyncio.Event()
         self._idle = asyncio.Event()
         self._unused = asyncio.Event()
         self.release_waiters()
@@ -118,14 +117,11 @@ class Slots:
         self._unused.clear()
         if self.caps:
             self._used_by_queue.update(queue for queue in queues if queue in self.caps)
-        if self.used >= self.concurrency:
-            self._free.clear()
 
     def give_back(self, queue: str) -> None:
         self.used -= 1
         if queue in self.caps:
             self._used_by_queue[queue] -= 1
-        self._free.set()
         self._update_idle()
 
     def hang(self) -> None:
@@ -140,12 +136,8 @@ class Slots:
 
     def release_waiters(self) -> None:
         """Wake everything that waits, whatever is free."""
-        self._free.set()
         self._idle.set()
         self._unused.set()
-
-    async def wait_free(self) -> None:
-        await self._free.wait()
 
     async def wait_idle(self) -> None:
         """Wait until only hung handlers run."""

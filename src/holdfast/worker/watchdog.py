@@ -1,5 +1,5 @@
 """The watchdog: exits the process if a handler blocks the event loop past its timeout, or past the
-time in which the worker has to stop."""
+time in which the worker has to stop. Before that, it releases what waits behind such a handler."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from logging import ERROR
 from typing import Any
 
@@ -19,6 +20,7 @@ from holdfast.domain.outcomes import Released
 from holdfast.observability import logs
 from holdfast.stores.protocol import Store
 from holdfast.worker.deadline import BLOCKED_CODE, LOG_SECONDS_MAX, StopDeadline
+from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.processes.pool import Children
 from holdfast.worker.run import Run
 from holdfast.worker.runner import Runner
@@ -28,6 +30,7 @@ LOOK_SECONDS_MAX = 5.0
 ANSWER_SECONDS = 1.0
 QUESTIONS = 4
 WRITE_SECONDS_MAX = 3.0
+PREFETCHED_OVERDUE_SECONDS = 1.0  # a loop that turns would have released them
 
 
 class Watchdog:
@@ -40,9 +43,15 @@ class Watchdog:
     """
 
     def __init__(
-        self, runner: Runner, children: Children, setup: Setup, deadline: StopDeadline
+        self,
+        runner: Runner,
+        prefetch: Prefetch,
+        children: Children,
+        setup: Setup,
+        deadline: StopDeadline,
     ) -> None:
         self._runner = runner
+        self._prefetch = prefetch
         self._children = children
         self._seam = setup.seam
         self._settings = setup.settings
@@ -53,11 +62,25 @@ class Watchdog:
     async def run(self, store: Store) -> None:
         while True:
             await asyncio.sleep(self._seconds_to_next_look())
+            await self._release_prefetched(store)
             if self._is_late() and await self._is_blocked() and self._is_late():
                 try:
                     await self._end(store)
                 finally:
                     self._seam.exit(BLOCKED_CODE)
+
+    async def _release_prefetched(self, store: Store) -> None:
+        """Other workers may be idle."""
+        runs = self._prefetch.take_overdue(PREFETCHED_OVERDUE_SECONDS)
+        if not runs:
+            return
+        endings = []
+        for run in runs:
+            run.settlement = self._runner.decide(run, self._runner.unstarted(run))
+            endings.append((run, run.settlement))
+        troubles = await self._write(store, [settlement for _, settlement in endings])
+        report = partial(self._runner.released_unstarted, endings, are_written=not troubles)
+        self._workers_loop.call_soon_threadsafe(report)
 
     def _seconds_to_next_look(self) -> float:
         times = [run.gives_up_at for run in self._runner.unsettled() if run.gives_up_at]
@@ -111,7 +134,10 @@ class Watchdog:
         ours = [run for run in unsettled if not run.context._settles_itself]
         troubles = await self._write(store, [self._time_out(run) for run in ours if run in guilty])
         innocent = [run for run in ours if run not in guilty]
-        released = [self._runner.decide(run, Released()) for run in innocent]
+        released = [
+            self._runner.decide(run, Released() if run.has_started else self._runner.unstarted(run))
+            for run in innocent
+        ]
         troubles += await self._write(store, released)
         # Last, because a connection of the blocked loop may have locked them.
         troubles += await self._write(store, self._runner.settler.under_way())

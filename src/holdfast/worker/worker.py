@@ -29,6 +29,7 @@ from holdfast.worker.events import Events
 from holdfast.worker.lease_keeper import Beside, LeaseKeeper
 from holdfast.worker.listen import listen
 from holdfast.worker.parker import Parker
+from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.processes.launch import Birth, Launch
 from holdfast.worker.processes.lifeline import Lifeline
 from holdfast.worker.quarantine import Quarantine
@@ -109,15 +110,24 @@ class Worker:
         guarded = owns_process and seam.starts_processes
         self._lifeline = Lifeline(setup, self._keeper.leased) if guarded else None
         self._parker = self._make_parker()
+        self._prefetch = Prefetch(slots, seam, lambda runs: self._runner.release_unstarted(runs))
         self._runner = self._make_runner(work)
         self._strays = Strays(setup, self._keeper.known)
-        self._claimer = Claimer(
-            setup, self._strays, self._runner.start, self._runner.room, self._is_done
-        )
+        self._claimer = self._make_claimer()
         known = (*names, *remote_names)
         self._sweeper = Sweeper(setup, known, lambda count: self._quarantine.found(count))
         self._sweeps = Sweeps(setup, sweeps, stop.requested)
         self._quarantine = self._make_quarantine()
+
+    def _make_claimer(self) -> Claimer:
+        return Claimer(
+            self._setup,
+            self._strays,
+            self._prefetch,
+            self._runner.start,
+            self._runner.room,
+            self._is_done,
+        )
 
     def _make_parker(self) -> Parker | None:
         breakers = capability(self._store, Breakers)
@@ -132,6 +142,7 @@ class Worker:
             work=work,
             keeper=self._keeper,
             lifeline=self._lifeline,
+            prefetch=self._prefetch,
             parker=self._parker,
             wake=lambda: self._claimer.wake(),
             died=self._die,
@@ -151,7 +162,9 @@ class Worker:
 
     def _beside(self) -> Iterator[Beside]:
         """What runs beside the lease keeper, and shares nothing with the handlers either."""
-        yield Watchdog(self._runner, self._children, self._setup, self._stop.deadline).run
+        yield Watchdog(
+            self._runner, self._prefetch, self._children, self._setup, self._stop.deadline
+        ).run
         if (lifeline := self._lifeline) is not None:
             yield lambda _: lifeline.run()
         if (reclaimer := self._reclaimer) is not None:
@@ -249,6 +262,7 @@ class Worker:
         self._setup.escorts.detach()
         self._runner.close()
         self._slots.release_waiters()
+        self._prefetch.release_waiters()
         self._quarantine.stop()
         hurrying = asyncio.create_task(self._stop.hurried.wait())
         await _wait_first({claiming, hurrying}, max(1.0, deadline - self._seam.monotonic()))

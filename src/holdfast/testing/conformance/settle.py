@@ -191,6 +191,23 @@ class Settling(Suite):
         assert await store.attempts(job.id) == []
 
     @needs(History, Room.COUNTERS, Room.TIMES)
+    async def test_a_job_that_did_not_start_is_released_without_a_trace(self, store: Store) -> None:
+        job = await claim_one(store)
+        before = await recorded(store, job.id)
+        unstarted = settlement(job, State.QUEUED, delay_seconds=-600, attempt_back=True)
+        assert await store.settle([unstarted]) == []
+        found = await recorded(store, job.id)
+        assert before.started_at is not None
+        due_since = before.started_at - found.run_at
+        assert timedelta(seconds=590) < due_since <= timedelta(seconds=600)
+        assert (found.state, found.attempts, found.releases) == (State.QUEUED, 0, 0)
+        assert found.fence == job.fence + 1
+        assert await store.attempts(job.id) == []
+        assert await store.settle([success(job)]) != []
+        (again,) = await claim(store)
+        assert (again.id, again.attempt) == (job.id, 1)
+
+    @needs(History, Room.COUNTERS, Room.TIMES)
     async def test_a_hand_back_is_a_release_with_a_delay_and_a_reason(self, store: Store) -> None:
         job = await claim_one(store)
         before = await recorded(store, job.id)

@@ -380,7 +380,7 @@ def _next_hint(job: Claimed, settlement: Settlement, body: bytes | None) -> Hint
     return Hint(
         job.id,
         job.queue,
-        settlement.delay_seconds,
+        max(0.0, settlement.delay_seconds),
         job.tenant,
         job.priority,
         job.correlation_id,
