@@ -22,6 +22,7 @@ _DURATIONS: Final = (
     *(0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 1, 2, 4, 10, 20, 30, 60, 120, 240),
     *(600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400),
 )
+_NO_DATA: Final = Markup('<p class="plot-none"><span>No data</span></p>')
 
 Values = Sequence[float | None]
 Format = Callable[[float], str]
@@ -189,7 +190,7 @@ def _chart(name: str, lines: Sequence[Line], times: Times, scale: Scale, shapes:
         summary=plain(f"{name}. {'; '.join(_summary(line, scale) for line in lines)}"),
         grid=_grid(times.points),
         shapes=shapes,
-        none=Markup() if _has_values(lines) else Markup('<p class="plot-none"><span>No data</span></p>'),
+        none=Markup() if _has_values(lines) else _NO_DATA,
         ticks=Markup().join(_ticks(times)),
         data=_data(lines, times, scale),
     )
