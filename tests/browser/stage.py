@@ -26,6 +26,7 @@ class Stage:
     """The jobs to look at, by what they are an example of."""
 
     hf: Holdfast
+    database_url: str
     url: str = ""
     ids: dict[str, UUID] = field(default_factory=dict)
 
@@ -68,7 +69,7 @@ async def fill(hf: Holdfast) -> dict[str, UUID]:
 @asynccontextmanager
 async def on_stage(url: str, **options: Any) -> AsyncIterator[Stage]:
     """Fill a fresh database and serve its dashboard, without a worker."""
-    stage = Stage(make_app(url, **options))
+    stage = Stage(make_app(url, **options), url)
     async with stage.hf:
         stage.ids = await fill(stage.hf)
         async with serving(make_server(make_api(stage.hf, pages=make_pages))) as port:

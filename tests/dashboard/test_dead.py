@@ -259,7 +259,7 @@ async def test_a_viewer_sees_no_buttons_and_a_tenant_only_what_is_its_own(
 
 
 def spoken(page: httpx.Response) -> list[str]:
-    return re.findall(r'hidden">, ([^<]* attention)<', page.text)
+    return re.findall(r'hidden">\(([^<]* attention)\)<', page.text)
 
 
 async def test_the_menu_counts_the_groups_that_need_attention(hf: Holdfast, store_url: str) -> None:

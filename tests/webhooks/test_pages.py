@@ -90,7 +90,7 @@ async def test_a_subscription_says_whether_it_is_enabled_and_what_failed(
     assert item is not None
     (saga,) = part(item, "Newest sagas")
     assert saga[:4] == (
-        ItemLink(str(dead.id), f"saga {dead.id}", WebhookPages.slug),
+        ItemLink(str(dead.id), f"saga {str(dead.id)[-8:]}", WebhookPages.slug),
         Status("DeadLettered", "bad"),
         "HTTP_500",
         dead.attempt_count,
