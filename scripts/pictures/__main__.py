@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from scripts.pictures.drawing import draw
 from scripts.pictures.recording import Recording
@@ -45,7 +46,7 @@ def surroundings(folder: Path) -> dict[str, str]:
 def working(folder: Path, environment: dict[str, str]) -> Iterator[None]:
     """A shop with customers and two worker processes."""
     words = [sys.executable, "-m", "holdfast.cli.main", "worker", "shop:hf", "--processes", "2"]
-    quiet = {"cwd": folder, "env": environment, "stderr": subprocess.DEVNULL}
+    quiet: dict[str, Any] = {"cwd": folder, "env": environment, "stderr": subprocess.DEVNULL}
     started = [
         subprocess.Popen([sys.executable, "shop.py", "90"], **quiet),
         subprocess.Popen([*words, "--concurrency", "12"], stdout=subprocess.DEVNULL, **quiet),
