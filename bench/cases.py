@@ -48,6 +48,7 @@ class Scale:
     burst_jobs: int = 10_000
     http_requests: int = 10_000
     held_open_seconds: float = 600.0
+    held_pick_up_seconds: float = 120.0
     sustained_seconds: float = 900.0
     sustained_jobs_per_second: int = 1000
 
@@ -68,6 +69,7 @@ QUICK = Scale(
     burst_jobs=2000,
     http_requests=3000,
     held_open_seconds=15.0,
+    held_pick_up_seconds=60.0,
 )
 
 

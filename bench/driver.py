@@ -9,15 +9,15 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import holdfast
-from bench.adapters.contract import HandledStatus, handled_seen, latencies_seen
+from bench.adapters.contract import HandledStatus, handled_seen, latencies_of, latencies_seen
 from bench.machine import cpu_seconds, memory_bytes
 from bench.place import Place, Written
 from tests.support.postgres import end_with_parent
@@ -151,10 +151,14 @@ class Driver(AbstractContextManager["Driver"]):
             self.until_handled(jobs + 2)  # with the one before, and the first that is not timed
             return latencies_seen(self._folder)
 
+    def latencies_so_far(self, worker: subprocess.Popen[str]) -> list[float]:
+        """Those of the jobs of one worker, in their order."""
+        return latencies_of(self._folder, worker.pid)
+
     @contextmanager
-    def working(self, processes: int = 1) -> Iterator[list[subprocess.Popen[str]]]:
+    def working(self, processes: int = 1, **said: object) -> Iterator[list[subprocess.Popen[str]]]:
         work = (*self.subject.command, "work")
-        workers = [self._start(work, quiet=True) for _ in range(processes)]
+        workers = [self._start(work, quiet=True, said=said) for _ in range(processes)]
         try:
             yield workers
             self._look_at(workers)
@@ -242,14 +246,16 @@ class Driver(AbstractContextManager["Driver"]):
         asked: bool = False,
         log_errors: bool = True,
         pass_fds: Sequence[int] = (),
+        said: Mapping[str, object] = MappingProxyType({}),
     ) -> subprocess.Popen[str]:
-        said = {f"BENCH_{name.upper()}": str(value) for name, value in self._said.items()}
+        surroundings = {**self._said, **said}.items()
+        told = {f"BENCH_{name.upper()}": str(value) for name, value in surroundings}
         inherited = {name: value for name, value in os.environ.items() if "HOLDFAST_" not in name}
         with (self._folder / "worker.log").open("a", encoding="utf-8") as log:
             return subprocess.Popen(
                 list(map(str, command)),
                 cwd=ROOT,
-                env={**inherited, **said, "PYTHONPATH": PATH},
+                env={**inherited, **told, "PYTHONPATH": PATH},
                 stdin=subprocess.PIPE if asked else subprocess.DEVNULL,
                 stdout=log if quiet else subprocess.PIPE,
                 stderr=log if log_errors else subprocess.PIPE,

@@ -18,6 +18,7 @@ from bench.cases import (
     add_latency,
     enqueue,
     latency,
+    percentile,
     pilot,
 )
 from bench.driver import Driver, Subject, SubjectFailed
@@ -40,6 +41,18 @@ DAY_SECONDS = 86_400
 BURST_DELAY_SECONDS = 5
 SAMPLES = 30
 HELD_OPEN_ROUNDS = 5
+WINDOW_SECONDS = 15.0
+STREAM_JOBS_PER_SECOND = 500
+BATCHES_PER_SECOND = 4
+CAPPED_QUEUE = "queue-2"
+CAP = 50
+# What each worker serves, by what it is.
+SERVED = {
+    "a worker": "default",
+    "a new worker": "queue-1",
+    "a worker with caps": f"{CAPPED_QUEUE}:10",
+    "an idle worker": "queue-3",
+}
 IDLE_SECONDS_MAX = 120.0
 WAKE_SECONDS_MAX = 30.0
 # Each with the jobs at a time that suit it: 0 for as many as there may be.
@@ -190,6 +203,82 @@ def held_open(measuring: Measuring, subject: Subject) -> None:
                 measuring.add(subject, "drain under an open transaction", rate, "jobs/s", x)
 
 
+def pick_up_held_open(measuring: Measuring, subject: Subject) -> None:
+    """How long jobs that come in bulk are on their way while a transaction keeps everything that
+    died: to one worker from the start, one that is replaced halfway, one with a cap of its own and
+    one of the queue, and one that is idle but for a job each second."""
+    scale = measuring.scale
+    with (
+        measuring.driving(subject, "pick-up under an open transaction") as driver,
+        ExitStack() as streams,
+    ):
+        asyncio.run(_cap(driver.url))
+        workers = _Workers(driver)
+        streams.enter_context(workers)
+        for kind in SERVED:
+            workers.start(kind)
+        for stream in _streams(scale.held_pick_up_seconds):
+            streams.enter_context(driver.beside(*subject.command, "stream", *stream))
+        time.sleep(WINDOW_SECONDS)
+        workers.latencies()  # of their start
+        time.sleep(2 * WINDOW_SECONDS)
+        _add_window(measuring, subject, workers, 0.0)
+        with measuring.place.held_open(driver.url):
+            began = time.monotonic()
+            for window in range(1, int(scale.held_pick_up_seconds / WINDOW_SECONDS) + 1):
+                time.sleep(max(0.0, began + window * WINDOW_SECONDS - time.monotonic()))
+                measuring.tell(f"{subject.name}: open for {window * WINDOW_SECONDS:.0f} s")
+                _add_window(measuring, subject, workers, window * WINDOW_SECONDS)
+                if window == scale.held_pick_up_seconds // WINDOW_SECONDS // 2:
+                    workers.start("a new worker")
+
+
+def _streams(seconds: float) -> list[tuple[object, ...]]:
+    """The arguments of both: one to all but the idle worker, and one to that."""
+    longer = int(2 * seconds + 10 * WINDOW_SECONDS)
+    jobs, batch = STREAM_JOBS_PER_SECOND * longer, STREAM_JOBS_PER_SECOND // BATCHES_PER_SECOND
+    busy = (jobs, 1 / BATCHES_PER_SECOND, "--batch", batch, "--queues", len(SERVED) - 1)
+    return [busy, (longer, 1.0, "--batch", 1, "--queue", len(SERVED) - 1)]
+
+
+class _Workers(ExitStack):
+    """One of each kind. What they have handled since the last look."""
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__()
+        self._driver = driver
+        self._each: dict[str, tuple[ExitStack, subprocess.Popen[str]]] = {}
+        self._seen: dict[int, int] = {}
+
+    def start(self, kind: str) -> None:
+        """Start one, in the place of the one before."""
+        if kind in self._each:
+            self._each[kind][0].close()
+        stack = self.enter_context(ExitStack())
+        (worker,) = stack.enter_context(self._driver.working(queues=SERVED[kind]))
+        self._each[kind] = stack, worker
+
+    def latencies(self) -> dict[str, list[float]]:
+        found = {}
+        for kind, (_, worker) in self._each.items():
+            all_of_them = self._driver.latencies_so_far(worker)
+            found[kind] = sorted(all_of_them[self._seen.get(worker.pid, 0) :])
+            self._seen[worker.pid] = len(all_of_them)
+        return found
+
+
+def _add_window(measuring: Measuring, subject: Subject, workers: _Workers, x: float) -> None:
+    for kind, ascending in workers.latencies().items():
+        for percent in (50, 99):
+            case = f"pick-up under an open transaction, {kind} p{percent}"
+            measuring.add(subject, case, percentile(ascending, percent) * 1000, "ms", x)
+
+
+async def _cap(url: str) -> None:
+    async with Holdfast(url) as hf:
+        await hf.queues.cap(CAPPED_QUEUE, CAP)
+
+
 def _drain_again(driver: Driver, jobs: int) -> float:
     """Fill the queue of a worker that runs already, and see how fast it gets empty."""
     handled = driver.handled().jobs
@@ -239,6 +328,9 @@ def sustained(measuring: Measuring, subject: Subject) -> None:
                 if subject.service == "postgresql":
                     dead = measuring.place.dead_tuples(driver.url)
                     measuring.add(subject, "dead tuples over time", dead, "rows", round(passed))
+                    for part, size in measuring.place.sizes(driver.url).items():
+                        case = f"size of the jobs' {part} over time"
+                        measuring.add(subject, case, size / MEGABYTE, "MB", round(passed))
         driver.until_handled(sent)
 
 
@@ -337,6 +429,7 @@ POSTGRES: tuple[Case, ...] = (
     burst,
     idle_workers,
     held_open,
+    pick_up_held_open,
     sustained,
     start_of_python,
 )

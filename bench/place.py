@@ -37,6 +37,9 @@ SELECT
     ) AS dead_tuples
 """
 DEAD_TUPLES = "SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables"
+SIZES = """
+SELECT pg_table_size('holdfast.jobs') AS rows, pg_indexes_size('holdfast.jobs') AS indexes
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,10 @@ class Place:
 
     def dead_tuples(self, url: str) -> int:
         return int(self._databases.run(_fetch_row(url, DEAD_TUPLES))["coalesce"])
+
+    def sizes(self, url: str) -> dict[str, int]:
+        """How many bytes the live jobs of Holdfast take, and their indexes."""
+        return self._databases.run(_fetch_row(url, SIZES))
 
     def server_settings(self) -> dict[str, str]:
         if not self.address:

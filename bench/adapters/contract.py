@@ -1,11 +1,12 @@
-"""What every adapter is: one job queue behind seven verbs, run as a process in its own environment.
+"""What every adapter is: one job queue behind eight verbs, run as a process in its own environment.
 
     python -m bench.adapters.NAME_adapter VERB
 
-The verbs: settings, prepare, enqueue N, bulk N, latency N GAP, unfinished, work. The three that
-enqueue take --payload BYTES, --queues K and --delay SECONDS; peers heed the payload only. Answers
-are JSON objects, one a line, on the standard output. Only the standard library is imported here:
-each environment has another queue in it and nothing else.
+The verbs: settings, prepare, enqueue N, bulk N, latency N GAP, stream N GAP, unfinished, work. The
+four that enqueue take --payload BYTES, --queues K, --queue FIRST and --delay SECONDS; peers heed
+the payload only. `stream` sends --batch JOBS at a time, in bulk, and measures their latencies.
+Answers are JSON objects, one a line, on the standard output. Only the standard library is imported
+here: each environment has another queue in it and nothing else.
 
 An adapter subclasses `Adapter`, makes its job's handler call `handled(sent_at)`, and ends with
 `if __name__ == "__main__": main(TheAdapter())`. The driver runs it in the project's folder and says
@@ -61,6 +62,8 @@ class Surroundings:
     """`nothing`, `wait`, `burn-thread` or `burn-process`; peers have `nothing` only."""
     wakeups: str
     """`notify`, `poll` or the URL of a messenger; peers are left as they are."""
+    queues: str
+    """What a worker serves, as on its command line; empty for all. Peers serve all."""
 
     @classmethod
     def read(cls) -> Surroundings:
@@ -78,6 +81,7 @@ class Surroundings:
             concurrency=int(found.get("concurrency", "0")),
             handler=found.get("handler", "nothing"),
             wakeups=found.get("wakeups", "notify"),
+            queues=found.get("queues", ""),
         )
 
 
@@ -185,6 +189,13 @@ def handled_seen(folder: Path) -> HandledStatus:
     return HandledStatus(sum(jobs), min(first_at), max(last_at))
 
 
+def latencies_of(folder: Path, pid: int) -> list[float]:
+    """Those of one process, in seconds, in the order of its jobs."""
+    path = folder / f"{pid}.latencies"
+    content = path.read_bytes() if path.exists() else b""
+    return [seconds for (seconds,) in LATENCY.iter_unpack(content)]
+
+
 def latencies_seen(folder: Path) -> list[float]:
     """In seconds, from the shortest to the longest."""
     return sorted(
@@ -213,20 +224,26 @@ def main(adapter: Adapter) -> None:
                 _tell({"unfinished": call(adapter.unfinished()), "at": time.time()})
         else:
             clock = Clock()
-            verb = adapter.bulk if options.verb == "bulk" else adapter.enqueue
+            in_bulk = options.verb in ("bulk", "stream")
+            verb = adapter.bulk if in_bulk else adapter.enqueue
             call(verb(clock.over(_jobs(options))))
             _tell({"jobs": options.jobs, "seconds": clock.seconds})
 
 
 def _jobs(options: argparse.Namespace) -> Iterator[Any]:
     def sent(number: int, at: float) -> Sent:
-        return Sent(at, padding, number % options.queues, options.delay)
+        return Sent(at, padding, options.queue + number % options.queues, options.delay)
 
     padding = "x" * options.payload
     if options.verb == "bulk":
         for first in range(0, options.jobs, BULK_JOBS):
             numbers = range(first, min(first + BULK_JOBS, options.jobs))
             yield [sent(number, 0.0) for number in numbers]
+    elif options.verb == "stream":
+        began = time.monotonic()
+        for turn, first in enumerate(range(0, options.jobs, options.batch)):
+            time.sleep(max(0.0, began + turn * options.gap - time.monotonic()))
+            yield [sent(first + number, time.time()) for number in range(options.batch)]
     elif options.verb == "enqueue":
         yield from (sent(number, 0.0) for number in range(options.jobs))
     else:
@@ -242,13 +259,16 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for name in ("settings", "prepare", "work", "unfinished"):
         verbs.add_parser(name)
-    for name in ("enqueue", "bulk", "latency"):
+    for name in ("enqueue", "bulk", "latency", "stream"):
         verb = verbs.add_parser(name)
         verb.add_argument("jobs", type=int)
-        if name == "latency":
-            verb.add_argument("gap", type=float, help="seconds between two jobs")
+        if name in ("latency", "stream"):
+            verb.add_argument("gap", type=float, help="seconds between two jobs, or batches")
+        if name == "stream":
+            verb.add_argument("--batch", type=int, default=100, help="jobs at a time")
         verb.add_argument("--payload", type=int, default=0, help="bytes of padding")
         verb.add_argument("--queues", type=int, default=1, help="spread over so many")
+        verb.add_argument("--queue", type=int, default=0, help="the number of the first one")
         verb.add_argument("--delay", type=float, default=0.0, help="seconds until they are due")
     return parser
 

@@ -57,7 +57,8 @@ class HoldfastAdapter(Adapter):
 
     @property
     def _options(self) -> list[str]:
-        return ["--concurrency", str(self._concurrency), "--log-level", "warning"]
+        queues = ["--queues", self.around.queues] if self.around.queues else []
+        return [*queues, "--concurrency", str(self._concurrency), "--log-level", "warning"]
 
     async def unfinished(self) -> int:
         return sum(count.jobs for count in await hf.jobs.counts() if not count.state.ended)
