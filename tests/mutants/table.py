@@ -51,6 +51,7 @@ CANCEL = "test_cancel_reaches_a_running_handler.py"
 DEPENDENCY = "test_a_dependency_that_is_down.py"
 DEPLOY = "test_a_deploy_that_changes_arguments.py"
 HOLDS = "../stores/postgres/test_caps_and_breakers.py"
+HORIZON = "../stores/postgres/test_horizon.py"
 INPUTS = "../worker/test_inputs_that_fail.py"
 HOLD_UP_NOBODY = "test_inputs_that_fail_end_as_dead_and_hold_up_nobody"
 OVERVIEW = "../operations/test_overview.py"
@@ -1078,5 +1079,53 @@ MUTANTS = [
         "context.job_id if context else None",
         TENANTS,
         "test_in_a_handler_the_tenant_wins_over_that_of_the_handlers_job[sqlite]",
+    ),
+    Mutant(
+        "what a scan finds behind a claim is forgotten",
+        "stores/postgres/lanes.py",
+        "self.left_behind += [position.id for position in late]",
+        "pass",
+        HORIZON,
+        "test_what_came_in_behind_is_found_by_the_next_scan[pg15]",
+    ),
+    Mutant(
+        "a claim takes a paused queue for empty",
+        "stores/postgres/lanes.py",
+        "if lane[0] not in stopped:",
+        "if True:",
+        HORIZON,
+        "test_jobs_of_a_queue_that_was_paused_are_found_when_it_resumes[pg15]",
+    ),
+    Mutant(
+        "a claim takes what a cap holds back for taken",
+        "stores/postgres/claim.py",
+        "if not rows or not (is_full or self._caps.exist):",
+        "if not is_full:",
+        HORIZON,
+        "test_jobs_that_a_cap_holds_back_follow_when_others_end[pg15]",
+    ),
+    Mutant(
+        "a job that was committed a moment late waits for a scan",
+        "stores/postgres/lanes.py",
+        "now - self.looked_at + LOOK_BACK_SECONDS",
+        "now - self.looked_at",
+        HORIZON,
+        "test_a_job_that_was_committed_a_moment_late_needs_no_scan[pg15]",
+    ),
+    Mutant(
+        "a cap leaves out what runs on an expired lease",
+        "stores/postgres/sql/migrations/0014_lanes.sql",
+        "RETURN least(first, now() - interval '5 seconds');",
+        "RETURN now();",
+        HORIZON,
+        "test_a_cap_counts_a_lease_that_has_expired_among_what_is_dead[pg15]",
+    ),
+    Mutant(
+        "a new worker ignores where others are",
+        "stores/postgres/lanes.py",
+        "self.is_far = bool(noted)",
+        "noted = {}; self.is_far = False",
+        HORIZON,
+        "test_a_new_worker_begins_where_others_are[pg15]",
     ),
 ]

@@ -12,7 +12,8 @@ from holdfast.stores.sqlite.rows import SQL as SQLITE_SQL
 SQLITE, POSTGRES = (Path(package.__path__[0]) for package in (sqlite, postgres))
 ONLY_SQLITE = {"threads", "forks", "place", "move", "transaction"}
 ONLY_POSTGRES = {
-    "pool", "poolers", "types", "server_limits", "failures", "caps", "roles", "row_security",
+    "pool", "poolers", "types", "server_limits", "failures", "caps", "lanes", "roles",
+    "row_security",
 }  # fmt: skip
 VERBS = {name for name in dir(protocol.FullStore) if not name.startswith("_")}
 ENROLLED = {name for name in vars(protocol.Enrolled) if not name.startswith("_")}
@@ -21,7 +22,7 @@ OF_THE_STORE_ITSELF = {
 }  # fmt: skip
 # In SQLite, one statement finds what the next ones write, by row number.
 SQLITE_BLOCKS = """
-    live_id queues_of
+    live_id queues_of lanes
     lease leased keep_attempts put_back end remove count
     expired requeued_before note_requeue
     forget_queue running
@@ -39,6 +40,7 @@ POSTGRES_BLOCKS = """
     may_enqueue call_enqueue call_keep_keys call_kept_keys call_ended_id call_keyed_job
     claim_with_caps claim_onwards claim_onwards_with_caps claim_named claim_named_with_caps
     claim_suspect_with_caps claim_by_id_with_caps claim_probes_with_caps pass_over
+    scan_lanes note_lanes noted_lanes first_lease
     standing standing_ended settle settle_completing limit_commit
     reclaim_one reclaimable
     lock_unparking

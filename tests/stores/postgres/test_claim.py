@@ -15,20 +15,13 @@ from msgspec.structs import replace
 
 from holdfast.domain.errors import StoreUnavailable
 from holdfast.domain.ids import IdMaker
-from holdfast.domain.job import Claimed, NewJob, Settlement
-from holdfast.domain.states import State
+from holdfast.domain.job import Claimed, NewJob
 from holdfast.runtime.seam import Seam
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.caps import Caps
-from holdfast.stores.postgres.claim import (
-    FULL_CLAIMS_BEFORE_REMEMBERING,
-    SCAN_SHARE,
-    SLOW_CLAIM_SECONDS,
-    SLOW_CLAIMS_BEFORE_REMEMBERING,
-    Claimer,
-)
+from holdfast.stores.postgres.claim import Claimer
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.postgres.rows import SQL
+from holdfast.stores.postgres.lanes import FULL_CLAIMS_BEFORE_REMEMBERING, SCAN_SHARE
 from holdfast.stores.protocol import Claim
 from tests.support.processes import wait_until
 from tests.support.seams import HandSeam
@@ -72,8 +65,8 @@ async def claim(store: PostgresStore, limit: int) -> list[Claimed]:
 
 
 async def make_it_remember(store: PostgresStore, left: int) -> list[UUID]:
-    """Let the claimer take full batches until it goes on from where it was."""
-    taken = FULL_CLAIMS_BEFORE_REMEMBERING
+    """Let the claimer take full batches until the next one goes on from where it was."""
+    taken = FULL_CLAIMS_BEFORE_REMEMBERING + 1
     jobs = [job() for _ in range(taken + left)]
     await store.enqueue(jobs)
     for _ in range(taken):
@@ -119,48 +112,6 @@ async def test_what_came_in_behind_a_claimer_is_found_by_its_next_looks(
     assert found == {*rest, late.id}
 
 
-@pytest.fixture
-async def timed(
-    store: PostgresStore, postgres_url: str
-) -> AsyncIterator[tuple[PostgresStore, HandSeam]]:
-    """A store whose claims take as long as the test says."""
-    seam = HandSeam()
-    timed = PostgresStore(postgres_url, seam)
-    yield timed, seam
-    await timed.close()
-
-
-async def test_a_few_slow_claims_do_not_hide_a_job_that_becomes_due(
-    timed: tuple[PostgresStore, HandSeam],
-) -> None:
-    """Each may have been slow because the machine was busy."""
-    store, seam = timed
-    for step_seconds in (2 * SLOW_CLAIM_SECONDS, 0.0, 2 * SLOW_CLAIM_SECONDS):
-        seam.step_seconds = step_seconds
-        for _ in range(A_FEW):
-            assert await claim(store, 1) == []
-    due = job()
-    await store.enqueue([due])
-    assert [each.id for each in await claim(store, 1)] == [due.id]
-
-
-async def test_claims_that_keep_being_slow_look_in_front_only_now_and_then(
-    timed: tuple[PostgresStore, HandSeam],
-) -> None:
-    store, seam = timed
-    await store.enqueue([job() for _ in range(SLOW_CLAIMS_BEFORE_REMEMBERING)])
-    seam.step_seconds = 2 * SLOW_CLAIM_SECONDS
-    for _ in range(SLOW_CLAIMS_BEFORE_REMEMBERING):
-        assert len(await claim(store, 1)) == 1
-    await scanned(store)
-    seam.step_seconds = 0.0
-    earlier = job(run_at=datetime(2020, 1, 1, tzinfo=UTC))
-    await store.enqueue([earlier])
-    assert await claim(store, 1) == []
-    seam.seconds += 1.0 + SCAN_SHARE * 2 * SLOW_CLAIM_SECONDS
-    assert [each.id for each in await claim(store, 1)] == [earlier.id]
-
-
 class Busy(Seam):
     """A machine on which everything takes a third of a second, by its own clock."""
 
@@ -193,26 +144,25 @@ class Watched(PostgresStore):
     go: asyncio.Event | None = None
     error: Exception | None = None
 
-    async def _fetch(self, name: str, /, **values: Any) -> Sequence[Any]:
-        if name == "lanes":
+    async def _fetch_aside(self, name: str, /, **values: Any) -> Sequence[Any]:
+        if name == "scan_lanes":
             self.looks += 1
             if self.go is not None:
                 await self.go.wait()
             if self.error is not None:
                 raise self.error
-        return await super()._fetch(name, **values)
+        return await super()._fetch_aside(name, **values)
 
     async def remember(self, left: int, *, go: asyncio.Event | None = None) -> list[UUID]:
         """Go on from where it was; the next look is due, and held up. Answer what is left."""
         rest = await make_it_remember(self, left)
-        (track,) = self._claimer._tracks.values()
-        track.scan_seconds, self.looks, self.go = 0.0, 0, go
+        self.looks, self.go = 0, go
         return rest
 
 
 @pytest.fixture
 async def watched(store: PostgresStore, postgres_url: str) -> AsyncIterator[Watched]:
-    watched = Watched(postgres_url, SEAM)
+    watched = Watched(postgres_url, HandSeam())
     yield watched
     await watched.close()
 
@@ -250,9 +200,10 @@ class LateCaps(Caps):
 
 class LateClaims(Watched):
     def __init__(self, url: str) -> None:
-        super().__init__(url, SEAM)
+        seam = HandSeam()
+        super().__init__(url, seam)
         self.late = LateCaps(self._connections)
-        self._claimer = Claimer(self._fetch, self.late, SEAM)
+        self._claimer = Claimer(self._fetch, self._fetch_aside, self.late, seam)
 
 
 async def test_a_claim_that_is_under_way_does_not_pass_over_what_was_found_in_front(
@@ -354,60 +305,6 @@ async def test_a_better_priority_goes_first_whatever_the_turn(store: PostgresSto
     await store.enqueue([job("a"), job("b", priority=1), job("c", priority=-1), job("a")])
     claimed = [(await claim(store, 1))[0] for _ in range(4)]
     assert [each.priority for each in claimed] == [-1, 0, 0, 1]
-
-
-async def test_a_claim_that_goes_on_does_not_walk_over_what_an_old_transaction_keeps(
-    store: PostgresStore, postgres_url: str
-) -> None:
-    await store.enqueue([job() for _ in range(5000)])
-    old = await asyncpg.connect(postgres_url)
-    await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    await old.fetch("SELECT FROM holdfast.attempts")
-    for _ in range(9):
-        claimed = await claim(store, 500)
-        done = State.SUCCEEDED
-        await store.settle(
-            [
-                Settlement(job_id=each.id, fence=each.fence, state=done, result=b"null")
-                for each in claimed
-            ]
-        )
-    pages = await pages_read_by_next_claim(postgres_url, claimed[-1].id)
-    await old.close()
-    assert pages["claim_onwards"] * 5 < pages["claim"]
-
-
-async def pages_read_by_next_claim(url: str, last: UUID) -> dict[str, int]:
-    """Count the pages that the two ways to claim one more job read."""
-    connection = await asyncpg.connect(url)
-    run_at = await connection.fetchval("SELECT run_at FROM holdfast.history WHERE id = $1", last)
-    values: dict[str, object] = {
-        "queues": None,
-        "tenant": None,
-        "except_queues": [],
-        "last_queue": "",
-        "worker": "worker",
-        "lease_seconds": 30.0,
-        "alone": False,
-        "names": ["resize"],
-        "limit": 1,
-        "lane_queues": ["images"],
-        "lane_priorities": [0],
-        "lane_run_at": [run_at],
-        "lane_ids": [last],
-    }
-    pages = {}
-    for name in ("claim", "claim_onwards"):
-        statement = SQL[name]
-        plan = await connection.fetch(
-            f"EXPLAIN (ANALYZE, BUFFERS) {statement.sql}", *statement.arguments(values)
-        )
-        told = next(row[0] for row in plan if "Buffers:" in row[0])
-        words = told.split("shared ")[1].split(",")[0].split()
-        counts = dict(word.split("=") for word in words if "=" in word)
-        pages[name] = int(counts.get("hit", 0)) + int(counts.get("read", 0))
-    await connection.close()
-    return pages
 
 
 async def test_a_store_works_again_after_its_connections_were_ended(

@@ -478,6 +478,7 @@ async def test_a_claim_reads_its_lanes_and_no_more_jobs_than_it_takes(
         names=["resize"],
         tenant=None,
         limit=limit,
+        leases_since=None,
     )
     lanes = LANES if queues is None else 3 * len(queues)
     assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * lanes + 2 * limit)
@@ -499,6 +500,8 @@ def claim_values(queue: str, limit: int = 100) -> dict[str, object]:
         "lane_priorities": [0],
         "lane_run_at": ["2020-01-01T00:00:00Z"],
         "lane_ids": [UUID(int=0)],
+        "looked_seconds_ago": [None],
+        "leases_since": None,
     }
 
 
@@ -581,7 +584,7 @@ async def test_counting_what_runs_in_capped_queues_reads_only_the_leases(
     database: Explainer,
 ) -> None:
     read = await database.jobs_read(
-        "holdfast.lock_caps(NULL, '{}')",
+        "holdfast.lock_caps(NULL, '{}', NULL)",
         "INSERT INTO holdfast.queues (name, running_max) VALUES ('queue 0', 9), ('queue 1', 9)",
     )
     assert read == (0, RUNNING)
@@ -610,6 +613,8 @@ async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(
         lane_priorities=[0] * len(QUEUES),
         lane_run_at=["2020-01-01T00:00:00Z"] * len(QUEUES),
         lane_ids=[UUID(int=0)] * len(QUEUES),
+        looked_seconds_ago=[None] * len(QUEUES),
+        leases_since=None,
         names=["resize"],
         tenant=None,
         limit=100,
@@ -628,9 +633,18 @@ async def test_the_jobs_ahead_of_another_are_read_up_to_a_limit(
     assert plan.rows > limit
 
 
-async def test_a_sweep_reads_one_job_of_each_lane(database: Explainer) -> None:
-    plan = await database.explain("lanes", queues=None, except_queues=[])
-    assert_bounded(plan, {"jobs_ready"}, 2 * LANES)
+async def test_a_scan_reads_a_few_jobs_of_each_lane(database: Explainer) -> None:
+    plan = await database.call(
+        "scan_lanes",
+        names=["resize"],
+        queues=None,
+        except_queues=[],
+        tenant=None,
+        look_back_seconds=1.0,
+        late_max=20,
+    )
+    # Of the lane with keys, every fifth has a breaker that is open.
+    assert_bounded(plan, {"jobs_ready", "breakers_pkey"}, (2 + 20) * LANES + 5)
 
 
 async def test_settling_successes_reads_only_their_rows(database: Explainer) -> None:

@@ -4,15 +4,21 @@ Every claim leaves out capped queues, unless it knows how many jobs may start in
 it calls `lock_caps`, which locks their rows and then counts running jobs in a newer snapshot, which
 includes what others claimed under these locks before. It skips queues that another claim has
 locked. All of this is one statement, so that a worker that hangs holds no lock.
+
+The leases of ended jobs leave dead entries, like claimed jobs do: see `lanes.py`. If there are
+many, the count begins where the first lease of a running job was when last looked up. Leases are
+only ever extended, and new ones end later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from holdfast.runtime.seam import Seam
 from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.postgres.lanes import FAR_ENTRIES
 from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.protocol import Claim
 
@@ -21,13 +27,15 @@ BUSY_LOOK_SECONDS = 5.0  # while claims find jobs: a look would delay them
 
 
 class Caps:
-    """Run the statements that claim. Look up now and then whether there are caps."""
+    """Run the statements that claim. Look up now and then which queues are paused or capped."""
 
     def __init__(self, connections: Connections, seam: Seam) -> None:
         self._connections = connections
         self._seam = seam
-        self._exist = False
+        self.exist = False
+        self.stopped: frozenset[str] = frozenset()  # paused or capped: claims may leave jobs there
         self._looked_at: float | None = None
+        self._first_lease: datetime | None = None
 
     def look_again(self) -> None:
         """A cap has changed in this process."""
@@ -43,16 +51,17 @@ class Caps:
             "except_queues": claim.except_queues,
             "tenant": claim.tenant,
         }
-        if self._look_is_due(LOOK_SECONDS if self._exist else BUSY_LOOK_SECONDS):
+        if self._look_is_due(LOOK_SECONDS if self.exist else BUSY_LOOK_SECONDS):
             await self._look()
-        if not self._exist:
+        if not self.exist:
             rows = await self._connections.fetch(SQL[name], values)
             if rows:
                 return rows
             if self._look_is_due(LOOK_SECONDS):
                 await self._look()
-            if not self._exist:
+            if not self.exist:
                 return []
+        values["leases_since"] = self._first_lease
         return await self._connections.fetch(SQL[f"{name}_with_caps"], values)
 
     def _look_is_due(self, seconds: float) -> bool:
@@ -60,4 +69,9 @@ class Caps:
 
     async def _look(self) -> None:
         self._looked_at = self._seam.monotonic()
-        self._exist = (await self._connections.fetch(SQL["caps"], {}))[0][0]
+        rows = await self._connections.fetch(SQL["caps"], {})
+        self.stopped = frozenset(row["name"] for row in rows)
+        self.exist = any(row["is_capped"] for row in rows)
+        if self.exist:
+            values = {"since": self._first_lease, "near_entries": FAR_ENTRIES}
+            self._first_lease = (await self._connections.fetch(SQL["first_lease"], values))[0][0]

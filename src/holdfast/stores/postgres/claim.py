@@ -1,25 +1,31 @@
 """Claims: which lanes to walk, and from where.
 
-A lane is a (queue, priority). A claim steps through the lanes with due jobs and takes from the
-best; queues of equal priority take turns. The walk starts at the front of the index, where every
-claimed job leaves a dead entry. Vacuum clears these, but not while an old transaction is open: then
-the walk gets slower with every job. So when several claims in a row are full, or slow, the claimer
-remembers how far it got in each lane and continues from there.
+A claim steps through the lanes with due jobs and takes from the best; queues of equal priority take
+turns. It walks each lane from its front as long as that is near. Every claimed job leaves a dead
+entry there, which vacuum clears, but not while an old transaction is open. So every few seconds a
+scan counts, beside the claims, how many entries it has to pass. If the fronts are far, or several
+claims in a row were full, the claimer continues in each lane from where it got: after the last job
+that it took or, once it has found nothing more, from a moment before that look. What a claim reads
+then no longer depends on what is dead, and an idle worker's claim reads what came since its last.
 
-A scan looks at the front of every lane for what came in behind that position: a late commit, an
-earlier due time, a new lane, an unparked job. Scans take at most a twentieth of the time. A claim
-that comes back short also causes one, if the last one was quick. A scan has to pass the dead
-entries, so it may take seconds; then it runs beside the claims.
+Scans go on looking at the front of every lane for what came in behind: a late commit, an earlier
+due time, a new lane, an unparked job. They pass every dead entry, so they may take seconds, but run
+beside the claims, and at most a twentieth of the time. So such a job waits until the next scan has
+ended, and for a poll: 21 times the time of a scan, and a poll, at the most. As long as the fronts
+are near, a claim that found less than it wanted has looked there itself, and no job waits.
+
+Workers whose fronts are far note where they are, in the table `lanes`. A new worker begins there.
+Its first scan looks at what is before, so a note may be old or wrong: it costs latency only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -29,88 +35,24 @@ from holdfast.domain.job import Claimed
 from holdfast.domain.limits import PROBE_LOOK_MAX, PROBES_MAX
 from holdfast.runtime.seam import Seam
 from holdfast.stores.postgres.caps import Caps
+from holdfast.stores.postgres.lanes import LATE_MAX, LOOK_BACK_SECONDS, Lane, Scan, Track
 from holdfast.stores.postgres.rows import Fetch, to_claimed
 from holdfast.stores.protocol import Claim
 
-FULL_CLAIMS_BEFORE_REMEMBERING = 5
-SLOW_CLAIMS_BEFORE_REMEMBERING = 5  # one may be slow because the machine is busy
-SLOW_CLAIM_SECONDS = 0.05
-QUICK_SCAN_SECONDS = 0.005
-SCAN_AWAITED_SECONDS = 0.05
-SCAN_SHARE = 20  # scans take at most 1/20 of the time
-TRACKS_MAX = 64
+SCAN_AWAITED_SECONDS: Final = 0.005
+TRACKS_MAX: Final = 64
+NOTED_EVERY_SECONDS: Final = 10.0
+NOTES_KEPT_SECONDS: Final = 600.0
 
 _IN_ORDER = itemgetter("priority", "run_at", "id")
 
 
-class Position(NamedTuple):
-    """A key in a lane's index. Everything before it was claimed, or is not for us."""
-
-    run_at: datetime
-    id: UUID
-
-
-class Track:
-    """How far the claims for one set of names, queues and tenants got in each lane."""
-
-    def __init__(self) -> None:
-        self.full_claims = 0
-        self.slow_claims = 0
-        self.last_queue = ""
-        self.lanes: dict[tuple[str, int], Position] | None = None
-        self.scanned_at = 0.0
-        self.scan_seconds = 0.0
-        self.scanning: asyncio.Task[None] | None = None
-        self.fronts: dict[tuple[str, int], Position] = {}  # as the last scan found them
-
-    def in_turn(self) -> list[tuple[str, int, datetime, UUID]]:
-        """Order the lanes by priority, then by queue, starting after the last one served."""
-        lanes = self.lanes or {}
-        keys = sorted(lanes, key=lambda lane: (lane[1], lane[0] <= self.last_queue, lane[0]))
-        return [(queue, priority, *lanes[queue, priority]) for queue, priority in keys]
-
-    def remember(self, rows: Sequence[Any]) -> None:
-        """Start to continue from where these rows were taken."""
-        self.lanes, self.fronts = {}, {}
-        self.scanned_at = self.scan_seconds = 0.0
-        self.advance(rows)
-
-    def advance(self, rows: Sequence[Any]) -> None:
-        """Move to the last row taken in each lane; the rows are in order."""
-        if rows:
-            self.last_queue = rows[-1]["queue"]
-        if self.lanes is not None:
-            last = {(row["queue"], row["priority"]): row for row in rows}
-            for lane, row in last.items():
-                self.lanes[lane] = Position(row["run_at"], row["id"])
-
-    def go_back(self) -> None:
-        """Continue from what a scan found. Call this only after a claim that ran beside the scan
-        has advanced, or that would skip what the scan found."""
-        # A lane without waiting jobs keeps its position: the next job comes after it.
-        self.lanes = (self.lanes or {}) | self.fronts
-        self.fronts = {}
-
-    def scan_is_due(self, now: float) -> bool:
-        return self.scanning is None and now - self.scanned_at >= SCAN_SHARE * self.scan_seconds
-
-    def should_remember(self, is_full: bool, is_slow: bool) -> bool:
-        """Count this claim. Were several claims in a row full, or slow?"""
-        self.full_claims = self.full_claims + 1 if is_full else 0
-        self.slow_claims = self.slow_claims + 1 if is_slow else 0
-        return (
-            self.full_claims >= FULL_CLAIMS_BEFORE_REMEMBERING
-            or self.slow_claims >= SLOW_CLAIMS_BEFORE_REMEMBERING
-        )
-
-    def forget(self) -> None:
-        self.lanes = None
-        self.full_claims = self.slow_claims = 0
-
-
 class Claimer:
-    def __init__(self, fetch: Fetch, caps: Caps, seam: Seam) -> None:
+    """Looks in front `aside`, on another connection than the claims use."""
+
+    def __init__(self, fetch: Fetch, aside: Fetch, caps: Caps, seam: Seam) -> None:
         self._fetch = fetch
+        self._aside = aside
         self._caps = caps
         self._seam = seam
         self._tracks: dict[tuple[object, ...], Track] = {}
@@ -123,14 +65,19 @@ class Claimer:
 
     async def claim(self, claim: Claim) -> list[Claimed]:
         if claim.job_id is not None:
-            found = await self._caps.claim("claim_named", claim, job_id=claim.job_id)
-            return [to_claimed(row) for row in found]
-        track = self._track(claim)
+            rows = await self._claim_named(claim, claim.job_id)
+            return [to_claimed(row) for row in rows]
+        track = await self._track(claim)
+        self._scan_if_due(claim, track)
+        track.heed_scan()
         if track.lanes is None:
             rows = await self._claim_from_front(claim, track)
         else:
             rows = await self._claim_onwards(claim, track)
         return [to_claimed(row) for row in rows]
+
+    async def _claim_named(self, claim: Claim, job_id: UUID) -> Sequence[Any]:
+        return await self._caps.claim("claim_named", claim, job_id=job_id)
 
     async def claim_by_id(self, job_id: UUID, worker: str, lease_seconds: float) -> Claimed | None:
         anywhere = Claim(worker, 1, lease_seconds, names=())
@@ -148,83 +95,111 @@ class Claimer:
             await self._fetch("pass_over", look_max=PROBE_LOOK_MAX)
         return [replace(to_claimed(row[:-1]), probes=row["probes"]) for row in rows]
 
-    def _track(self, claim: Claim) -> Track:
+    async def _track(self, claim: Claim) -> Track:
         queues = None if claim.queues is None else tuple(claim.queues)
         key = (tuple(claim.names), queues, tuple(claim.except_queues), claim.tenant)
         track = self._tracks.get(key)
         if track is None:
             if len(self._tracks) >= TRACKS_MAX:
                 self._tracks.clear()
-            track = self._tracks[key] = Track()
+            rows = await self._fetch(
+                "noted_lanes",
+                queues=claim.queues,
+                except_queues=claim.except_queues,
+                kept_seconds=NOTES_KEPT_SECONDS,
+            )
+            noted = {(row["queue"], row["priority"]): row["run_at"] for row in rows}
+            track = self._tracks[key] = Track(self._seam.monotonic(), noted)
         return track
 
     async def _claim_from_front(self, claim: Claim, track: Track) -> list[Any]:
-        started = self._seam.monotonic()
-        rows = await self._take("claim", claim, track, claim.limit, last_queue=track.last_queue)
-        is_slow = self._seam.monotonic() - started > SLOW_CLAIM_SECONDS
-        # Without a row there is no position to remember: the next claim starts at the front.
-        if track.should_remember(len(rows) == claim.limit, is_slow) and rows:
-            track.remember(rows)
-            await self._scan(claim, track)
+        began_at = self._seam.monotonic()
+        rows = await self._take("claim", claim, last_queue=track.last_queue)
+        track.took(rows, None if len(rows) == claim.limit else began_at)
         return rows
 
     async def _claim_onwards(self, claim: Claim, track: Track) -> list[Any]:
-        if track.scan_is_due(self._seam.monotonic()):
-            await self._scan(claim, track)
-        track.go_back()
-        rows = await self._take_onwards(claim, track, claim.limit)
-        if len(rows) == claim.limit:
-            return rows
-        if track.scanning is not None or track.scan_seconds > QUICK_SCAN_SECONDS:
-            return rows
-        track.forget()
-        # If this fails, the rows taken so far are strays too, and are released with the rest.
-        return rows + await self._take(
-            "claim", claim, track, claim.limit - len(rows), last_queue=track.last_queue
-        )
-
-    async def _take_onwards(self, claim: Claim, track: Track, limit: int) -> list[Any]:
-        lanes = track.in_turn()
-        return await self._take(
-            "claim_onwards",
-            claim,
-            track,
-            limit,
-            lane_queues=[lane[0] for lane in lanes],
-            lane_priorities=[lane[1] for lane in lanes],
-            lane_run_at=[lane[2] for lane in lanes],
-            lane_ids=[lane[3] for lane in lanes],
-        )
-
-    async def _take(
-        self, statement: str, claim: Claim, track: Track, limit: int, **lanes: object
-    ) -> list[Any]:
-        rows = list(await self._caps.claim(statement, claim, limit=limit, **lanes))
-        if len(rows) > 1:
-            rows.sort(key=_IN_ORDER)
-        track.advance(rows)
+        rows = await self._take_onwards(claim, track)
+        if len(rows) < claim.limit and not track.is_far:
+            track.forget()
+            # If this fails, the rows taken so far are strays too, and are released with the rest.
+            rest = claim._replace(limit=claim.limit - len(rows))
+            return rows + await self._claim_from_front(rest, track)
+        if not rows and track.scanning is not None:
+            await asyncio.wait({track.scanning}, timeout=SCAN_AWAITED_SECONDS)
+            track.heed_scan()
+            rows = await self._take_onwards(claim, track)
         return rows
 
-    async def _scan(self, claim: Claim, track: Track) -> None:
-        """Start a scan, and wait a moment for it."""
-        track.scanning = asyncio.create_task(self._look_in_front(claim, track))
-        self._scans.add(track.scanning)
-        track.scanning.add_done_callback(self._scans.discard)
-        await asyncio.wait({track.scanning}, timeout=SCAN_AWAITED_SECONDS)
+    async def _take_onwards(self, claim: Claim, track: Track) -> list[Any]:
+        """Take what the last scan found behind us, each job by its id: a walk to it would pass
+        every dead entry again. Then walk the lanes."""
+        rows: list[Any] = []
+        while track.left_behind and len(rows) < claim.limit:
+            rows += await self._claim_named(claim, track.left_behind.pop(0))
+        if len(rows) < claim.limit:
+            rest = claim._replace(limit=claim.limit - len(rows))
+            rows += await self._walk_onwards(rest, track)
+        return rows
 
-    async def _look_in_front(self, claim: Claim, track: Track) -> None:
-        started = self._seam.monotonic()
+    async def _walk_onwards(self, claim: Claim, track: Track) -> list[Any]:
+        began_at = self._seam.monotonic()
+        lanes = track.in_turn()
+        rows = await self._take(
+            "claim_onwards",
+            claim,
+            lane_queues=[queue for (queue, _), _ in lanes],
+            lane_priorities=[priority for (_, priority), _ in lanes],
+            lane_run_at=[start.position and start.position.run_at for _, start in lanes],
+            lane_ids=[start.position and start.position.id for _, start in lanes],
+            looked_seconds_ago=[start.seconds_ago(began_at) for _, start in lanes],
+        )
+        is_full = len(rows) == claim.limit
+        track.took(rows, None if is_full else began_at)
+        # A cap may have left jobs in lanes that rows were taken from.
+        if not rows or not (is_full or self._caps.exist):
+            track.took_all(began_at, self._caps.stopped)
+        return rows
+
+    async def _take(self, statement: str, claim: Claim, **values: object) -> list[Any]:
+        rows = list(await self._caps.claim(statement, claim, limit=claim.limit, **values))
+        if len(rows) > 1:
+            rows.sort(key=_IN_ORDER)
+        return rows
+
+    def _scan_if_due(self, claim: Claim, track: Track) -> None:
+        if track.scan_is_due(self._seam.monotonic()):
+            track.scanning = asyncio.create_task(self._scan(claim, track))
+            self._scans.add(track.scanning)
+            track.scanning.add_done_callback(self._scans.discard)
+
+    async def _scan(self, claim: Claim, track: Track) -> None:
+        began_at = self._seam.monotonic()
+        scan = None
         try:
             # An error here must not stop the claims. If the database is down, they report it.
             with suppress(HoldfastError):
-                rows = await self._fetch(
-                    "lanes", queues=claim.queues, except_queues=claim.except_queues
+                (row,) = await self._aside(
+                    "scan_lanes",
+                    names=claim.names,
+                    queues=claim.queues,
+                    except_queues=claim.except_queues,
+                    tenant=claim.tenant,
+                    look_back_seconds=LOOK_BACK_SECONDS,
+                    late_max=LATE_MAX,
                 )
-                track.fronts = {
-                    (row["queue"], row["priority"]): Position(row["run_at"], row["id"])
-                    for row in rows
-                }
+                scan = Scan.of(row, began_at)
+                if scan.is_far and track.is_far:
+                    await self._note(track.notes(scan))
         finally:
-            track.scanning = None
-            track.scanned_at = self._seam.monotonic()
-            track.scan_seconds = track.scanned_at - started
+            track.scanned(scan, began_at, self._seam.monotonic())
+
+    async def _note(self, notes: Mapping[Lane, datetime | None]) -> None:
+        await self._aside(
+            "note_lanes",
+            lane_queues=[queue for queue, _ in notes],
+            lane_priorities=[priority for _, priority in notes],
+            lane_run_at=list(notes.values()),
+            every_seconds=NOTED_EVERY_SECONDS,
+            kept_seconds=NOTES_KEPT_SECONDS,
+        )

@@ -16,7 +16,7 @@ from holdfast.domain.job import Reclaimed
 from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
 from holdfast.domain.retention import Retention
 from holdfast.runtime.seam import Seam
-from holdfast.stores.postgres.claim import SCAN_SHARE
+from holdfast.stores.postgres.lanes import SCAN_SHARE
 from holdfast.stores.postgres.rows import Fetch, to_reclaimed
 from holdfast.stores.postgres.settle import retention_values
 

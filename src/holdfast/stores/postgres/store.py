@@ -91,7 +91,7 @@ class PostgresStore:
         self._limits = limits = Limits(lease_seconds)
         self._connections = Connections(url, seam, pool_size, limits, read_only=read_only)
         self._caps = Caps(self._connections, seam)
-        self._claimer = claim.Claimer(self._fetch, self._caps, seam)
+        self._claimer = claim.Claimer(self._fetch, self._fetch_aside, self._caps, seam)
         self._enqueuer = Enqueuer(self._connections.prolong)
         self._foreign_enqueuer = ForeignEnqueuer()
         self._settler = settle.Settler(retention, limits.commit_seconds)

@@ -1,7 +1,22 @@
--- name: lanes
-WITH RECURSIVE {lanes}
-SELECT queue, priority, run_at, id FROM lane
-WHERE run_at <= now() AND queue <> ALL (:except_queues::text[])
+-- name: scan_lanes
+SELECT
+    queues, priorities, waits_since, late_queues, late_priorities, late_run_at, late_ids, entries
+FROM holdfast.scan_lanes(
+    :names::text[], :queues::text[], :except_queues::text[], :tenant::text,
+    :look_back_seconds::float8, :late_max::integer
+)
+
+-- name: note_lanes
+SELECT holdfast.note_lanes(
+    :lane_queues::text[], :lane_priorities::smallint[], :lane_run_at::timestamptz[],
+    :every_seconds::float8, :kept_seconds::float8
+)
+
+-- name: noted_lanes
+SELECT queue, priority, run_at FROM holdfast.lanes
+WHERE noted_at > now() - make_interval(secs => :kept_seconds)
+    AND (:queues::text[] IS NULL OR queue = ANY (:queues))
+    AND queue <> ALL (:except_queues::text[])
 
 -- name: claim
 WITH RECURSIVE {caps_unknown},
@@ -62,11 +77,7 @@ WITH {caps_unknown}
 WHERE id = ANY (ARRAY(
     SELECT job.id
     FROM (
-        SELECT queue, priority, run_at, id
-        FROM unnest(
-            :lane_queues::text[], :lane_priorities::smallint[],
-            :lane_run_at::timestamptz[], :lane_ids::uuid[]
-        ) AS lane (queue, priority, run_at, id)
+        SELECT queue, priority, run_at, id FROM {starts} AS lane
         WHERE queue <> ALL ({paused_or_full})
     ) AS turn
     CROSS JOIN LATERAL (
@@ -93,10 +104,7 @@ WHERE id = ANY (ARRAY(
                 SELECT
                     queue, priority, run_at, id,
                     (SELECT spare[array_position(queues, queue)] FROM caps) AS spare
-                FROM unnest(
-                    :lane_queues::text[], :lane_priorities::smallint[],
-                    :lane_run_at::timestamptz[], :lane_ids::uuid[]
-                ) AS lane (queue, priority, run_at, id)
+                FROM {starts} AS lane
                 WHERE queue <> ALL ({paused_or_full})
             ) AS turn
             CROSS JOIN LATERAL (

@@ -63,4 +63,8 @@ WITH capped AS (
 SELECT pg_notify('holdfast', 'q:' || name) FROM capped
 
 -- name: caps
-SELECT EXISTS (SELECT FROM holdfast.queues WHERE running_max IS NOT NULL)
+SELECT name, running_max IS NOT NULL AS is_capped FROM holdfast.queues
+WHERE paused_at IS NOT NULL OR running_max IS NOT NULL
+
+-- name: first_lease
+SELECT holdfast.first_lease(:since::timestamptz, :near_entries::bigint)

@@ -1,4 +1,5 @@
 -- The capped queues in which jobs can start, and how many in each.
 caps AS MATERIALIZED (
-    SELECT queues, spare FROM holdfast.lock_caps(:queues::text[], :except_queues::text[])
+    SELECT queues, spare
+    FROM holdfast.lock_caps(:queues::text[], :except_queues::text[], :leases_since::timestamptz)
 )
