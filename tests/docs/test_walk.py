@@ -54,6 +54,7 @@ async def trace(store_url: str) -> Trace:
             async def double(ctx: Context, number: int) -> int:
                 return 2 * number
 
+            await hf.run_worker(until_empty=True)  # imports what a worker needs
             sys.setprofile(note)
             listening = True
             job = await double.enqueue(21)
