@@ -334,28 +334,12 @@ MUTANTS = [
         "test_after_a_release_it_claims_no_more_than_it_can_start",
     ),
     Mutant(
-        "06 long jobs are claimed ahead",
-        "worker/prefetch.py",
-        "self._is_possible and self._mean_seconds < PREFETCH_SECONDS\n",
-        "self._is_possible\n",
-        PREFETCH,
-        "test_jobs_that_take_time_are_never_claimed_ahead[0.025]",
-    ),
-    Mutant(
         "06 a job is claimed ahead that counts on running alone",
         "worker/prefetch.py",
         "slots.concurrency > 1 and not slots.caps",
         "not slots.caps",
         PREFETCH,
         "test_without_room_for_others_nothing_is_claimed_ahead[options0]",
-    ),
-    Mutant(
-        "06 jobs are claimed ahead beside queues that wait for a free slot",
-        "worker/prefetch.py",
-        "slots.concurrency > 1 and not slots.caps",
-        "slots.concurrency > 1",
-        PREFETCH,
-        "test_without_room_for_others_nothing_is_claimed_ahead[options1]",
     ),
     Mutant(
         "06 jobs of a capped queue are hoarded",
