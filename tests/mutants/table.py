@@ -13,6 +13,7 @@ POSTGRES_SCHEMA = "stores/postgres/sql/migrations/0001_jobs.sql"
 POSTGRES_HISTORY = "stores/postgres/sql/migrations/0002_history.sql"
 POSTGRES_PROBES = "stores/postgres/sql/migrations/0009_probes.sql"
 POSTGRES_FUNCTIONS = "stores/postgres/sql/migrations/0011_functions.sql"
+POSTGRES_LANES = "stores/postgres/sql/migrations/0014_lanes.sql"
 SQLITE_CLAIM = "stores/sqlite/sql/claim.sql"
 SQLITE_SETTLE = "stores/sqlite/sql/settle.sql"
 SQLITE_BREAKERS = "stores/sqlite/sql/breakers.sql"
@@ -825,7 +826,7 @@ MUTANTS = [
     ),
     Mutant(
         "two claims count the same room of a capped queue",
-        POSTGRES_FUNCTIONS,
+        POSTGRES_LANES,
         "        ORDER BY name\n        FOR UPDATE SKIP LOCKED\n",
         "        ORDER BY name\n",
         HOLDS,
@@ -1081,14 +1082,6 @@ MUTANTS = [
         "test_jobs_of_a_queue_that_was_paused_are_found_when_it_resumes[pg15]",
     ),
     Mutant(
-        "a claim takes what a cap holds back for taken",
-        "stores/postgres/claim.py",
-        "if not rows or not (is_full or self._caps.exist):",
-        "if not is_full:",
-        HORIZON,
-        "test_jobs_that_a_cap_holds_back_follow_when_others_end[pg15]",
-    ),
-    Mutant(
         "a job that was committed a moment late waits for a scan",
         "stores/postgres/lanes.py",
         "now - self.looked_at + LOOK_BACK_SECONDS",
@@ -1098,7 +1091,7 @@ MUTANTS = [
     ),
     Mutant(
         "a cap leaves out what runs on an expired lease",
-        "stores/postgres/sql/migrations/0014_lanes.sql",
+        POSTGRES_LANES,
         "RETURN least(first, now() - interval '5 seconds');",
         "RETURN now();",
         HORIZON,

@@ -227,7 +227,7 @@ async def test_a_cap_counts_a_lease_that_has_expired_among_what_is_dead(
     assert len(await other.take(1)) == 1
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(
-        "UPDATE holdfast.jobs SET lease_expires_at = now() - interval '1 hour'"
+        "UPDATE holdfast.jobs SET lease_expires_at = now() - interval '30 seconds'"
         " WHERE state = 'running'"
     )
     await connection.close()
