@@ -169,6 +169,23 @@ async def test_nothing_stays_behind_when_it_is_interrupted(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_in_the_background_of_a_script_it_can_be_terminated(
+    tmp_path: Path, scratch: Path
+) -> None:
+    """There, a shell has it ignore Ctrl-C."""
+    ignoring = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN);"
+        " from holdfast.cli.main import run; run(['demo', *sys.argv[1:]])"
+    )
+    words = ["-c", ignoring, "compute", "--out", "out"]
+    demo = Process("demo", words, tmp_path, {"TMPDIR": str(scratch)})
+    await wait_until(lambda: "appserver" in "".join(processes_in(scratch)), "a server that starts")
+    demo.signal(signal.SIGTERM)
+    assert await demo.ended() == 130, demo.text
+    await wait_until(lambda: not processes_in(scratch), lambda: f"gone: {processes_in(scratch)}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_nothing_stays_behind_when_it_is_killed(tmp_path: Path, scratch: Path) -> None:
     words = [*COMMAND, "compute", "--out", "out"]
     demo = Process("demo", words, tmp_path, {"TMPDIR": str(scratch)})

@@ -1074,14 +1074,6 @@ MUTANTS = [
         "test_what_came_in_behind_is_found_by_the_next_scan[pg15]",
     ),
     Mutant(
-        "a claim takes a paused queue for empty",
-        "stores/postgres/lanes.py",
-        "if lane[0] not in stopped:",
-        "if True:",
-        HORIZON,
-        "test_jobs_of_a_queue_that_was_paused_are_found_when_it_resumes[pg15]",
-    ),
-    Mutant(
         "a job that was committed a moment late waits for a scan",
         "stores/postgres/lanes.py",
         "now - self.looked_at + LOOK_BACK_SECONDS",

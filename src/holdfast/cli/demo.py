@@ -67,8 +67,11 @@ def demo(system: str, out: Path, database: str | None, serve: bool) -> int:
 
 async def _interruptible(work: Coroutine[Any, Any, bool]) -> bool:
     """Handle SIGTERM and a closed terminal like Ctrl-C."""
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is signal.SIG_IGN:  # scripts ignore Ctrl-C for what they run in the background
+        interrupt = signal.default_int_handler
     for which in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(which, signal.getsignal(signal.SIGINT))
+        signal.signal(which, interrupt)
     return await work
 
 

@@ -34,6 +34,10 @@ UPDATE holdfast.idempotency_keys SET expires_at = expires_at - :passed::interval
 UPDATE holdfast.requeues
 SET requeued_at = requeued_at - :passed::interval, kept_until = kept_until - :passed::interval
 
+-- name: lanes
+UPDATE holdfast.lanes
+SET run_at = run_at - :passed::interval, noted_at = noted_at - :passed::interval
+
 -- name: workers
 UPDATE holdfast.workers
 SET started_at = started_at - :passed::interval, seen_at = seen_at - :passed::interval
