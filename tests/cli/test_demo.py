@@ -175,7 +175,7 @@ async def test_in_the_background_of_a_script_it_can_be_terminated(
     """There, a shell has it ignore Ctrl-C."""
     ignoring = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN);"
-        " from holdfast.cli.main import run; run(['demo', *sys.argv[1:]])"
+        " from holdfast.cli.main import run; sys.exit(run(['demo', *sys.argv[1:]]))"
     )
     words = ["-c", ignoring, "compute", "--out", "out"]
     demo = Process("demo", words, tmp_path, {"TMPDIR": str(scratch)})
