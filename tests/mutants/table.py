@@ -329,7 +329,7 @@ MUTANTS = [
     Mutant(
         "06 jobs are claimed ahead again as soon as they were released",
         "worker/prefetch.py",
-        "        runs = self._take_all()\n        self.start_anew()\n",
+        "        runs = self._take_all()\n        self.start_over()\n",
         "        runs = self._take_all()\n        self.plan(IN_HAND_MAX)\n",
         PREFETCH,
         "test_after_a_release_it_claims_no_more_than_it_can_start",

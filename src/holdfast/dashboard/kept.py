@@ -18,7 +18,7 @@ class _Kept(NamedTuple, Generic[T]):
 
 
 class KeptByTenant(Generic[T]):
-    """Reads for each tenant, and for those who see all, at most once in so many seconds."""
+    """Reads for each tenant, and for those who see all, at most once in a number of seconds."""
 
     def __init__(self, read: Callable[[Caller], Awaitable[T]], seconds: float) -> None:
         self._read = read

@@ -15,9 +15,8 @@ BOUNDS_MS: Final = tuple(round(10 ** (step / 5)) for step in range(_STEPS))
 _BOUNDS: Final = tuple(each / 1000 for each in BOUNDS_MS[:-1])
 _BELOW: Final = dict(zip(BOUNDS_MS, (0, *BOUNDS_MS), strict=False))
 
-Waits = Mapping[
-    int, int
-]  # jobs that waited up to so many milliseconds, and longer than a step less
+# How many jobs waited up to a number of milliseconds, and longer than the step below it.
+Waits = Mapping[int, int]
 
 
 class Percentiles(NamedTuple):
@@ -40,7 +39,7 @@ def percentiles(waits: Waits) -> Percentiles | None:
 
 
 def _percentile(waits: Waits, rank: float) -> float:
-    """The wait that so many jobs did not exceed, as if those of a step were spread evenly."""
+    """The wait that `rank` jobs did not exceed, as if those of a step were spread evenly."""
     up_to_ms = 0
     for up_to_ms, jobs in sorted(waits.items()):
         if rank <= jobs:

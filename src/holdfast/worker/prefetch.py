@@ -44,9 +44,9 @@ class Prefetch:
         self._runs: deque[Run] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._has_room = asyncio.Event()
-        self.start_anew()
+        self.start_over()
 
-    def start_anew(self) -> None:
+    def start_over(self) -> None:
         """Prefetch nothing until jobs have shown again that they are short."""
         self._mean_seconds = START_SECONDS
         self.plan(0)
@@ -94,7 +94,7 @@ class Prefetch:
             self._runs.extend(run for run in runs if run not in urgent)
             started = [run for _ in range(self._slots.free) if (run := self._pop())]
             if any(run.job.capped for run in urgent):
-                self.start_anew()  # others can't run them while they wait here
+                self.start_over()  # others can't run them while they wait here
             self._watch(PREFETCHED_SECONDS_MAX)
         self._slots.take([run.job.queue for run in started])
         self._update_room()
@@ -120,7 +120,7 @@ class Prefetch:
     def release_all(self) -> None:
         """Release all prefetched jobs, and prefetch nothing for now."""
         runs = self._take_all()
-        self.start_anew()
+        self.start_over()
         self._release(runs)
 
     def take_overdue(self, seconds: float) -> list[Run]:
