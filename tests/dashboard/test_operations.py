@@ -246,7 +246,7 @@ async def test_a_lost_worker_is_shown_as_lost(
 
 async def test_pages_are_designed_for_an_empty_database(operator: Browser) -> None:
     for path, words in (
-        ("/", "No jobs yet"),
+        ("/", "Run your first job"),
         ("/ui/queues", "No queues yet"),
         ("/ui/breakers", "No breaker has counted a failure"),
         ("/ui/workers", "No workers"),

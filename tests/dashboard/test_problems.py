@@ -128,7 +128,7 @@ async def test_a_key_of_one_tenant_begins_with_its_jobs(local_hf: Holdfast) -> N
             assert start.headers.get("location") == place
             page = start if place is None else await browser.get(place)
             assert (page.status_code, ">Overview<" in page.text) == (200, False)
-            assert ("needs the scope <code>read</code>" in page.text) == (place is None)
+            assert ("takes the scope <code>read</code>" in page.text) == (place is None)
 
 
 async def test_a_database_that_is_away_is_told_and_lets_nobody_in(tmp_path: Path) -> None:
