@@ -66,7 +66,7 @@ async def test_the_overview_puts_the_worst_first_with_what_to_do_and_where(
         await browser.log_in(key)
 
         async def is_concerned() -> bool:
-            return "worst first" in (await browser.get("/")).text
+            return "concerns-title" in (await browser.get("/")).text
 
         await wait_until(is_concerned, "examined")
         page = (await browser.get("/")).text
