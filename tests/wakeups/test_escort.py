@@ -407,6 +407,26 @@ async def test_a_dead_letter_makes_a_worker_look_and_stays(
         await messenger.close()
 
 
+async def test_a_dead_letter_is_told_of_once_however_often_the_connection_breaks(
+    local_url: str, servicebus: StartBus
+) -> None:
+    convoys = Convoys(local_url, servicebus)
+    app = convoys.app()
+
+    def bury(receiver: Any) -> None:
+        receiver.dead_letter_message(receive_one(receiver), reason="Poison")
+
+    convoys.send(b"first")
+    convoys.receiving(bury)
+    async with seen_events() as seen, app.hf, working(app.hf):
+        await seen.first("message_dead")
+        await asyncio.to_thread(convoys.bus.cut)
+        await seen.first("messenger_restored")
+        convoys.send(b"second")  # which the worker makes a dead letter
+        await seen.first("message_dead", 2)
+    assert ["Poison" in str(each) for each in seen.named("message_dead")] == [True, False]
+
+
 async def test_only_its_own_attempts_end_a_job_whose_message_is_dead(
     local_url: str, servicebus: StartBus
 ) -> None:

@@ -41,6 +41,11 @@ class Outgoing(NamedTuple):
     lost: Awaitable[None]
 
 
+def thread_of(broker: Broker) -> str:
+    """The name of the thread on which a broker's client runs."""
+    return f"holdfast-{broker.name}"
+
+
 class Broker(Protocol):
     """How to talk to one broker. What these raise is logged, and the connection is made again."""
 
@@ -70,8 +75,9 @@ class BrokerMessenger:
         self._queues = queues
         self._lock = threading.Lock()  # for starting and stopping
         self._running: _Running | None = None
-        self._sent = _Direction("send", broker, seam)
-        self._heard = _Direction("listen", broker, seam)
+        outage = _Outage(broker)
+        self._sent = _Direction("send", outage, seam)
+        self._heard = _Direction("listen", outage, seam)
         self._dropped = 0
 
     @property
@@ -156,12 +162,47 @@ class BrokerMessenger:
             return self._running
 
 
+class _Outage:
+    """Says once that the broker is away, and once that it is back: the connection that notices
+    first speaks for both, and the one that returns last."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._away: set[str] = set()
+
+    def begin(self, verb: str, because: str) -> None:
+        if not self._away:
+            logs.event(
+                WARNING,
+                "messenger_lost",
+                f"{because}; polling finds new jobs",
+                messenger=self._broker.name,
+                address=self._broker.address,
+                direction=verb,
+            )
+        self._away.add(verb)
+
+    def end(self, verb: str) -> None:
+        if self._away == {verb}:
+            logs.event(
+                INFO,
+                "messenger_restored",
+                messenger=self._broker.name,
+                address=self._broker.address,
+                direction=verb,
+            )
+        self._away.discard(verb)
+
+    def forget(self, verb: str) -> None:
+        self._away.discard(verb)
+
+
 class _Direction:
     """What is known about sending or receiving. Any thread may read it."""
 
-    def __init__(self, verb: str, broker: Broker, seam: Seam) -> None:
+    def __init__(self, verb: str, outage: _Outage, seam: Seam) -> None:
         self._verb = verb
-        self._broker = broker
+        self._outage = outage
         self._seam = seam
         self._last: float | None = None
         self.is_used = False
@@ -175,33 +216,19 @@ class _Direction:
             self.is_used, self.since = True, self._seam.monotonic()
 
     def up(self) -> None:
-        if self.because is not None:
-            logs.event(
-                INFO,
-                "messenger_restored",
-                messenger=self._broker.name,
-                address=self._broker.address,
-                direction=self._verb,
-            )
+        self._outage.end(self._verb)
         self.is_live, self.because, self.since = True, None, self._seam.monotonic()
 
     def down(self, error: BaseException | None) -> None:
-        """Note that the connection is gone. One warning is enough until it is back."""
+        """Note that the connection is gone."""
         if self.is_live or self.because is None:
             self.since = self._seam.monotonic()
-            text = _described(error)
-            self.because = text
-            logs.event(
-                WARNING,
-                "messenger_lost",
-                f"{text}; polling finds new jobs",
-                messenger=self._broker.name,
-                address=self._broker.address,
-                direction=self._verb,
-            )
+            self.because = _described(error)
+            self._outage.begin(self._verb, self.because)
         self.is_live = False
 
     def end(self) -> None:
+        self._outage.forget(self._verb)
         self.is_used = self.is_live = False
         self.because = None
 
@@ -216,6 +243,8 @@ class _Direction:
 def _described(error: BaseException | None) -> str:
     if error is None:
         return "the connection was closed"
+    if isinstance(error, TimeoutError) and not str(error):
+        return "the broker did not answer in time"
     return masked(str(error)) or type(error).__name__
 
 
@@ -241,7 +270,7 @@ class _Running:
         self._is_told = False
         self._is_refused = False  # a broker that accepts connections may still refuse hints
         self.process_id = process_id
-        self.loop: SideLoop = seam.side_loop(f"holdfast-{broker.name}")
+        self.loop: SideLoop = seam.side_loop(thread_of(broker))
         self.ears: set[_Ear] = set()
         self.dropped = 0
 

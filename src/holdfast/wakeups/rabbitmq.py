@@ -19,7 +19,8 @@ from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.secrets import shown_url
 from holdfast.runtime.backoff import is_set_within
 from holdfast.runtime.seam import Seam
-from holdfast.wakeups.broker import BrokerMessenger, Outgoing
+from holdfast.wakeups.broker import BrokerMessenger, Outgoing, thread_of
+from holdfast.wakeups.clients import log_aside
 from holdfast.wakeups.protocol import Heard, Hint, Messenger, Wakeup
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ def _check(url: str) -> None:
         raise ConfigurationError(
             "a RabbitMQ URL looks like amqp://user:password@host:5672/; write special characters"
             " of the password as %40 for @, %2F for / and %3A for :"
+        )
+    if split.query:  # which may be part of a password with an unescaped question mark
+        raise ConfigurationError(
+            "options in this RabbitMQ URL have no effect: remove everything from its question mark"
         )
 
 
@@ -138,14 +143,17 @@ class _RabbitBroker:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AbstractConnection]:
-        from aio_pika import connect
+        from aio_pika.connection import Connection, make_url
 
-        connection = await connect(self._url, heartbeat=HEARTBEAT_SECONDS)
+        for package in ("aiormq", "aio_pika"):
+            log_aside(package, thread_of(self))
+        connection = Connection(make_url(self._url, heartbeat=HEARTBEAT_SECONDS))
         try:
+            await connection.connect()
             yield connection
         finally:
             with suppress(Exception):
-                await _bounded(connection.close(), CLOSE_SECONDS)
+                await _bounded(_close(connection), CLOSE_SECONDS)
 
 
 @asynccontextmanager
@@ -167,6 +175,15 @@ async def _watched(
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _close(connection: AbstractConnection) -> None:
+    """Close it for good, even if it never opened: the garbage collector would close the rest, on
+    whatever thread it runs."""
+    try:
+        await connection.close()
+    finally:
+        await connection.close()  # if the first was cut off, this only takes note of it
 
 
 async def _bounded(work: Awaitable[Any], seconds: float) -> None:

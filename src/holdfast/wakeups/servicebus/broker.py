@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.runtime.seam import Seam
-from holdfast.wakeups.broker import Outgoing
+from holdfast.wakeups.broker import Outgoing, thread_of
+from holdfast.wakeups.clients import log_aside
 from holdfast.wakeups.protocol import Heard, Hint
 from holdfast.wakeups.servicebus.letters import read, send_all
 from holdfast.wakeups.servicebus.place import Place
@@ -37,6 +38,7 @@ class ServiceBusBroker:
     def client(self) -> ServiceBusClient:
         from azure.servicebus.aio import ServiceBusClient
 
+        log_aside("azure.servicebus", thread_of(self))
         # Whoever calls tries again, and says so: the client would do it in silence.
         return ServiceBusClient.from_connection_string(self._place.connection_string, retry_total=0)
 

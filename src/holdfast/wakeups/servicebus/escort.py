@@ -33,6 +33,7 @@ class EscortBroker(ServiceBusBroker):
     def __init__(self, place: Place, seam: Seam, convoy: Convoy) -> None:
         super().__init__(place, seam)
         self._convoy = convoy
+        self._known: set[int] = set()  # dead letters
 
     @asynccontextmanager
     async def receiving(self, heard: Heard) -> AsyncIterator[Awaitable[None]]:
@@ -41,28 +42,29 @@ class EscortBroker(ServiceBusBroker):
         dead = self.dead_letters(client)
         async with (
             opened(receiver, dead),
-            until_first(self._convoy.receive(receiver, heard), _watch(dead, heard)) as lost,
+            until_first(self._convoy.receive(receiver, heard), self._watch(dead, heard)) as lost,
         ):
             yield lost
 
+    async def _watch(self, dead: Any, heard: Heard) -> None:
+        """Have a worker look at the job of each dead letter. Only the job's own attempts end it,
+        and the letter stays for `holdfast messages`."""
+        while True:
+            found = await peek_first(dead, DEAD_LETTERS_WATCHED_MAX)
+            for message in found:
+                if message.sequence_number not in self._known:
+                    _look_at(message, heard)
+            self._known = {message.sequence_number for message in found}
+            await asyncio.sleep(DEAD_LETTERS_SECONDS)
 
-async def _watch(dead: Any, heard: Heard) -> None:
-    """Have a worker look at the job of each dead letter. Only the job's own attempts end it, and
-    the letter stays for `holdfast messages`."""
-    known: set[int] = set()
-    while True:
-        found = await peek_first(dead, DEAD_LETTERS_WATCHED_MAX)
-        for message in found:
-            letter = read(message)
-            if message.sequence_number in known:
-                continue
-            logs.event(
-                WARNING,
-                "message_dead",
-                f"{message.dead_letter_reason or 'no reason given'}; see: holdfast messages peek",
-                job_id=None if letter is None else letter.job_id,
-            )
-            if letter is not None:
-                heard(letter.wakeup)
-        known = {message.sequence_number for message in found}
-        await asyncio.sleep(DEAD_LETTERS_SECONDS)
+
+def _look_at(message: Any, heard: Heard) -> None:
+    letter = read(message)
+    logs.event(
+        WARNING,
+        "message_dead",
+        f"{message.dead_letter_reason or 'no reason given'}; see: holdfast messages peek",
+        job_id=None if letter is None else letter.job_id,
+    )
+    if letter is not None:
+        heard(letter.wakeup)
