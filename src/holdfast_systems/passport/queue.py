@@ -31,13 +31,15 @@ def queue_from(environment: Mapping[str, str]) -> dict[str, Any]:
     exchange, routing_key, queue = (
         environment.get(variable) or default for variable, default in DEFAULTS.items()
     )
-    messenger = RabbitMQ(
-        environment.get(URL) or LOCAL_URL, exchange=exchange, routing_key=routing_key, queue=queue
-    )
-    return {
-        "messengers": messengers_with(environment, messenger),
-        "messengers_required": is_required,
-    }
+    url = environment.get(URL) or LOCAL_URL
+    try:
+        messenger = RabbitMQ(url, exchange=exchange, routing_key=routing_key, queue=queue)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{URL}: {error}") from None
+    settings: dict[str, Any] = {"messengers": messengers_with(environment, messenger)}
+    if environment.get(REQUIRED):  # otherwise, the engine's own variable counts
+        settings["messengers_required"] = is_required
+    return settings
 
 
 def queue_trouble(log: Path) -> str | None:

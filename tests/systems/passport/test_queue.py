@@ -49,6 +49,15 @@ def test_every_variable_takes_effect() -> None:
     assert hf.settings.messengers_required
 
 
+@pytest.mark.parametrize(("own", "required"), [("", True), ("false", False), ("true", True)])
+def test_the_engines_variable_counts_unless_this_system_has_its_own(
+    monkeypatch: pytest.MonkeyPatch, own: str, required: bool
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MESSENGERS_REQUIRED", "true")
+    settings = queue_from({"BPC_QUEUE_ENABLED": "true", "BPC_HEALTH_REQUIRE_QUEUE": own})
+    assert Holdfast("sqlite:///none.db", **settings).settings.messengers_required == required
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -74,8 +83,14 @@ def test_a_switch_is_true_or_false(name: str) -> None:
 
 @pytest.mark.parametrize("url", ["localhost:5672", "http://localhost/", "amqp://"])
 def test_a_url_of_something_else_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="a RabbitMQ URL looks like"):
+    with pytest.raises(ConfigurationError, match=r"^BPC_QUEUE_URL: a RabbitMQ URL looks like"):
         queue_from({"BPC_QUEUE_ENABLED": "true", "BPC_QUEUE_URL": url})
+
+
+def test_an_option_in_the_url_is_refused_because_it_would_be_ignored() -> None:
+    with pytest.raises(ConfigurationError, match=r"^BPC_QUEUE_URL: options .* no effect") as caught:
+        queue_from({"BPC_QUEUE_ENABLED": "true", "BPC_QUEUE_URL": f"{URL}?exchange=other"})
+    assert "other" not in str(caught.value)
 
 
 def run_all(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
