@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import BadArguments, ConfigurationError, Holdfast, State
 from tests.support.convoys import QUEUE, Convoys
-from tests.support.servicebus import StartBus, receive_one
+from tests.support.servicebus import StartBus, receive, receive_one
 
 pytestmark = pytest.mark.heavy
 
@@ -41,6 +41,27 @@ async def test_dead_letters_are_mended_as_the_rows_decide(
         assert convoys.bus.dead_letters(QUEUE) == []
         bodies = [json.loads(each.body) for each in convoys.messages]
         assert bodies == [{"job_id": str(waits.id)}] * 2
+
+
+async def test_many_letters_are_replayed_before_their_locks_expire(
+    local_url: str, servicebus: StartBus
+) -> None:
+    convoys = Convoys(local_url, servicebus, lock_seconds=5.0)
+    silent, hf = convoys.app(escorted=False), Holdfast(local_url, messengers=convoys.address)
+    async with silent.hf, hf:
+        jobs = await silent.hf.enqueue_many([silent.slow.call(each) for each in range(150)])
+        convoys.announce(*(job.id for job in jobs))
+
+        def bury_all(receiver: Any) -> None:
+            for message in receive(receiver, len(jobs)):
+                receiver.dead_letter_message(message, reason="Poison")
+
+        convoys.receiving(bury_all)
+        replayed = await hf.messages.replay()
+        assert [each.message.job_id for each in replayed] == [job.id for job in jobs]
+        assert all(each.sent for each in replayed)
+    assert convoys.bus.dead_letters(QUEUE) == []
+    assert len(convoys.messages) == len(jobs)
 
 
 async def test_a_replayed_job_that_is_not_due_gets_a_message_for_its_time(

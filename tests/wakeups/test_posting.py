@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -12,8 +12,9 @@ import pytest
 
 from holdfast import Context, Filter, Holdfast, State
 from holdfast.job_function import JobFunction
+from holdfast.messengers import Heard, Hint
 from tests.support.messengers import Pigeon
-from tests.support.running import QUICK
+from tests.support.running import QUICK, seen_events, working
 
 
 class Oops(Exception):
@@ -164,3 +165,47 @@ async def test_in_a_transaction_of_the_caller_nothing_is_posted(shop: Shop, stor
     finally:
         await connection.close()
     assert shop.posted == []
+
+
+class Careless(Pigeon):
+    """Somebody's messenger that raises where it must not."""
+
+    name = "careless"
+
+    def connect(self) -> None:
+        raise Oops("amqp://app:hunter2@broker/ is away")
+
+    def post(self, hints: Sequence[Hint]) -> None:
+        self.connect()
+
+    async def listen(self, heard: Heard) -> Pigeon:
+        self.connect()
+        return self
+
+    async def close(self) -> None:
+        self.connect()
+
+
+async def test_a_messenger_that_raises_fails_no_enqueue_no_worker_and_no_other_messenger(
+    store_url: str,
+) -> None:
+    pigeon = Pigeon()
+    hf = Holdfast(store_url, messengers=[Careless(), pigeon], **QUICK)
+
+    @hf.job
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with seen_events() as seen, hf, working(hf):
+        hf.messengers.connect()
+        alone = await double.enqueue(1)
+        (several,) = await hf.enqueue_many([double.call(2)])
+        async with hf.transaction() as connection:
+            inside = await double.options(connection=connection).enqueue(3)
+        jobs = [alone, several, inside]
+        assert [await hf.result(job.id, 60) for job in jobs] == [2, 4, 6]
+    assert pigeon.connected
+    assert [hint.job_id for hint in pigeon.posted] == [job.id for job in jobs]
+    told = seen.named("messenger_failed")
+    assert len(told) == 6  # connect, listen, three posts, close
+    assert {event.fields["messenger"] for event in told} == {"careless"}

@@ -67,9 +67,8 @@ class Messages:
                         continue
                     job = await self._job(kept)
                     because = why_not_replayed(kept.hint and kept.hint.job_id, job)
-                    if because is None and job is not None and not dry_run:
-                        await messenger.send([await self._again(kept, job)])
-                        await letters.remove(kept)
+                    if because is None and job is not None:
+                        await letters.replace(kept, await self._again(kept, job))
                     done.append(
                         Replayed(
                             message=_status(messenger, kept, job),
@@ -161,6 +160,9 @@ class _Peeked:
 
     async def remove(self, letter: Kept) -> None:
         """Nothing is removed."""
+
+    async def replace(self, letter: Kept, hint: Hint) -> None:
+        """Nothing is sent."""
 
 
 @asynccontextmanager

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from logging import WARNING
 
 from holdfast.domain.job import NewJob, Receipt
 from holdfast.domain.messengers import MessengerStatus
+from holdfast.domain.texts import shown, type_name
+from holdfast.observability import logs
 from holdfast.wakeups.protocol import Escort, Heard, Hint, Listener, Messenger
-from holdfast.wakeups.status import status_of
+from holdfast.wakeups.status import name_of, status_of
 
 
 class Messengers:
@@ -29,12 +33,14 @@ class Messengers:
 
     def connect(self) -> None:
         for each in self._each:
-            each.connect()
+            with _reported(each):
+                each.connect()
 
     def post(self, hints: Sequence[Hint]) -> None:
         if hints:
             for each in self._each:
-                each.post(hints)
+                with _reported(each):
+                    each.post(hints)
 
     def after_commit(self, add: Callable[[Callable[[], None]], None] | None) -> Messengers:
         """The same for a transaction, whose block calls what it is given by `add` after its commit.
@@ -42,7 +48,11 @@ class Messengers:
         return Messengers(()) if add is None else _AfterCommit(self, add)
 
     async def listen(self, heard: Heard) -> list[Listener]:
-        return [await each.listen(heard) for each in self._each]
+        listeners = []
+        for each in self._each:
+            with _reported(each):
+                listeners.append(await each.listen(heard))
+        return listeners
 
     def statuses(self) -> tuple[MessengerStatus, ...]:
         return tuple(map(status_of, self._each))
@@ -52,7 +62,11 @@ class Messengers:
         return sum(each.is_down for each in self.statuses())
 
     async def close(self) -> None:
-        await asyncio.gather(*(each.close() for each in self._each))
+        await asyncio.gather(*map(self._close, self._each))
+
+    async def _close(self, messenger: Messenger) -> None:
+        with _reported(messenger):
+            await messenger.close()
 
 
 class _AfterCommit(Messengers):
@@ -62,6 +76,21 @@ class _AfterCommit(Messengers):
 
     def post(self, hints: Sequence[Hint]) -> None:
         self._add(partial(super().post, hints))
+
+
+@contextmanager
+def _reported(messenger: Messenger) -> Iterator[None]:
+    """A messenger must not raise. If one does, the job that it should have told of is committed
+    all the same, so nobody else may suffer."""
+    try:
+        yield
+    except Exception as error:
+        logs.event(
+            WARNING,
+            "messenger_failed",
+            f"{type_name(error)}: {shown(error, str)}; polling finds new jobs",
+            messenger=name_of(messenger),
+        )
 
 
 def hints_of(jobs: Sequence[NewJob], receipts: Sequence[Receipt], now: datetime) -> list[Hint]:

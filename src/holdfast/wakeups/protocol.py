@@ -147,6 +147,9 @@ class DeadLetters(Protocol):
 
     async def remove(self, letter: Kept) -> None: ...
 
+    async def replace(self, letter: Kept, hint: Hint) -> None:
+        """Send the hint, and remove the letter when the broker has it."""
+
 
 @runtime_checkable
 class Inspectable(Protocol):

@@ -22,7 +22,7 @@ def status_of(messenger: Messenger) -> MessengerStatus:
         return read
     except Exception as error:
         return MessengerStatus(
-            name=_name(messenger),
+            name=name_of(messenger),
             live=False,
             because=_text(f"it can't tell its status: {type_name(error)}: {shown(error, str)}"),
         )
@@ -52,7 +52,7 @@ def _text(text: str) -> str:
     return storable_text(masked(text, MESSENGER_TEXT_CHARS_MAX), MESSENGER_TEXT_CHARS_MAX)
 
 
-def _name(messenger: Messenger) -> str:
+def name_of(messenger: Messenger) -> str:
     try:
         return storable_text(messenger.name, NAME_CHARS_MAX)
     except Exception:

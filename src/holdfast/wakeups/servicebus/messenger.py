@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
+from logging import WARNING
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.job import Claimed, Lease, Settlement
 from holdfast.domain.limits import BODIES_WAITING_MAX, LOCK_RENEW_SECONDS_MAX
+from holdfast.domain.texts import shown, type_name
+from holdfast.observability import logs
 from holdfast.runtime.seam import Seam
 from holdfast.wakeups.broker import BrokerMessenger
 from holdfast.wakeups.protocol import (
@@ -76,7 +79,17 @@ class ServiceBus(BrokerMessenger):
         """With its body, unless many wait for a broker that is away: the job's id is enough."""
         if hint.body is not None or self._compose is None or self.waiting >= BODIES_WAITING_MAX:
             return hint
-        return hint._replace(body=self._compose(hint))
+        try:
+            return hint._replace(body=_checked(self._compose(hint)))
+        except Exception as error:  # the job is committed: its id alone has to do
+            logs.event(
+                WARNING,
+                "message_not_composed",
+                f"{type_name(error)}: {shown(error, str)}; the message has the job's id alone",
+                job_id=hint.job_id,
+                messenger=self.name,
+            )
+            return hint
 
     async def peek(self, box: Box, limit: int) -> Sequence[Kept]:
         client = self._service.client()
@@ -89,9 +102,15 @@ class ServiceBus(BrokerMessenger):
 
     @asynccontextmanager
     async def dead_letters(self, limit: int) -> AsyncIterator[DeadLetters]:
-        receiver = self._service.dead_letters(self._service.client())
-        async with opened(receiver):
-            received = Received(receiver, limit)
+        client = self._service.client()
+        receiver = self._service.dead_letters(client)
+        sender = client.get_queue_sender(self._place.queue)
+
+        async def send(hints: Sequence[Hint]) -> None:
+            await send_all(sender, hints, self._own_seam)
+
+        async with opened(receiver, sender):
+            received = Received(receiver, limit, send)
             try:
                 yield received
             finally:
@@ -183,6 +202,12 @@ class _Ear:
 
     async def close(self) -> None:
         await self._messenger.stop_listening(self)
+
+
+def _checked(body: object) -> bytes | None:
+    if body is None or isinstance(body, bytes):
+        return body
+    raise TypeError(f"compose must return bytes or None, not {type_name(body)}")
 
 
 def _check_installed() -> None:
