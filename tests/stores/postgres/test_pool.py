@@ -85,6 +85,21 @@ async def test_connections_that_nothing_needs_are_closed(postgres_url: str) -> N
 
 
 @fast_forwarding
+async def test_others_use_the_pool_while_it_closes_connections(postgres_url: str) -> None:
+    connections = Pool(partial(asyncpg.connect, postgres_url), 6, USE_SECONDS_MAX)
+    six = [await connections.acquire() for _ in range(6)]
+    for connection in six:
+        connections.release(connection)
+    await fast_forward(2 * UNUSED_SECONDS_MAX)
+    used = await asyncio.gather(*[connections.acquire(aside=aside) for aside in 3 * (True, False)])
+    assert len(set(used)) == 6
+    assert [await each.fetchval("SELECT 1") for each in used] == 6 * [1]
+    for connection in used:
+        connections.release(connection)
+    await connections.close()
+
+
+@fast_forwarding
 async def test_every_use_has_its_own_time(postgres_url: str) -> None:
     connections = pool(postgres_url)
     for _ in range(3):

@@ -61,10 +61,11 @@ class Pool:
 
     async def _close_unused(self) -> None:
         oldest = asyncio.get_running_loop().time() - UNUSED_SECONDS_MAX
-        unused = [each for each in self._idle[1:-1] if each[1] < oldest]
-        for each in unused:
-            self._idle.remove(each)
-            await _close(each[0], GOODBYE_SECONDS_MAX)
+        unused = [connection for connection, since in self._idle[1:-1] if since < oldest]
+        # All at once: while one is being closed, others use the pool.
+        self._idle = [each for each in self._idle if each[0] not in unused]
+        self._cut_off.difference_update(unused)
+        await asyncio.gather(*[_close(connection, GOODBYE_SECONDS_MAX) for connection in unused])
 
     def _watched(self, connection: Any, endless: bool) -> Any:
         if endless:
