@@ -29,6 +29,7 @@ from holdfast.domain.outcomes import (
     Released,
     Snoozed,
     Succeeded,
+    Unstarted,
     decide,
     decide_parked,
     found_at_work,
@@ -41,7 +42,13 @@ BREAKER = Breaker("gateway", probe_seconds=10)
 
 
 def claimed(
-    *, attempt: int = 1, max_attempts: int = 5, fence: int = 7, snoozes: int = 0, releases: int = 0
+    *,
+    attempt: int = 1,
+    max_attempts: int = 5,
+    fence: int = 7,
+    snoozes: int = 0,
+    releases: int = 0,
+    waited_seconds: float | None = None,
 ) -> Claimed:
     return Claimed(
         id=UUID(int=1),
@@ -57,6 +64,7 @@ def claimed(
         snoozes=snoozes,
         releases=releases,
         expired=False,
+        waited_seconds=waited_seconds,
     )
 
 
@@ -73,6 +81,7 @@ def jobs(draw: st.DrawFn) -> Claimed:
         fence=draw(st.integers(1, 2**63 - 1)),
         snoozes=draw(st.integers(0, SNOOZES_MAX)),
         releases=draw(st.integers(0, RELEASES_MAX)),
+        waited_seconds=draw(st.none() | st.floats()),
     )
 
 
@@ -83,6 +92,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Crashed, codes, st.text()),
     st.builds(Snoozed, st.floats(), st.text()),
     st.just(Released()),
+    st.builds(Unstarted, st.floats(min_value=0)),
     st.builds(HandedBack, st.text()),
     st.just(Expired()),
 )
@@ -125,7 +135,8 @@ def test_a_job_is_queued_again_only_while_an_attempt_is_left(
 @given(jobs(), outcomes, limited, chances)
 def test_every_wait_is_bounded(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> None:
     settlement = decide(job, outcome, retry, chance)
-    assert 0 <= settlement.delay_seconds <= DELAY_SECONDS_MAX
+    least = -DELAY_SECONDS_MAX if isinstance(outcome, Unstarted) else 0
+    assert least <= settlement.delay_seconds <= DELAY_SECONDS_MAX
     assert settlement.delay_seconds == 0 or settlement.state is State.QUEUED
 
 
@@ -283,6 +294,22 @@ def test_a_release_gives_the_attempt_back_at_once() -> None:
     assert settlement.delay_seconds == 0
     assert settlement.attempt_back
     assert settlement.released
+    assert settlement.outcome is None
+
+
+@pytest.mark.parametrize(
+    ("waited", "due_since"),
+    [(None, 0.5), (-0.1, 0.5), (600.0, 600.5), (math.inf, DELAY_SECONDS_MAX)],
+)
+def test_a_job_that_did_not_start_loses_nothing_and_keeps_its_place(
+    waited: float | None, due_since: float
+) -> None:
+    job = claimed(attempt=5, releases=RELEASES_MAX, waited_seconds=waited)
+    settlement = settle(Unstarted(0.5), job)
+    assert settlement.state is State.QUEUED
+    assert settlement.delay_seconds == -due_since
+    assert settlement.attempt_back
+    assert not settlement.released
     assert settlement.outcome is None
 
 
@@ -447,6 +474,7 @@ def test_a_job_whose_every_probe_fails_ends_as_dead(max_attempts: int, retry: Re
         (Crashed("CRASHED", ""), False),
         (Snoozed(1, ""), False),
         (Released(), False),
+        (Unstarted(1), False),
         (Expired(), False),
     ],
 )

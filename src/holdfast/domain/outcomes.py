@@ -120,8 +120,9 @@ def decide(job: Claimed, outcome: Outcome, retry: Retry, chance: float) -> Settl
         case Released():
             return _release(job)
         case Unstarted(seconds):
-            # Due since the same time as before, it keeps its place among the others.
-            due_seconds = max(0.0, job.waited_seconds or 0.0) + seconds
+            # Due since the same time as before, it keeps its place among the others. Some rows are
+            # due since the beginning of time.
+            due_seconds = min(max(0.0, job.waited_seconds or 0.0) + seconds, DELAY_SECONDS_MAX)
             return _settlement(job, State.QUEUED, delay_seconds=-due_seconds, attempt_back=True)
         case HandedBack():
             return _hand_back(job, outcome, retry, chance)
