@@ -122,9 +122,13 @@ def _dump_tracebacks() -> None:
 
 
 def _compiled(module: ModuleType) -> str:
-    """The file with its bytecode, if there is one: compiling it would take 0.6 MB."""
-    compiled = module.__spec__ and module.__spec__.cached
-    return compiled if compiled and os.path.exists(compiled) else str(module.__file__)
+    """The file with its bytecode, if it is up to date: compiling it would take 0.6 MB. Where Python
+    may not write bytecode, an older one can lie beside the source."""
+    source, compiled = str(module.__file__), module.__spec__ and module.__spec__.cached
+    with suppress(OSError):
+        if compiled and os.path.getmtime(compiled) >= os.path.getmtime(source):
+            return compiled
+    return source
 
 
 def _name(job: Claimed) -> str:
