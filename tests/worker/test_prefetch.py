@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sqlite3
 import time
 from collections import Counter
@@ -20,12 +22,14 @@ import pytest
 from holdfast import Breaker, Context, Holdfast, Job, Retry, State
 from holdfast.domain.job import Claimed, Lost, Settlement
 from holdfast.domain.limits import IN_HAND_MAX, PREFETCHED_SECONDS_MAX
+from holdfast.runtime.seam import Seam
 from holdfast.stores.protocol import Claim, Store
 from holdfast.testing.simulation import Simulation
 from holdfast.wakeups.protocol import Heard, Wakeup
 from tests.support.around import Around
 from tests.support.processes import WAIT_SECONDS, wait_until
-from tests.support.running import working
+from tests.support.running import seen_events, working
+from tests.support.services import missing
 
 CONCURRENCY = 20
 LEASE_SECONDS = 30.0
@@ -447,6 +451,31 @@ async def test_jobs_that_wait_behind_a_handler_that_blocks_the_loop_are_released
             await hf.enqueue_many(calls)
             await wait_until(lambda: done(hf, 701), "all jobs")
         assert seen
+
+
+async def test_a_signal_counts_the_jobs_that_run(local_hf: Holdfast) -> None:
+    if not Seam().signals_are_free():
+        missing("somebody else handles SIGTERM in this process")
+    inside = 0
+
+    @local_hf.job
+    async def quick() -> None: ...
+
+    @local_hf.job
+    async def stay() -> None:
+        nonlocal inside
+        inside += 1
+        if inside == CONCURRENCY:
+            os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    await local_hf.enqueue_many([quick.call() for _ in range(500)])
+    async with seen_events() as seen, working(local_hf, concurrency=CONCURRENCY) as worker:
+        await wait_until(lambda: done(local_hf, 500), "short jobs")
+        await local_hf.enqueue_many([stay.call() for _ in range(5 * CONCURRENCY)])
+        report = await worker
+    assert seen.named("shutdown")[0].fields["count"] == CONCURRENCY
+    assert report.released > CONCURRENCY
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -91,7 +91,8 @@ class Runner:
         self._closing = False
 
     @property
-    def running(self) -> int:
+    def in_hand(self) -> int:
+        """How many jobs run or are prefetched, and given up ones whose handler has not returned."""
         return len(self._runs)
 
     @property

@@ -99,7 +99,7 @@ class Worker:
         self._database = database
         self._events = Events(worker_id, counted, seam, log_errors=settings.log_errors)
         self._stop = stop
-        stop.signaled = lambda name, hurry: self._events.signaled(name, hurry, self._runner.running)
+        stop.signaled = self._signaled
         self._stop_by: float | None = None
         self._fatal: BaseException | None = None
         self._keeper = LeaseKeeper(make_keepers_store, setup, self._lost, self._die, stop.deadline)
@@ -356,6 +356,9 @@ class Worker:
             self._claimer.wake(None if wakeup.queue in self._slots.caps else wakeup.job_id)
             self._sweeps.wake(wakeup.queue)
 
+    def _signaled(self, name: str, hurry: bool) -> None:
+        self._events.signaled(name, hurry, len(self._runner.tasks))
+
     def _lost(self, leases: Sequence[Lost]) -> None:
         self._runner.lost(leases)
 
@@ -375,7 +378,7 @@ class Worker:
         horizon_seconds = self._setup.horizon_seconds
         if self._setup.suspects_only:
             return True
-        if horizon_seconds is None or self._runner.running:
+        if horizon_seconds is None or self._runner.in_hand:
             return False
         await self._runner.settler.wait_idle()
         if self._parker is not None:
