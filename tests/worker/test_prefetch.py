@@ -285,6 +285,25 @@ def test_one_long_job_in_fifty_holds_up_no_other(local_url: str) -> None:
     simulate(local_url, story)
 
 
+def test_slots_of_long_jobs_do_not_count_for_short_ones(local_url: str) -> None:
+    """Or a worker would claim what its other slots can't start, and release it over and over."""
+
+    async def story(simulation: Simulation, app: Watched) -> None:
+        start(simulation, app)
+        await app.warm_up(simulation)
+        await app.enqueue_jobs(CONCURRENCY - 1, 1000.0)
+        await simulation.pass_time(1.0)
+        before = len(app.started)
+        app.most_in_hand = 0
+        await app.enqueue_jobs(1000, SHORT_SECONDS)
+        await simulation.pass_time(5.0)
+        assert len(app.started) == before + 1000
+        assert app.most_in_hand > CONCURRENCY
+        assert app.released.total() == 0
+
+    simulate(local_url, story)
+
+
 def test_a_timeout_counts_from_the_start_of_a_job(local_url: str) -> None:
     async def story(simulation: Simulation, app: Watched) -> None:
         in_time = app.job(name="in_time", timeout_seconds=0.07)(app._take)

@@ -2,8 +2,9 @@
 
 A claim costs the database as much as about 25 jobs, and so does a settlement. Where jobs take
 milliseconds, a worker that claims no more than it has free slots spends its time on these. So while
-jobs are short, it claims as many as its slots will start within PREFETCH_SECONDS. One that has
-waited here for PREFETCHED_SECONDS_MAX is released with all others: another worker may be idle.
+jobs are short, it claims as many as its slots will start within PREFETCH_SECONDS, not counting the
+slots of long jobs. When one has waited here for PREFETCHED_SECONDS_MAX, all are released: another
+worker may be idle.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 from holdfast.domain.job import Claimed
 from holdfast.domain.limits import IN_HAND_MAX, PREFETCH_SECONDS, PREFETCHED_SECONDS_MAX
@@ -42,6 +44,7 @@ class Prefetch:
         self._release = release
         self._is_possible = slots.concurrency > 1 and not slots.caps
         self._runs: deque[Run] = deque()
+        self._started: dict[Run, None] = {}  # in this order
         self._timer: asyncio.TimerHandle | None = None
         self._has_room = asyncio.Event()
         self.start_over()
@@ -56,14 +59,21 @@ class Prefetch:
 
         While jobs end soon, half of them run while the other half is claimed."""
         concurrency = in_hand = self._slots.concurrency
+        long = 0
         self.ends_soon = self._is_possible and self._mean_seconds < PREFETCH_SECONDS
         if self.ends_soon:
-            startable = int(concurrency * PREFETCH_SECONDS / self._mean_seconds)
-            in_hand = max(concurrency, min(startable, IN_HAND_MAX, 2 * claim_max))
+            long = self._count_long()
+            startable = int((concurrency - long) * PREFETCH_SECONDS / self._mean_seconds)
+            in_hand = max(concurrency, min(long + startable, IN_HAND_MAX, 2 * claim_max))
         self._in_hand_max = in_hand
         self.claim_max = max(in_hand // 2, CLAIM_MIN) if self.ends_soon else concurrency
-        self._claim_at = max(in_hand // 2, concurrency - 1)
+        self._claim_at = max((long + in_hand) // 2, concurrency - 1)
         self._update_room()
+
+    def _count_long(self) -> int:
+        """How many of the running jobs have not ended within PREFETCH_SECONDS."""
+        since = self._seam.monotonic() - PREFETCH_SECONDS
+        return sum(1 for _ in takewhile(lambda run: run.started_monotonic < since, self._started))
 
     @property
     def room(self) -> int:
@@ -97,15 +107,19 @@ class Prefetch:
                 self.start_over()  # others can't run them while they wait here
             self._watch(PREFETCHED_SECONDS_MAX)
         self._slots.take([run.job.queue for run in started])
+        self._started.update(dict.fromkeys(started))
         self._update_room()
         return started
 
     def follow(self, run: Run, ran_seconds: float) -> Run | None:
         """A job has ended: give its slot to the next one, or back."""
         self._mean_seconds += (max(ran_seconds, RUN_SECONDS_MIN) - self._mean_seconds) / MEAN_JOBS
+        del self._started[run]
         following = self._pop()
         if following is None:
             self._slots.give_back(run.job.queue)
+        else:
+            self._started[following] = None
         self._update_room()
         return following
 
