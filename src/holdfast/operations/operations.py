@@ -1,5 +1,5 @@
 """What operators do with an app. Each noun is imported when it is first used: together, these
-modules take a tenth of what an app takes to import, and most processes use none or few."""
+modules are a tenth of what an app imports, and most processes use none or few."""
 
 from __future__ import annotations
 

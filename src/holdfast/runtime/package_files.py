@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def files(package: str) -> Traversable:
     """The folder of a package, as from `importlib.resources`.
 
-    That takes 0.7 MB, and only packages in a zip file or in several folders need it.
+    Only packages in a zip file or in several folders need that module, which takes 0.7 MB.
     """
     folders = list(getattr(import_module(package), "__path__", ()))
     if len(folders) == 1 and os.path.isdir(folders[0]):

@@ -46,7 +46,7 @@ class LastSaga(msgspec.Struct, frozen=True):
 class SubscriptionPages:
     slug = SUBSCRIPTIONS
     title = "Webhook subscriptions"
-    about = "Subscriptions to webhooks: endpoints and the events that they want."
+    about = "Subscriptions to webhooks: endpoints, and the events that they receive."
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

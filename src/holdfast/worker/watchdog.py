@@ -70,7 +70,7 @@ class Watchdog:
                     self._seam.exit(BLOCKED_CODE)
 
     async def _release_prefetched(self, store: Store) -> None:
-        """Other workers may be idle."""
+        """Release what waits behind a handler that blocks the loop: other workers may be idle."""
         runs = self._prefetch.take_overdue(PREFETCHED_OVERDUE_SECONDS)
         if not runs:
             return

@@ -124,7 +124,7 @@ def _replica(behind_seconds: float) -> Finding:
     return warning(
         Check.REPLICA,
         f"this replica is {lasting(behind_seconds)} behind the primary: what you see is that old",
-        advice="check the replication, on the primary",
+        advice="check replication on the primary",
         command="SELECT application_name, state, replay_lag FROM pg_stat_replication;",
         behind_seconds=behind_seconds,
     )
