@@ -49,6 +49,7 @@ def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed
     wanted = {"names": to_json(list(claim.names)), "tenant": claim.tenant}
     caps = queues.caps(transaction)
     due: list[Due] = []
+    lanes = 0
     for queue, priority in _lanes(transaction, claim, turn):
         if len(due) >= claim.limit:
             break
@@ -56,7 +57,10 @@ def claim(transaction: Transaction, claim: Claim, turn: int) -> Sequence[Claimed
         if limit:
             found = _due_in_lane(transaction, wanted, queue, priority, limit)
             caps.take(queue, len(found))
-            due = sorted([*due, *found], key=in_order) if due else found
+            lanes += bool(found)
+            due += found
+    if lanes > 1:
+        due.sort(key=in_order)
     return _lease(transaction, due, claim, caps.capped)
 
 
