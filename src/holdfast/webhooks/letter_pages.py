@@ -1,5 +1,5 @@
-"""Dead letters of webhooks in the dashboard: sagas that were given up, each with the payload that it
-would have sent."""
+"""Dead letters of webhooks in the dashboard: sagas that were given up, and what each would have
+sent."""
 
 from __future__ import annotations
 
