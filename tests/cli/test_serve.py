@@ -197,6 +197,14 @@ async def test_the_dashboard_answers_to_the_hosts_that_were_given(start: Start) 
             assert page.headers["content-type"] == "text/html; charset=utf-8"
 
 
+async def test_the_dashboard_names_the_app_in_commands_to_paste(start: Start) -> None:
+    server = serve(start)
+    async with await client_of(server) as client:
+        page = await client.get("/", headers={"accept": "text/html"})
+        assert "holdfast worker app:hf<" in page.text
+        assert "MODULE:NAME" not in page.text
+
+
 async def test_without_the_extra_of_the_dashboard_the_api_is_served_alone(
     start: Start, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from holdfast.dashboard.format import (
     sentence,
     size,
     utc,
+    with_commands,
     with_times,
     without_command,
 )
@@ -117,6 +118,25 @@ def test_an_error_becomes_a_sentence() -> None:
 )
 def test_times_in_a_sentence_are_marked_up_and_the_rest_is_escaped(text: str, shown: str) -> None:
     assert str(with_times(text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "requeue them with holdfast dead requeue --queue 'a;<b>'; to see all",
+            "requeue them with <code>holdfast dead requeue --queue &#39;a;&lt;b&gt;&#39;</code>;"
+            " to see all",
+        ),
+        (
+            "list them with `holdfast roles check`; <b>",
+            "list them with <code>holdfast roles check</code>; &lt;b&gt;",
+        ),
+        ("start a worker", "start a worker"),
+    ],
+)
+def test_commands_in_advice_are_marked_up_and_the_rest_is_escaped(text: str, shown: str) -> None:
+    assert str(with_commands(text)) == shown
 
 
 @pytest.mark.parametrize(

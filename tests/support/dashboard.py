@@ -107,12 +107,12 @@ class Browser:
 
 
 def with_pages(
-    *others: Callable[[Site], Pages], hosts: Sequence[str] = ()
+    *others: Callable[[Site], Pages], hosts: Sequence[str] = (), app: str | None = None
 ) -> Callable[[Service], Sequence[BaseRoute]]:
     """What `make_api` takes as `pages`: the dashboard's, and those of the test."""
 
     def make(service: Service) -> Sequence[BaseRoute]:
-        site = make_site(service, hosts)
+        site = make_site(service, hosts, app)
         for other in others:
             site.add(other(site).registered)
         return site.routes()
@@ -122,8 +122,12 @@ def with_pages(
 
 @asynccontextmanager
 async def browsing(
-    hf: Holdfast, *others: Callable[[Site], Pages], hosts: Sequence[str] = (), **options: Any
+    hf: Holdfast,
+    *others: Callable[[Site], Pages],
+    hosts: Sequence[str] = (),
+    app: str | None = None,
+    **options: Any,
 ) -> AsyncIterator[Browser]:
     """Serve the dashboard, with other pages; the block gets a browser."""
-    async with served(hf, pages=with_pages(*others, hosts=hosts), **options) as client:
+    async with served(hf, pages=with_pages(*others, hosts=hosts, app=app), **options) as client:
         yield Browser(client)

@@ -13,7 +13,13 @@ from holdfast.cli.loop import run
 from holdfast.cli.selection import json_option
 from holdfast.cli.session import Command, Session
 from holdfast.cli.target import ENVIRONMENT_NAME, database_option, find_target, name_of_app
-from holdfast.domain.diagnosis.findings import Check, Examination, Finding, Severity
+from holdfast.domain.diagnosis.findings import (
+    Check,
+    Examination,
+    Finding,
+    Severity,
+    naming_app,
+)
 from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.secrets import masked, shown_url
 
@@ -75,7 +81,7 @@ def doctor(
     else:
         found = run(target.examine(transaction_seconds=transaction_seconds))
     if app:
-        found = _with_name(found, app)
+        found = naming_app(found, app)
     if as_json:
         whole = _masked(msgspec.to_builtins(found, enc_hook=str))
         whole = {"severity": found.severity, "exit_code": found.exit_code, **whole}
@@ -98,16 +104,3 @@ def _masked(value: Any) -> Any:
             return {key: _masked(each) for key, each in value.items()}
         case _:
             return value
-
-
-def _with_name(found: Examination, name: str) -> Examination:
-    """Fill in MODULE:NAME, so that commands can be pasted as they are."""
-
-    def fill_in(text: str | None) -> str | None:
-        return text and text.replace("MODULE:NAME", name)
-
-    findings = [
-        msgspec.structs.replace(each, advice=fill_in(each.advice), command=fill_in(each.command))
-        for each in found.findings
-    ]
-    return msgspec.structs.replace(found, findings=findings)

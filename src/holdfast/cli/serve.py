@@ -107,7 +107,7 @@ def serve(
     gc.collect()
     gc.freeze()
     work = {"concurrency": concurrency, "queues": queues} if with_worker else None
-    pages = pages_for(hosts)
+    pages = pages_for(hosts, app)
     run(_serve(found, listening, host, proxies, pages, Launch(app, options), work))
 
 
@@ -129,8 +129,9 @@ def _check_installed(what: str, extras: str, names: Sequence[str]) -> None:
         ) from error
 
 
-def pages_for(hosts: str | None = None) -> MakePages:
-    """Return what makes the pages of the dashboard or, without its extra, a hint how to get it."""
+def pages_for(hosts: str | None = None, app: str | None = None) -> MakePages:
+    """Return what makes the pages of the dashboard or, without its extra, a hint how to get it.
+    They name the app, if there is one, in commands to paste."""
     try:
         for name in NEEDED_BY_PAGES:
             import_module(name)
@@ -141,7 +142,7 @@ def pages_for(hosts: str | None = None) -> MakePages:
     from holdfast.dashboard import make_pages
 
     names = [each.strip() for each in (hosts or "").split(",")]
-    return partial(make_pages, hosts=[each for each in names if each])
+    return partial(make_pages, hosts=[each for each in names if each], app=app)
 
 
 def _is_given(option: str) -> bool:

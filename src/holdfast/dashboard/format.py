@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -29,6 +30,8 @@ _TONES: Final = {
 _TIME: Final = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}\.[0-9]{3}Z")
 # What the command line advises at the end of a sentence, where pages have a link or a button.
 _COMMAND: Final = re.compile(r"(?:; (?:to [a-z ]+|resume it with))?: holdfast [^;]*$")
+# A command within the advice of a finding, up to the next part of the sentence.
+_ADVISED: Final = re.compile(r"(`[^`]+`|holdfast (?:'[^']*'|[^;'])+)")
 CAPPED: Final = "+"
 
 
@@ -114,6 +117,16 @@ def with_times(text: str) -> Markup:
     return Markup(_TIME.sub(_marked_up, str(escape(plain(text)))))
 
 
+def with_commands(text: str) -> Markup:
+    """The advice of a finding, with its times and its commands marked up."""
+    parts = _ADVISED.split(text)
+    marked = [
+        Markup("<code>{}</code>").format(plain(each).strip("`")) if place % 2 else with_times(each)
+        for place, each in enumerate(parts)
+    ]
+    return Markup().join(marked)
+
+
 def _marked_up(found: re.Match[str]) -> str:
     try:
         time = datetime.fromisoformat(found[0])
@@ -139,4 +152,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "pretty": pretty,
     "sentence": sentence,
     "with_times": with_times,
+    "with_commands": with_commands,
+    "quoted": shlex.quote,
 }

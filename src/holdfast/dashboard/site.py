@@ -22,6 +22,7 @@ from holdfast.dashboard.pages.systems import path_of
 from holdfast.dashboard.security import LOGIN, LOGOUT, check_host, secure
 from holdfast.dashboard.sessions import Session, Sessions
 from holdfast.dashboard.unattended import count_unattended
+from holdfast.domain.diagnosis.findings import APP_PLACEHOLDER
 from holdfast.domain.secrets import masked
 
 PACKAGE: Final = "holdfast.dashboard"
@@ -75,10 +76,14 @@ class Group(NamedTuple):
 
 
 class Site:
-    """`hosts` are the names that it answers to, besides those of this machine; none means any."""
+    """`hosts` are the names that it answers to, besides those of this machine; none means any.
+    `app` is how commands name the Holdfast object, if that is known."""
 
-    def __init__(self, service: Service, hosts: Collection[str] = ()) -> None:
+    def __init__(
+        self, service: Service, hosts: Collection[str] = (), app: str | None = None
+    ) -> None:
         self.service = service
+        self.app = app or APP_PLACEHOLDER
         self.hosts = frozenset(each.lower() for each in hosts)
         self.sessions = Sessions(service.gate, service.hf._seam.now)
         self.live = Live(service)
@@ -190,15 +195,17 @@ def _theme_of(request: Request) -> str:
     return chosen if chosen in THEMES else ""
 
 
-def make_site(service: Service, hosts: Collection[str] = ()) -> Site:
+def make_site(service: Service, hosts: Collection[str] = (), app: str | None = None) -> Site:
     """Return the site with all pages. Its routes can still get more."""
-    site = Site(service, hosts)
+    site = Site(service, hosts, app)
     for make in pages.ALL:
         site.add(make(site).registered)
     service.add_background(site.live.running)
     return site
 
 
-def make_pages(service: Service, hosts: Collection[str] = ()) -> Sequence[BaseRoute]:
+def make_pages(
+    service: Service, hosts: Collection[str] = (), app: str | None = None
+) -> Sequence[BaseRoute]:
     """Return the routes of the dashboard: `make_api(hf, pages=make_pages)`."""
-    return make_site(service, hosts).routes()
+    return make_site(service, hosts, app).routes()

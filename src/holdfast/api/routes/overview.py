@@ -104,7 +104,7 @@ EXAMPLES[Examination] = {
             "severity": "warning",
             "sentence": "queue images has been paused for 3 d",
             "advice": "resume it if the pause is no longer needed",
-            "command": "holdfast queues resume MODULE:NAME images",
+            "command": "holdfast queues resume --app MODULE:NAME images",
             "facts": {"queue": "images"},
         }
     ],

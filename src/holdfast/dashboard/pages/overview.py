@@ -15,6 +15,7 @@ from holdfast.dashboard.trends import (
     read_samples,
     trends,
 )
+from holdfast.domain.diagnosis.findings import naming_app
 from holdfast.domain.overview import Overview
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.samples import Samples
@@ -45,6 +46,8 @@ def pages(site: Site) -> Pages:
         chosen = find_range(visit.query.get("range"))
         samples = await read_samples(hf.samples, chosen, seen.now)
         examination = examiner.latest()
+        if examination is not None:
+            examination = naming_app(examination, site.app)
         return visit.render(
             "overview.html",
             title="Overview",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+APP_PLACEHOLDER: Final = "MODULE:NAME"
 
 
 class Severity(StrEnum):
@@ -92,6 +94,19 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     def exit_code(self) -> int:
         """0 if all is well, 1 with warnings, 2 if something is critical."""
         return max(0, self.severity.rank - 1)
+
+
+def naming_app(examination: Examination, app: str) -> Examination:
+    """Fill in MODULE:NAME, so that commands can be pasted as they are."""
+
+    def fill_in(text: str | None) -> str | None:
+        return text and text.replace(APP_PLACEHOLDER, app)
+
+    findings = [
+        msgspec.structs.replace(each, advice=fill_in(each.advice), command=fill_in(each.command))
+        for each in examination.findings
+    ]
+    return msgspec.structs.replace(examination, findings=findings)
 
 
 def finding(
