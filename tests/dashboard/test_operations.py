@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
+from markupsafe import escape
 
 from holdfast import Breaker, Holdfast, Permanent, Retry, State, Transient
 from holdfast.dashboard.attention import concerns, place_of
@@ -62,7 +64,7 @@ async def test_the_overview_puts_the_worst_first_with_what_to_do_and_where(
     await send.enqueue()
     await local_hf.queues.pause(HOSTILE, by="bob", because="the disk is full")
     key = await local_hf.keys.create("ann", scopes=["read"])
-    async with browsing(local_hf) as browser:
+    async with browsing(local_hf, app="shop:hf") as browser:
         await browser.log_in(key)
 
         async def is_concerned() -> bool:
@@ -71,11 +73,14 @@ async def test_the_overview_puts_the_worst_first_with_what_to_do_and_where(
         await wait_until(is_concerned, "examined")
         page = (await browser.get("/")).text
         assert "has been paused by bob (the disk is full)" in page
+        assert "holdfast queues resume --app shop:hf" in page
+        assert "MODULE:NAME" not in page
         assert f'href="/ui/queues/{quote(HOSTILE, safe="")}"' in page
         assert "<script>alert" not in page
         shown = await browser.get(f"/ui/queues/{quote(HOSTILE, safe='')}")
         assert shown.status_code == 200
         assert "<script>alert" not in shown.text
+        assert escape(f"holdfast worker shop:hf --queues {shlex.quote(HOSTILE)}") in shown.text
 
 
 def test_concerns_are_what_is_at_least_a_warning_worst_first() -> None:
@@ -223,7 +228,7 @@ async def test_workers_are_shown_with_their_load_and_jobs(
 
         await wait_until(is_shown, "shown")
         page = (await operator.get("/ui/workers")).text
-        assert "of 4" in page
+        assert "1 of 4 slots in use" in page  # before a heartbeat told of it
         end.set()
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from starlette.responses import Response
 
 from holdfast.dashboard.page import Pages, Visit
@@ -26,8 +27,11 @@ def pages(site: Site) -> Pages:
 
     @pages.get("/ui/workers", needs="read", across=True)
     async def show_workers(visit: Visit) -> Response:
+        page = await hf.jobs.list(Filter(states=(State.RUNNING,)), RUNNING_READ_MAX)
+        running = by_worker(page.jobs)
         workers = await hf.workers.list()
-        running = await hf.jobs.list(Filter(states=(State.RUNNING,)), RUNNING_READ_MAX)
+        if page.after is None:
+            workers = [with_load(each, running) for each in workers]
         return visit.render(
             "workers.html",
             title="Workers",
@@ -35,7 +39,7 @@ def pages(site: Site) -> Pages:
             lost=[each for each in workers if each.lost],
             slots=sum(each.concurrency for each in workers if not each.lost),
             used=sum(each.running for each in workers if not each.lost),
-            running=by_worker(running.jobs),
+            running=running,
             shown_max=RUNNING_SHOWN_MAX,
             served=served,
         )
@@ -49,6 +53,11 @@ def by_worker(jobs: Sequence[Job]) -> dict[str, list[Job]]:
         if job.lease_owner is not None:
             found[job.lease_owner].append(job)
     return dict(found)
+
+
+def with_load(worker: WorkerStatus, running: Mapping[str, Sequence[Job]]) -> WorkerStatus:
+    """The worker with the jobs that it runs now; its heartbeat tells of a few seconds ago."""
+    return msgspec.structs.replace(worker, running=len(running.get(worker.id, ())))
 
 
 def served(worker: WorkerStatus) -> str:
