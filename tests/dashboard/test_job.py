@@ -60,6 +60,7 @@ async def test_a_dead_job_shows_what_happened(hf: Holdfast) -> None:
     assert link_of(page, "order-17") == "/ui/jobs?q=correlation%3Aorder-17"
     assert "Requeue" in words
     assert "Cancel job" not in words
+    assert words.count("Fence") == 1  # of attempts: without a lease, the job's own tells nothing
 
 
 async def test_a_waiting_job_says_why_it_waits_and_what_to_do(hf: Holdfast) -> None:
@@ -92,6 +93,7 @@ async def test_a_running_job_shows_its_attempt_so_far(hf: Holdfast) -> None:
     words = words_of(page)
     assert "Running on" in words
     assert "1 running" in words
+    assert words.count("Fence") == 2
     assert "50%" in words
     assert "Cancel job" in words
     assert f'data-live="/ui/live?job={job.id}"' in page

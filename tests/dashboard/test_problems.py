@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from markupsafe import escape
 from starlette.responses import Response
 
 from holdfast import Holdfast, JobNotFound, StoreUnavailable, WrongState
@@ -138,7 +139,7 @@ async def test_a_database_that_is_away_is_told_and_lets_nobody_in(tmp_path: Path
         assert (await browser.get("/")).status_code == 200
         (tmp_path / "jobs.db").rename(tmp_path / "away.db")
         seam.pass_time(KEY_KEPT_SECONDS)
-        for path in ("/", LOGIN):
+        for path in ("/", LOGIN, "/ui/jobs?q=state:dead&cursor=x"):
             page = await browser.get(path)
             assert (page.status_code, page.headers["retry-after"]) == (503, "1")
-            assert "Try again" in page.text
+            assert f'<a href="{escape(path)}">Try again</a>' in page.text

@@ -17,9 +17,9 @@ from tests.support.running import WAIT_SECONDS_MAX
 
 
 @asynccontextmanager
-async def serving(server: Server) -> AsyncIterator[int]:
-    """Run a server on a free port, on this event loop; the block gets the port."""
-    with listen("127.0.0.1", 0) as listening:
+async def serving(server: Server, port: int = 0) -> AsyncIterator[int]:
+    """Run a server on this port, or a free one, on this event loop; the block gets the port."""
+    with listen("127.0.0.1", port) as listening:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             async with asyncio.timeout(WAIT_SECONDS_MAX):

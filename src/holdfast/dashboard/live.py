@@ -151,6 +151,7 @@ class Live:
         except Exception as error:
             # Whatever it is, keep the streams open: the next look may succeed.
             self._log(error)
+            self._tell()  # so that pages say that they are not up to date
             await is_set_within(self._service.stopping, self._backoff.next_seconds())
         finally:
             if listener is not None:

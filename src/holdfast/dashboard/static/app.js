@@ -76,6 +76,18 @@ function announceQuietly(text) {
   setTimeout(() => { announcer.textContent = ""; }, 1500);
 }
 
+// A screen reader says how these parts of a page are after each change.
+const spoken = new Map();
+
+function speakChanges(root) {
+  for (const element of root.querySelectorAll("[data-spoken]")) {
+    const before = spoken.get(element.dataset.spoken);
+    const words = `${element.dataset.spoken}: ${element.textContent.trim()}`;
+    spoken.set(element.dataset.spoken, words);
+    if (before !== undefined && before !== words) announceQuietly(words);
+  }
+}
+
 // The theme is a cookie, so that the server renders it and no page flashes.
 const themes = { "": "as the system", light: "light", dark: "dark" };
 const toggle = document.querySelector("[data-theme-toggle]");
@@ -109,16 +121,39 @@ if (help) {
   takeKeys(() => openDialog(help), help.querySelector("[data-shortcuts]"));
 }
 
+// Tabs that don't fit scroll: the current one is in view.
+for (const current of document.querySelectorAll(".tabs [aria-current]")) {
+  const tabs = current.parentElement;
+  const [tab, all] = [current.getBoundingClientRect(), tabs.getBoundingClientRect()];
+  tabs.scrollLeft += tab.left - all.left - (all.width - tab.width) / 2;
+}
+
 showCopyButtons(document);
 showTimes(document);
+speakChanges(document);
 setInterval(() => document.hidden || showTimes(document), 1000);
+
+// Beside the page, so that nothing moves.
+const lateNotice = document.createElement("p");
+lateNotice.className = "late-notice";
 
 if (document.body.dataset.live) {
   watch(document.body.dataset.live, {
     updated(section) {
       showCopyButtons(section);
       showTimes(section);
+      speakChanges(section);
       section.dispatchEvent(new CustomEvent("updated", { bubbles: true }));
+    },
+    stale(reason, knownAt) {
+      const time = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" }).format(knownAt);
+      lateNotice.textContent = `${reason}. This page is as of ${time}.`;
+      document.getElementById("main").append(lateNotice);
+      announceQuietly(lateNotice.textContent);
+    },
+    fresh() {
+      lateNotice.remove();
+      announceQuietly("This page is up to date again.");
     },
     loggedOut() {
       const href = `/ui/login?next=${encodeURIComponent(location.pathname + location.search)}`;

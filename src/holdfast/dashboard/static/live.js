@@ -5,10 +5,16 @@ import { morph } from "./morph.js";
 
 const UNAUTHORIZED = [401, 403];
 const RETRY_MS = 2000;
+const STALE_RETRY_MS = 5000;
+const STALE_AFTER_MS = 3000; // a server that restarts is back before
 const REST = 4; // times as long as the reading took: a busy server is read less often
 
-export function watch(url, { updated, loggedOut }) {
+export function watch(url, { updated, loggedOut, stale, fresh }) {
   let source = null;
+  let silence = null; // ends with the first sign of the server
+  let retry = null;
+  let isStale = false;
+  let knownAt = new Date();
   let etag = null;
   let isReading = false;
   let isBehind = false;
@@ -19,7 +25,9 @@ export function watch(url, { updated, loggedOut }) {
     if (source || document.hidden) return;
     source = new EventSource(url);
     source.addEventListener("changed", read);
+    source.addEventListener("open", () => isStale ? read() : hear());
     source.addEventListener("error", () => {
+      awaitServer();
       // A broken stream reconnects by itself; one that was refused is closed.
       if (source?.readyState === EventSource.CLOSED) {
         source = null;
@@ -31,6 +39,31 @@ export function watch(url, { updated, loggedOut }) {
   function close() {
     source?.close();
     source = null;
+  }
+
+  function awaitServer() {
+    silence ??= setTimeout(() => lag("The server doesn't answer"), STALE_AFTER_MS);
+  }
+
+  function hear() {
+    clearTimeout(silence);
+    silence = null;
+  }
+
+  // Until it is up to date again, the page says since when it is not, and keeps trying.
+  function lag(reason) {
+    if (!isStale) stale(reason, knownAt);
+    isStale = true;
+    clearTimeout(retry);
+    retry = setTimeout(read, STALE_RETRY_MS);
+  }
+
+  function keepUp() {
+    hear();
+    clearTimeout(retry);
+    if (isStale) fresh();
+    isStale = false;
+    knownAt = new Date();
   }
 
   function mustWait() {
@@ -52,13 +85,15 @@ export function watch(url, { updated, loggedOut }) {
         close();
         return loggedOut();
       }
+      if (answer.status >= 500) lag(await reasonOf(answer));
+      else keepUp();
       if (answer.status === 200 && answer.headers.get("content-type")?.startsWith("text/html")) {
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         if (mustWait()) isBehind = true;
         else if (update(page)) etag = answer.headers.get("etag");
       }
     } catch {
-      // The stream tells when the server is back.
+      awaitServer();
     } finally {
       isReading = false;
     }
@@ -107,6 +142,11 @@ export function watch(url, { updated, loggedOut }) {
   window.addEventListener("pagehide", close);
   window.addEventListener("pageshow", open);
   open();
+}
+
+async function reasonOf(answer) {
+  const isProblem = answer.headers.get("content-type")?.startsWith("application/problem+json");
+  return isProblem ? (await answer.json()).title : "The server can't update this page";
 }
 
 function isSelectedIn(section) {
