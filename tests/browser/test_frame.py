@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 from playwright.async_api import Browser, Page, expect
 
@@ -10,6 +12,8 @@ from tests.browser.browsing import DESKTOP, PHONE, Scheme, a_page, is_scrolled_s
 from tests.browser.stage import Stage
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]
+
+IS_CUT: Final = "all => all.some(each => each.scrollWidth > each.clientWidth)"
 
 
 async def fail() -> None:
@@ -143,3 +147,23 @@ async def test_what_is_seen_apart_is_heard_apart(page: Page, stage: Stage) -> No
           - listitem: /^[0-9a-f]{12}$/
         """
     )
+
+
+async def test_tables_with_usual_names_fit_and_cut_none(browser: Browser, stage: Stage) -> None:
+    report = stage.hf._functions["report"]
+    for tenant in ("acme", "globex", "initech"):
+        await report.options(tenant=tenant).enqueue(0)
+    await stage.hf.run_due()
+    async with a_page(browser, stage.url) as page:
+        await page.goto(f"/ui/jobs/{stage.ids['later']}")
+        await page.get_by_role("button", name="Cancel job").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
+        await expect(page.locator("#identity .state")).to_have_text("canceled")
+        for path in ("/ui/audit", "/ui/dead"):
+            await page.goto(path)
+            await expect(page.locator("main tbody tr").first).to_be_visible()
+            assert not await page.locator(".table-scroll, td .name").evaluate_all(IS_CUT), path
+    async with a_page(browser, stage.url, size=(1024, 768)) as page:
+        await page.goto("/ui/dead")
+        await expect(page.locator("main tbody tr").first).to_be_visible()
+        assert not await page.locator("td .name").evaluate_all(IS_CUT)

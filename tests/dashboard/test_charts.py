@@ -70,8 +70,10 @@ def test_a_scale_is_at_least_as_high_as_every_value(lines: list[list[float | Non
 
 
 @pytest.mark.parametrize(
-    ("highest", "top"), [(0, "4"), (3, "4"), (7, "10"), (11, "20"), (250, "400"), (9_001, "10,000")]
-)
+    ("highest", "top"),
+    [(0, "4"), (3, "4"), (4.5, "6"), (7, "8"), (9, "10"), (11, "20"), (250, "300"), (450, "500"),
+     (9_001, "10,000")],
+)  # fmt: skip
 def test_counts_end_at_round_numbers_with_a_round_half(highest: float, top: str) -> None:
     scale = counts([[highest]])
     assert scale.show(scale.top) == top
@@ -83,6 +85,7 @@ def test_counts_end_at_round_numbers_with_a_round_half(highest: float, top: str)
     [
         (0, "10 ms", "5 ms"),
         (0.03, "40 ms", "20 ms"),
+        (0.5, "600 ms", "300 ms"),
         (0.9, "1.0 s", "500 ms"),
         (45, "1 min", "30 s"),
         (5000, "2 h", "1 h"),

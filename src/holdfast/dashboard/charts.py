@@ -19,7 +19,7 @@ from holdfast.dashboard.format import duration, number, plain
 HEIGHT: Final = 100.0  # of the plot, in units of its own
 GAP: Final = 0.16  # of a bar's width, between two bars
 _DURATIONS: Final = (
-    *(0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 1, 2, 4, 10, 20, 30, 60, 120, 240),
+    *(0.01, 0.02, 0.04, 0.06, 0.1, 0.2, 0.4, 0.6, 1, 2, 4, 6, 10, 20, 30, 60, 120, 240),
     *(600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400),
 )
 _NO_DATA: Final = Markup('<p class="plot-none"><span>No data</span></p>')
@@ -60,11 +60,12 @@ class Scale(NamedTuple):
 
 
 def counts(values: Iterable[Values]) -> Scale:
-    """A scale for numbers of jobs: 4, 10, 20, 40, 100..."""
-    highest = _highest(values)
-    size = 10.0 ** math.floor(math.log10(max(highest, 1)))
-    top = next(size * step for step in (1, 2, 4, 10) if size * step >= highest)
-    return Scale(max(top, 4.0), number)
+    """A scale for numbers of jobs: 4, 6, 8, 10, 20, 30, 40, 50, 60, 80, 100... The half of each is
+    a whole number."""
+    highest = max(_highest(values), 4.0)
+    size = 10.0 ** math.floor(math.log10(highest))
+    tops = (size * step for step in (1, 2, 3, 4, 5, 6, 8, 10))
+    return Scale(next(top for top in tops if top >= highest and top % 2 == 0), number)
 
 
 def durations(values: Iterable[Values]) -> Scale:
