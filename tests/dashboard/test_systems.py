@@ -143,7 +143,7 @@ async def test_an_item_is_shown_with_its_parts_and_files(browser: Browser) -> No
     assert "0.10" in page
     assert "Nobody complained." in page
     assert '<img src="/ui/systems/parcels/a/files/drawing.svg"' in page
-    assert '<iframe src="/ui/systems/parcels/a/files/label.pdf"' in page
+    assert '<iframe src="/ui/systems/parcels/a/files/label.pdf#navpanes=0"' in page
     assert 'href="/ui/systems/parcels/a/files/page.html?download"' in page
     assert 'src="/ui/systems/parcels/a/files/page.html"' not in page
 

@@ -109,9 +109,8 @@ class LetterPages:
 
 
 def _saga(saga_id: UUID) -> ItemLink:
-    return ItemLink(str(saga_id), f"saga {saga_id}", "webhooks")
+    return ItemLink(str(saga_id), str(saga_id), "webhooks")
 
 
 def _subscription(subscription_id: UUID) -> ItemLink:
-    text = f"subscription {subscription_id}"
-    return ItemLink(str(subscription_id), text, SUBSCRIPTIONS)
+    return ItemLink(str(subscription_id), str(subscription_id), SUBSCRIPTIONS)

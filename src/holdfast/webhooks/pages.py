@@ -155,9 +155,7 @@ def _facts(saga: WholeSaga) -> list[tuple[str, Cell]]:
         ("Endpoint", saga.url),
         (
             "Subscription",
-            ItemLink(
-                str(saga.subscription_id), f"subscription {saga.subscription_id}", SUBSCRIPTIONS
-            ),
+            ItemLink(str(saga.subscription_id), str(saga.subscription_id), SUBSCRIPTIONS),
         ),
         ("Event", Code(str(saga.event_id))),
         ("Occurred", saga.occurred_at),
@@ -172,12 +170,12 @@ def _facts(saga: WholeSaga) -> list[tuple[str, Cell]]:
         facts.append(("Endpoint disabled", saga.disabled_at))
         facts.append(("Because", saga.disabled_because))
     if saga.letter_id is not None:
-        letter = ItemLink(str(saga.letter_id), f"dead letter {saga.letter_id}", LETTERS)
+        letter = ItemLink(str(saga.letter_id), str(saga.letter_id), LETTERS)
         facts.append(("Dead letter", letter))
         facts.append(("Dead since", saga.failed_at))
     for title, other in (("Requeued from", saga.requeued_saga), ("Requeued as", saga.next_saga)):
         if other is not None:
-            facts.append((title, ItemLink(str(other), f"saga {other}")))
+            facts.append((title, ItemLink(str(other), str(other))))
     if saga.replay_id is not None:
         facts.append(("Replay", Code(str(saga.replay_id))))
     return facts

@@ -125,7 +125,7 @@ def _events(known: Known) -> str:
 def _table(sagas: list[LastSaga]) -> Table:
     rows = [
         (
-            ItemLink(str(each.id), f"saga {str(each.id)[-8:]}", WebhookPages.slug),
+            ItemLink(str(each.id), str(each.id), WebhookPages.slug),
             Status(each.status, SAGA_TONES[each.status]),
             each.last_error,
             each.attempt_count,
