@@ -43,12 +43,14 @@ def surroundings(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def working(folder: Path, environment: dict[str, str]) -> Iterator[None]:
+def working(
+    folder: Path, environment: dict[str, str], *, seconds: float = 90, share: float = 1
+) -> Iterator[None]:
     """A shop with customers and two worker processes."""
     words = [sys.executable, "-m", "holdfast.cli.main", "worker", "shop:hf", "--processes", "2"]
     quiet: dict[str, Any] = {"cwd": folder, "env": environment, "stderr": subprocess.DEVNULL}
     started = [
-        subprocess.Popen([sys.executable, "shop.py", "90"], **quiet),
+        subprocess.Popen([sys.executable, "shop.py", str(seconds), str(share)], **quiet),
         subprocess.Popen([*words, "--concurrency", "12"], stdout=subprocess.DEVNULL, **quiet),
     ]
     time.sleep(12)
