@@ -76,6 +76,7 @@ LIVE: Final = timedelta(seconds=20)  # of samples that are the shop's own
 SHARE: Final = 0.1  # so that two worker processes keep up
 DEMO_SECONDS: Final = 300.0  # to run all five systems
 FIRST_LOOK_SECONDS: Final = 20.0  # so that the charts have something to show
+AFTER_SECONDS: Final = 8.0  # for jobs to retry, and to be parked
 SETTLE_SECONDS: Final = 0.5
 FRAME_SECONDS: Final = 3.0  # to draw a PDF
 READY: Final = re.compile(r"dashboard is at (?P<url>http://[\w.:]+)/.*?(?P<key>hfk_\w+)", re.S)
@@ -100,6 +101,7 @@ def main() -> None:
                 time.sleep(given.seconds)
                 write_samples(folder / DATABASE, datetime.now(UTC) - LIVE)
                 operate(url, key)
+                time.sleep(AFTER_SECONDS)
                 age_errors(folder / DATABASE, datetime.now(UTC))
                 asyncio.run(photograph(url, given.out, names, key))
         if names := [name for name in given.pages if name in SYSTEMS]:

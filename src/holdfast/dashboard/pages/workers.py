@@ -56,8 +56,10 @@ def by_worker(jobs: Sequence[Job]) -> dict[str, list[Job]]:
 
 
 def with_load(worker: WorkerStatus, running: Mapping[str, Sequence[Job]]) -> WorkerStatus:
-    """The worker with the jobs that it runs now; its heartbeat tells of a few seconds ago."""
-    return msgspec.structs.replace(worker, running=len(running.get(worker.id, ())))
+    """The worker with its load as of now; its heartbeat tells of a few seconds ago. It may have
+    claimed more jobs ahead than it has slots."""
+    slots_used = min(len(running.get(worker.id, ())), worker.concurrency)
+    return msgspec.structs.replace(worker, running=slots_used)
 
 
 def served(worker: WorkerStatus) -> str:
