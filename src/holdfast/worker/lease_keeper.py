@@ -79,7 +79,7 @@ class LeaseKeeper:
         self._unsettled.append(job.lease)
 
     def known(self) -> list[Lease]:
-        """The leases of every job that started here and may still belong to this worker."""
+        """The leases of every job that was claimed here and may still belong to this worker."""
         return [*(job.lease for job in self._kept.values()), *self._unsettled]
 
     def start(self, beside: Sequence[Beside]) -> None:
