@@ -119,7 +119,9 @@ async def test_the_first_key_warns_that_everybody_needs_one_from_then_on(
 ) -> None:
     async with browsing(local_hf) as browser:
         assert "No keys yet" in (await browser.get("/ui/keys")).text
-        assert "This is the first key" in (await browser.get("/ui/keys/new")).text
+        page = (await browser.get("/ui/keys/new")).text
+        assert "This is the first key" in page
+        assert "Give it the scope admin" in page  # nobody is locked out of the keys by surprise
         made: NewKey = await local_hf.keys.create("root", scopes=["admin"])
         await browser.log_in(made)
         assert "This is the first key" not in (await browser.get("/ui/keys/new")).text
