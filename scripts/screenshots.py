@@ -127,7 +127,7 @@ def operate(url: str, key: str) -> None:
     with httpx.Client(base_url=url, headers=headers, timeout=30) as api:
 
         def post(path: str, body: object) -> dict[str, Any]:
-            answer = api.post(f"/v1/{path}", json=body, headers={"Idempotency-Key": token_hex()})
+            answer = api.post(f"/v1/{path}", json=body, headers={"Idempotency-Key": token_hex(6)})
             answer.raise_for_status()
             found: dict[str, Any] = answer.json()
             return found
