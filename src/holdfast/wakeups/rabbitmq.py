@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from uuid import UUID
@@ -25,6 +26,7 @@ from holdfast.wakeups.protocol import Heard, Hint, Messenger, Wakeup
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
+    from aio_pika.connection import Connection
 
 QUEUE_HEADER: Final = "x-holdfast-queue"
 BODY_BYTES_MAX: Final = 4096
@@ -143,17 +145,18 @@ class _RabbitBroker:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AbstractConnection]:
-        from aio_pika.connection import Connection, make_url
+        from aio_pika.connection import make_url
 
         for package in ("aiormq", "aio_pika"):
             log_aside(package, thread_of(self))
-        connection = Connection(make_url(self._url, heartbeat=HEARTBEAT_SECONDS))
+        url = make_url(f"{self._url}?heartbeat={HEARTBEAT_SECONDS}")
+        connection = _connection_class()(url)
         try:
             await connection.connect()
             yield connection
         finally:
             with suppress(Exception):
-                await _bounded(_close(connection), CLOSE_SECONDS)
+                await _bounded(connection.close(), CLOSE_SECONDS)
 
 
 @asynccontextmanager
@@ -177,13 +180,16 @@ async def _watched(
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _close(connection: AbstractConnection) -> None:
-    """Close it for good, even if it never opened: the garbage collector would close the rest, on
-    whatever thread it runs."""
-    try:
-        await connection.close()
-    finally:
-        await connection.close()  # if the first was cut off, this only takes note of it
+@cache
+def _connection_class() -> type[Connection]:
+    from aio_pika.connection import Connection
+
+    class ClosedByUs(Connection):
+        def __del__(self) -> None:
+            """The client's own would close what never opened, on whatever thread the garbage
+            collector runs."""
+
+    return ClosedByUs
 
 
 async def _bounded(work: Awaitable[Any], seconds: float) -> None:
