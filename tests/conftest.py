@@ -33,7 +33,7 @@ from tests.support.postgres import (
     wheel_binaries,
 )
 from tests.support.rabbitmq import ADDRESS as AMQP_URL
-from tests.support.rabbitmq import Names, Node, require_rabbitmq
+from tests.support.rabbitmq import Names, Node, require_listening, require_rabbitmq
 from tests.support.running import QUICK
 from tests.support.servicebus import UNCLOSED
 from tests.support.servicebus import lost_sockets as lost_sockets
@@ -214,6 +214,7 @@ def own_postgres() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def rabbitmq_url() -> Iterator[str]:
     if url := os.environ.get(AMQP_URL):
+        require_listening(url)
         yield url
         return
     with started_node() as node:

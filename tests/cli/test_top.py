@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from holdfast.cli.top.screen import Place, Size, draw, per_second, short, took
 from holdfast.cli.top.view import Tab, View, Wish
 from holdfast.domain.breakers import BreakerStatus
 from holdfast.domain.job import Count, Job
+from holdfast.domain.messengers import MessengerStatus
 from holdfast.domain.overview import Ended, Meter, Overview, latency, latency_by_queue
 from holdfast.domain.queues import QueueStatus
 from holdfast.domain.workers import WorkerStatus
@@ -205,6 +207,29 @@ def test_open_breakers_are_named_above_everything() -> None:
     assert "gateway (open, next probe in 4 s, 4,321 parked)" in found[2]
     assert "printer (opened by ann, 0 parked)" in found[2]
     assert len(found) == 24
+
+
+def test_each_messenger_is_told_of_whole_in_a_terminal_of_usual_width() -> None:
+    live = MessengerStatus(
+        name="rabbitmq",
+        address="amqp://orders:***@broker-1.example.com:5672/orders",
+        live=True,
+        heard_seconds=4.0,
+    )
+    down = msgspec.structs.replace(
+        live, live=False, heard_seconds=9.0, because="refused", fallback="polling every 1 s"
+    )
+
+    def told(*statuses: MessengerStatus) -> str:
+        workers = [
+            msgspec.structs.replace(worker(number), messengers=(status,))
+            for number, status in enumerate(statuses)
+        ]
+        return line_with(lines(seen=overview(workers=workers), columns=80), "rabbitmq")
+
+    assert "rabbitmq: live on 2 workers; last message 7 s ago" in told(live, live)
+    expected = "rabbitmq: down on 1 of 2 workers; polling every 1 s; last message 7 s ago"
+    assert expected in told(live, down)
 
 
 def test_a_database_that_is_away_is_told_in_the_header() -> None:

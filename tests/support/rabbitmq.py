@@ -18,7 +18,10 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
+
+import pytest
 
 from holdfast.messengers import RabbitMQ
 from tests.support.postgres import ServerFailed, end_with_parent, free_port
@@ -45,6 +48,14 @@ def installed() -> bool:
 def require_rabbitmq() -> None:
     if not installed():
         missing("RabbitMQ is not installed")
+
+
+def require_listening(url: str) -> None:
+    """Tests would wait for long for a server that was named, but doesn't run."""
+    split = urlsplit(url)
+    with suppress(OSError), socket.create_connection((split.hostname, split.port or 5672), 5):
+        return
+    pytest.fail(f"nobody answers at {ADDRESS}: start that server, or unset it", pytrace=False)
 
 
 class Node:

@@ -40,6 +40,16 @@ class MessengerOverview(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def brief(self) -> str:
+        """The same for a narrow line: what matters most comes first."""
+        if not self.down:
+            live = f"{self.name}: live on {counted(len(self.workers), 'worker')}"
+            return "; ".join(filter(None, (live, self._last, self.address)))
+        down = f"{self.name}: down on {len(self.down):,} of {counted(len(self.workers), 'worker')}"
+        parts = (down, self.fallback or "polling", self._last, self.because, self.address)
+        return "; ".join(filter(None, parts))
+
+    @property
     def _last(self) -> str:
         if self.last_seconds is None:
             return "no message yet"

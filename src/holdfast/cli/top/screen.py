@@ -216,7 +216,7 @@ def _breakers(seen: Overview, size: Size) -> Text:
 
 def _messengers(seen: Overview, size: Size) -> list[Text]:
     return [
-        _cut(Text(one_line(f"messenger {each.sentence}"), "yellow" if each.down else "dim"), size)
+        _cut(Text(one_line(each.brief), "yellow" if each.down else "dim"), size)
         for each in messenger_overviews(seen.workers or ())[:MESSENGERS_SHOWN_MAX]
     ]
 
