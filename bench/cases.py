@@ -48,9 +48,9 @@ class Scale:
     burst_jobs: int = 10_000
     http_requests: int = 10_000
     held_open_seconds: float = 600.0
-    held_pick_up_seconds: float = 120.0
+    held_pick_up_seconds: float = 600.0
     sustained_seconds: float = 900.0
-    sustained_jobs_per_second: int = 1000
+    sustained_jobs_per_second: int = 10_000
 
     def only_drains_of(self, subject: Subject) -> bool:
         return self.only_drains and subject.name != POSTGRES

@@ -1068,7 +1068,7 @@ MUTANTS = [
     Mutant(
         "what a scan finds behind a claim is forgotten",
         "stores/postgres/lanes.py",
-        "self.left_behind += [position.id for position in late]",
+        "self.left_behind = scan.late_ids()",
         "pass",
         HORIZON,
         "test_what_came_in_behind_is_found_by_the_next_scan[pg15]",

@@ -13,6 +13,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from holdfast.domain.errors import ConfigurationError
 from holdfast.domain.ids import IdMaker
 from holdfast.domain.job import Claimed, NewJob, Settlement
 from holdfast.domain.states import State
@@ -30,10 +31,10 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 A_DAY = timedelta(days=1)
 SLOW_SCAN_SECONDS = 1.0
 IDS = IdMaker(MeteredSeam().random)
-# Jobs that were claimed and ended a minute ago.
+# Jobs that were claimed and ended an hour ago.
 PAST = f"""
 INSERT INTO holdfast.jobs (id, name, queue, priority, arguments, max_attempts, run_at)
-SELECT gen_random_uuid(), 'resize', $1, 0, '{{}}', 5, now() - interval '1 minute'
+SELECT gen_random_uuid(), 'resize', $1, 0, '{{}}', 5, now() - interval '1 hour'
 FROM generate_series(1, {DEAD})
 """
 CLAIMED = """
@@ -57,19 +58,21 @@ def job(queue: str = "images", run_at: datetime | None = None, priority: int = 0
 
 
 class Worker(PostgresStore):
-    """Its scans take as long as the test says, by its own clock."""
+    """Its scans take as long as the test says, by its own clock, and fail if the test says so."""
 
     scan_seconds = 0.0
+    scans_fail: Exception | None = None
 
     def __init__(self, url: str) -> None:
         self.seam = MeteredSeam()
         super().__init__(url, self.seam)
 
     async def _fetch_aside(self, name: str, /, **values: Any) -> Sequence[Any]:
-        rows = await super()._fetch_aside(name, **values)
         if name == "scan_lanes":
             self.seam.passed_seconds += self.scan_seconds
-        return rows
+            if self.scans_fail is not None:
+                raise self.scans_fail
+        return await super()._fetch_aside(name, **values)
 
     async def take(self, limit: int = 10, queues: Sequence[str] | None = None) -> list[Claimed]:
         """Claim, and wait for the scan that this may have started."""
@@ -275,6 +278,30 @@ async def test_many_jobs_behind_are_walked_in_order(
     worker.pass_time_until_a_scan()
     found = [each for _ in range(6) for each in await worker.handle(LATE_MAX // 2)]
     assert found == [each.id for each in behind]
+
+
+async def test_jobs_behind_in_many_lanes_are_not_claimed_one_by_one(
+    worker: Worker, other: Worker, past: Past
+) -> None:
+    await worker.find_fronts_far()
+    behind = [job(f"queue-{number}", LONG_AGO) for number in range(2 * LATE_MAX)]
+    await other.enqueue(behind)
+    worker.pass_time_until_a_scan()
+    found = [each for _ in range(2) for each in await worker.handle(100)]
+    assert set(found) == {each.id for each in behind}
+    assert "claim_named" not in worker.seam.entries
+
+
+async def test_a_worker_that_may_not_scan_finds_what_came_in_behind(
+    worker: Worker, other: Worker, past: Past
+) -> None:
+    await worker.find_fronts_far()
+    worker.scans_fail = ConfigurationError("this login may not call scan_lanes")
+    worker.pass_time_until_a_scan()
+    assert await worker.handle() == []
+    before = job(run_at=LONG_AGO)
+    await other.enqueue([before])
+    assert await worker.handle() == [before.id]
 
 
 async def test_a_job_that_was_committed_a_moment_late_needs_no_scan(

@@ -12,8 +12,7 @@ import pytest
 from holdfast.domain.job import NewJob
 from holdfast.domain.retention import A_WEEK
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.lanes import SCAN_SHARE
-from holdfast.stores.postgres.reclaim import LOOK_BACK_SECONDS
+from holdfast.stores.postgres.reclaim import LOOK_BACK_SECONDS, SCAN_SHARE
 from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.postgres.settle import retention_values
 from tests.support.seams import HandSeam

@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.runtime.seam import Seam
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.lanes import FAR_ENTRIES
-from holdfast.stores.postgres.rows import SQL
+from holdfast.stores.postgres.rows import SQL, Fetch
 from holdfast.stores.protocol import Claim
 
 LOOK_SECONDS = 1.0
@@ -72,6 +72,9 @@ class Caps:
         rows = await self._connections.fetch(SQL["caps"], {})
         self.stopped = frozenset(row["name"] for row in rows)
         self.exist = any(row["is_capped"] for row in rows)
+
+    async def find_first_lease(self, fetch: Fetch) -> None:
+        """Look up where counts begin, beside the claims: it may pass many dead entries."""
         if self.exist:
-            values = {"since": self._first_lease, "near_entries": FAR_ENTRIES}
-            self._first_lease = (await self._connections.fetch(SQL["first_lease"], values))[0][0]
+            rows = await fetch("first_lease", since=self._first_lease, near_entries=FAR_ENTRIES)
+            self._first_lease = rows[0][0]

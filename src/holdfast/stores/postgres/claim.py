@@ -10,8 +10,8 @@ then no longer depends on what is dead, and an idle worker's claim reads what ca
 
 Scans go on looking at the front of every lane for what came in behind: a late commit, an earlier
 due time, a new lane, an unparked job. They pass every dead entry, so they may take seconds, but run
-beside the claims, and at most a twentieth of the time. So such a job waits until the next scan has
-ended, and for a poll: 21 times the time of a scan, and a poll, at the most. As long as the fronts
+beside the claims, and at most a fiftieth of the time. So such a job waits until the next scan has
+ended, and for a poll: 51 times the time of a scan, and a poll, at the most. As long as the fronts
 are near, a claim that found less than it wanted has looked there itself, and no job waits.
 
 Workers whose fronts are far note where they are, in the table `lanes`. A new worker begins there.
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, Final
@@ -30,7 +29,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.domain.errors import HoldfastError
+from holdfast.domain.errors import HoldfastError, StoreUnavailable
 from holdfast.domain.job import Claimed
 from holdfast.domain.limits import PROBE_LOOK_MAX, PROBES_MAX
 from holdfast.runtime.seam import Seam
@@ -98,10 +97,8 @@ class Claimer:
     async def _track(self, claim: Claim) -> Track:
         queues = None if claim.queues is None else tuple(claim.queues)
         key = (tuple(claim.names), queues, tuple(claim.except_queues), claim.tenant)
-        track = self._tracks.get(key)
+        track = self._tracks.pop(key, None)
         if track is None:
-            if len(self._tracks) >= TRACKS_MAX:
-                self._tracks.clear()
             rows = await self._fetch(
                 "noted_lanes",
                 queues=claim.queues,
@@ -109,7 +106,10 @@ class Claimer:
                 kept_seconds=NOTES_KEPT_SECONDS,
             )
             noted = {(row["queue"], row["priority"]): row["run_at"] for row in rows}
-            track = self._tracks[key] = Track(self._seam.monotonic(), noted)
+            track = Track(self._seam.monotonic(), noted)
+            while len(self._tracks) >= TRACKS_MAX:
+                del self._tracks[next(iter(self._tracks))]
+        self._tracks[key] = track  # those used last are kept longest
         return track
 
     async def _claim_from_front(self, claim: Claim, track: Track) -> list[Any]:
@@ -177,20 +177,23 @@ class Claimer:
         began_at = self._seam.monotonic()
         scan = None
         try:
-            # An error here must not stop the claims. If the database is down, they report it.
-            with suppress(HoldfastError):
-                (row,) = await self._aside(
-                    "scan_lanes",
-                    names=claim.names,
-                    queues=claim.queues,
-                    except_queues=claim.except_queues,
-                    tenant=claim.tenant,
-                    look_back_seconds=LOOK_BACK_SECONDS,
-                    late_max=LATE_MAX,
-                )
-                scan = Scan.of(row, began_at)
-                if scan.is_far and track.is_far:
-                    await self._note(track.notes(scan))
+            await self._caps.find_first_lease(self._aside)
+            (row,) = await self._aside(
+                "scan_lanes",
+                names=claim.names,
+                queues=claim.queues,
+                except_queues=claim.except_queues,
+                tenant=claim.tenant,
+                look_back_seconds=LOOK_BACK_SECONDS,
+                late_max=LATE_MAX,
+            )
+            scan = Scan.of(row, began_at)
+            if scan.is_far and track.is_far:
+                await self._note(track.notes(scan))
+        except StoreUnavailable:
+            pass  # The claims continue. If the database is down, they report it.
+        except HoldfastError:
+            track.is_far = False  # What no scan may look at, the claims must.
         finally:
             track.scanned(scan, began_at, self._seam.monotonic())
 

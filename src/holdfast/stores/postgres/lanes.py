@@ -18,9 +18,9 @@ FULL_CLAIMS_BEFORE_REMEMBERING: Final = 5
 FAR_ENTRIES: Final = 1000  # about a fifth of a millisecond
 LANE_ENTRIES: Final = 4  # what a scan reads in a lane where nothing is dead
 LANES_MAX: Final = 2000
-LATE_MAX: Final = 20  # jobs of a lane that are claimed by id; for more, the walk goes back to them
+LATE_MAX: Final = 20  # fewer are claimed by their ids; for more, the walk goes back to them
 SCAN_SECONDS: Final = 5.0  # between two scans while the fronts are near
-SCAN_SHARE: Final = 20  # scans take at most 1/20 of the time
+SCAN_SHARE: Final = 50  # scans take at most 1/50 of the time
 LOOK_BACK_SECONDS: Final = 1.0  # a job may be due that long before its transaction commits
 
 Lane = tuple[str, int]
@@ -52,6 +52,15 @@ class Scan(NamedTuple):
     waits_since: Mapping[Lane, datetime]
     late: Mapping[Lane, Sequence[Position]]  # the first jobs for us, due before the last moment
     is_far: bool
+
+    @property
+    def late_jobs(self) -> int:
+        return sum(map(len, self.late.values()))
+
+    def late_ids(self) -> list[UUID]:
+        """Of the best priority first."""
+        lanes = sorted(self.late, key=lambda lane: lane[1])
+        return [position.id for lane in lanes for position in self.late[lane]]
 
     @classmethod
     def of(cls, row: Any, began_at: float) -> Scan:
@@ -152,10 +161,10 @@ class Track:
         self.lanes = dict.fromkeys(known, Start(None, scan.began_at))
         _forget_first(self._served)
         self.left_behind = []
-        for lane, late in scan.late.items():
-            if len(late) < LATE_MAX:
-                self.left_behind += [position.id for position in late]
-            else:
+        if scan.is_far and scan.late_jobs < LATE_MAX:
+            self.left_behind = scan.late_ids()
+        else:
+            for lane, late in scan.late.items():
                 self.lanes[lane] = Start(late[0], scan.began_at)
 
     def notes(self, scan: Scan) -> Mapping[Lane, datetime | None]:

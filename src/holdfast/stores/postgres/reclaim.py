@@ -16,11 +16,11 @@ from holdfast.domain.job import Reclaimed
 from holdfast.domain.limits import CRASHES_IN_COMPANY_MAX
 from holdfast.domain.retention import Retention
 from holdfast.runtime.seam import Seam
-from holdfast.stores.postgres.lanes import SCAN_SHARE
 from holdfast.stores.postgres.rows import Fetch, to_reclaimed
 from holdfast.stores.postgres.settle import retention_values
 
 LOOK_BACK_SECONDS = 5.0
+SCAN_SHARE = 20  # scans take at most 1/20 of the time
 
 
 class Reclaimer:
