@@ -12,7 +12,7 @@ from holdfast.stores.sqlite.rows import SQL as SQLITE_SQL
 SQLITE, POSTGRES = (Path(package.__path__[0]) for package in (sqlite, postgres))
 ONLY_SQLITE = {"threads", "forks", "place", "move", "transaction"}
 ONLY_POSTGRES = {
-    "pool", "poolers", "types", "server_limits", "failures", "caps", "lanes", "roles",
+    "pool", "poolers", "types", "server_limits", "failures", "caps", "lanes", "vacuum", "roles",
     "row_security",
 }  # fmt: skip
 VERBS = {name for name in dir(protocol.FullStore) if not name.startswith("_")}
@@ -46,6 +46,7 @@ POSTGRES_BLOCKS = """
     lock_unparking
     get_json page now standby
     history_days add_history_day drop_history_day fold_history_counts move_leftover
+    dead_rows vacuum
     vital_time vital_server vital_connections vital_holders vital_hidden vital_jobs_table
     vital_history
     lock_migrations call_version row_security

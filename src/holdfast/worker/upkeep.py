@@ -11,19 +11,21 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.domain.job import Reclaimed
-from holdfast.stores.protocol import Breakers, Store, capability
+from holdfast.stores.protocol import Breakers, Store, Vacuums, capability
 from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.lease_keeper import LeaseKeeper
 from holdfast.worker.parker import Parker
 from holdfast.worker.reclaimer import Reclaimer
 from holdfast.worker.setup import Setup
 from holdfast.worker.sweeper import Sweeper
+from holdfast.worker.vacuumer import Vacuumer
 
 STOP_SECONDS = 1.0
 
 
 class Upkeep:
-    """Sends heartbeats, reclaims expired leases, parks and unparks jobs, deletes old history.
+    """Sends heartbeats, reclaims expired leases, parks and unparks jobs, deletes old history, and
+    vacuums.
 
     It works beside the requests as it would beside handlers: the keeper has its own thread.
     """
@@ -38,16 +40,16 @@ class Upkeep:
         deadline = StopDeadline(setup.seam, STOP_SECONDS, ends_process=False)
         self._keeper = LeaseKeeper(make_store, setup, _ignore, self._die, deadline)
         self._reclaimer = Reclaimer(make_store, setup.seam, setup.settings, reclaimed)
-        self._sweeper = Sweeper(setup, None, _ignore)
-        breakers = capability(setup.store, Breakers)
-        self._parker = None if breakers is None else Parker(breakers, setup, _ignore)
+        self._parts: list[Sweeper | Parker | Vacuumer] = [Sweeper(setup, None, _ignore)]
+        if (breakers := capability(setup.store, Breakers)) is not None:
+            self._parts.append(Parker(breakers, setup, _ignore))
+        if (store := capability(setup.store, Vacuums)) is not None:
+            self._parts.append(Vacuumer(store, setup))
 
     async def run(self) -> None:
         """Work until this is canceled, or until the keeper dies."""
         self._keeper.start([lambda _: self._reclaimer.run()])
-        parts = [asyncio.create_task(self._sweeper.run())]
-        if self._parker is not None:
-            parts.append(asyncio.create_task(self._parker.run()))
+        parts = [asyncio.create_task(part.run()) for part in self._parts]
         try:
             await asyncio.wait({*parts, self._died}, return_when=asyncio.FIRST_COMPLETED)
             for ended in (*parts, self._died):

@@ -20,7 +20,7 @@ from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.observability import metrics
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
-from holdfast.stores.protocol import Breakers, Pooled, Store, capability
+from holdfast.stores.protocol import Breakers, Pooled, Store, Vacuums, capability
 from holdfast.wakeups.messengers import Messengers
 from holdfast.wakeups.protocol import Wakeup
 from holdfast.worker.claimer import Claimer
@@ -43,6 +43,7 @@ from holdfast.worker.stop import StopRequest, unless_set
 from holdfast.worker.strays import Strays
 from holdfast.worker.sweeper import Sweeper
 from holdfast.worker.sweeps import Sweep, Sweeps
+from holdfast.worker.vacuumer import Vacuumer
 from holdfast.worker.watchdog import Watchdog
 from holdfast.worker.work import Work
 
@@ -248,6 +249,8 @@ class Worker:
     def _upkeep(self) -> Iterator[Coroutine[Any, Any, None]]:
         if not self._setup.suspects_only:
             yield self._sweeper.run()
+            if (store := capability(self._store, Vacuums)) is not None:
+                yield Vacuumer(store, self._setup).run()
         if self._parker is not None:
             yield self._parker.run()
         yield from self._sweeps.parts()

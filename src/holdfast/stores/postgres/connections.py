@@ -75,6 +75,13 @@ class Connections:
         """How many pooled connections are in use, and the most there can be."""
         return (0 if self._pool is None else self._pool.in_use), self._size
 
+    @property
+    def needs_transactions(self) -> bool:
+        """Whether each statement needs a transaction of its own. Behind a pooler, each transaction
+        may get another server process, but the settings, parse and execution of a statement must
+        share one. Policies read the settings of their transaction."""
+        return self.pooled or self.row_security.reads_scope
+
     async def run(
         self,
         work: Callable[[Any], Awaitable[T]],
@@ -127,10 +134,8 @@ class Connections:
         connection = await pool.acquire(endless=endless, aside=aside)
         cut_off = False
         try:
-            if not (settings or self.pooled or self.row_security.reads_scope):
+            if not (settings or self.needs_transactions):
                 return await work(connection)
-            # Behind a pooler, each transaction may get another server process, but the settings,
-            # parse and execution of a statement must share one.
             async with connection.transaction(settings=settings):
                 return await work(connection)
         except BaseException as error:

@@ -57,6 +57,7 @@ from holdfast.stores.postgres import (
     schema,
     settle,
     upkeep,
+    vacuum,
     workers,
 )
 from holdfast.stores.postgres.caps import Caps
@@ -96,6 +97,7 @@ class PostgresStore:
         self._foreign_enqueuer = ForeignEnqueuer()
         self._settler = settle.Settler(retention, limits.commit_seconds)
         self._reclaimer = reclaim.Reclaimer(self._fetch_aside, retention, seam)
+        self._vacuum = vacuum.Vacuum(self._connections)
         self._examiner = diagnosis.Examiner(self._connections, seam, retention, self._notify)
 
     @property
@@ -293,6 +295,9 @@ class PostgresStore:
 
     async def tidy(self, limit: int) -> int:
         return await upkeep.tidy(self._fetch_aside, self._retention, limit)
+
+    async def vacuum(self) -> None:
+        await self._vacuum.run()
 
     async def progress(self, lease: Lease, progress: bytes) -> bool:
         return await settle.progress(self._fetch, lease, progress)

@@ -70,3 +70,19 @@ SELECT holdfast.forget_workers(:leases::float8, :limit::integer)
 
 -- name: forget_breakers
 SELECT holdfast.forget_breakers(:kept_seconds::float8, :limit::integer)
+
+-- name: dead_rows
+-- The counts of the server, for whoever may vacuum the table.
+SELECT
+    pg_stat_get_dead_tuples(oid) AS dead, pg_stat_get_live_tuples(oid) AS live,
+    pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid) AS changes,
+    extract(epoch FROM greatest(
+        pg_stat_get_last_vacuum_time(oid), pg_stat_get_last_autovacuum_time(oid)
+    ))::float8 AS vacuumed_at,
+    extract(epoch FROM clock_timestamp())::float8 AS server_time
+FROM pg_class
+WHERE oid = 'holdfast.jobs'::regclass AND pg_has_role(relowner, 'USAGE')
+
+-- name: vacuum
+-- Cutting off the table's empty end would lock out everybody for a moment; autovacuum does that.
+VACUUM (SKIP_LOCKED, TRUNCATE off, PARALLEL 0) holdfast.jobs
