@@ -304,6 +304,21 @@ def test_slots_of_long_jobs_do_not_count_for_short_ones(local_url: str) -> None:
     simulate(local_url, story)
 
 
+def test_a_worker_whose_slots_all_have_long_jobs_rests(local_url: str) -> None:
+    async def story(simulation: Simulation, app: Watched) -> None:
+        start(simulation, app)
+        await app.warm_up(simulation)
+        await app.enqueue_jobs(CONCURRENCY, 1000.0)
+        await simulation.pass_time(1.0)
+        await app.enqueue_jobs(10, SHORT_SECONDS)
+        app.asked.clear()
+        await simulation.pass_time(5.0)
+        assert app.asked == []
+        assert app.inside == CONCURRENCY
+
+    simulate(local_url, story)
+
+
 def test_a_timeout_counts_from_the_start_of_a_job(local_url: str) -> None:
     async def story(simulation: Simulation, app: Watched) -> None:
         in_time = app.job(name="in_time", timeout_seconds=0.07)(app._take)

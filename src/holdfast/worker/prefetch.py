@@ -67,7 +67,7 @@ class Prefetch:
             in_hand = max(concurrency, min(long + startable, IN_HAND_MAX, 2 * claim_max))
         self._in_hand_max = in_hand
         self.claim_max = max(in_hand // 2, CLAIM_MIN) if self.ends_soon else concurrency
-        self._claim_at = max((long + in_hand) // 2, concurrency - 1)
+        self._claim_at = min(max((long + in_hand) // 2, concurrency - 1), in_hand - 1)
         self._update_room()
 
     def _count_long(self) -> int:
