@@ -418,6 +418,13 @@ def test_a_job_function_looks_like_its_handler(local_hf: Holdfast) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["jobs", "dead", "keys"])
+def test_operations_are_like_properties_to_tools_that_ask_the_class(name: str) -> None:
+    noun = getattr(Holdfast, name)
+    assert noun is dict(inspect.getmembers(Holdfast))[name] is vars(Holdfast)[name]
+    assert inspect.isdatadescriptor(noun)  # else, an autospec of the class has no `jobs.list`
+
+
 @pytest.mark.parametrize(
     "url", ["", "jobs.db", "sqlite://jobs.db", "sqlite:///", "mysql://h/d", "sqlite:///:memory:"]
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Never, Protocol, TypeVar, overload
 
 from holdfast.operations.desk import Desk
 from holdfast.operations.own_tables import OwnTables
@@ -33,14 +33,26 @@ class HasOperations(Protocol):
 
 
 class Noun(Generic[T]):
-    """`hf.jobs` and the like: an attribute of an app or a tenant, which its operations make."""
+    """`hf.jobs` and the like: an attribute of an app or a tenant, which its operations make.
+    Tools that ask the class, such as help() and autospecs, treat it like a property."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name.removeprefix("_")
 
-    def __get__(self, app: HasOperations, owner: type) -> T:
+    @overload
+    def __get__(self, app: None, owner: type) -> Noun[T]: ...
+
+    @overload
+    def __get__(self, app: HasOperations, owner: type) -> T: ...
+
+    def __get__(self, app: HasOperations | None, owner: type) -> Noun[T] | T:
+        if app is None:
+            return self
         found: T = getattr(app._operations, self._name)
         return found
+
+    def __set__(self, app: HasOperations, value: Never) -> None:
+        raise AttributeError(f"`{self._name}` can't be set")
 
 
 class Operations:
