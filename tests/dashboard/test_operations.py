@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from urllib.parse import quote
 
+import msgspec
 import pytest
 from markupsafe import escape
 
@@ -16,10 +17,16 @@ from holdfast import Breaker, Holdfast, Permanent, Retry, State, Transient
 from holdfast.dashboard.attention import concerns, place_of
 from holdfast.domain.diagnosis.findings import Check, Examination, Finding, Severity
 from holdfast.domain.job import Filter
+from holdfast.domain.messengers import MessengerStatus
 from holdfast.domain.samples import moment_of
+from holdfast.domain.workers import Load
+from holdfast.testing.conformance.workers import worker
 from tests.support.dashboard import Browser, browsing
+from tests.support.messengers import DOWN, UP
 from tests.support.processes import wait_until
 from tests.support.running import execute, signal, working
+from tests.support.stores import full_store
+from tests.support.visiting import words_of
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 
@@ -230,6 +237,25 @@ async def test_workers_are_shown_with_their_load_and_jobs(
         page = (await operator.get("/ui/workers")).text
         assert "1 of 4 slots in use" in page  # before a heartbeat told of it
         end.set()
+
+
+async def test_workers_are_shown_with_the_last_message_of_their_messengers(
+    local_hf: Holdfast, operator: Browser
+) -> None:
+    store = await full_store(local_hf)
+
+    async def shown(status: MessengerStatus) -> str:
+        await store.register(worker(id="a"), Load(messengers=(status,)))
+        cell = (await operator.get("/ui/workers")).text.partition('data-label="Messengers">')[2]
+        return words_of(cell.partition("</td>")[0])
+
+    assert await shown(UP) == "pigeon no message yet"
+    heard = msgspec.structs.replace(UP, heard_seconds=7200.0, sent_seconds=9000.0)
+    assert await shown(heard) == "pigeon last message 2 h ago"
+    assert await shown(msgspec.structs.replace(heard, used=False)) == "\N{EN DASH}"
+    down = msgspec.structs.replace(DOWN, fallback="polling every 2 s", sent_seconds=120.0)
+    told = "pigeon no wind; fallback: polling every 2 s; last message 2 min ago"
+    assert await shown(down) == told
 
 
 async def test_a_lost_worker_is_shown_as_lost(

@@ -31,12 +31,12 @@ class MessengerOverview(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         where = f"{self.name} ({self.address})" if self.address else self.name
         if not self.down:
-            return f"{where} is live on {counted(len(self.workers), 'worker')}; {self._last}"
+            return f"{where} is live on {counted(len(self.workers), 'worker')}; {self.last}"
         because = f": {self.because}" if self.because else ""
         return (
             f"{where} is down on {len(self.down):,} of {counted(len(self.workers), 'worker')}, for"
             f" {lasting(self.down_seconds)}{because}; fallback: {self.fallback or 'polling'};"
-            f" {self._last}"
+            f" {self.last}"
         )
 
     @property
@@ -44,13 +44,13 @@ class MessengerOverview(msgspec.Struct, frozen=True, kw_only=True):
         """The same for a narrow line: what matters most comes first."""
         if not self.down:
             live = f"{self.name}: live on {counted(len(self.workers), 'worker')}"
-            return "; ".join(filter(None, (live, self._last, self.address)))
+            return "; ".join(filter(None, (live, self.last, self.address)))
         down = f"{self.name}: down on {len(self.down):,} of {counted(len(self.workers), 'worker')}"
-        parts = (down, self.fallback or "polling", self._last, self.because, self.address)
+        parts = (down, self.fallback or "polling", self.last, self.because, self.address)
         return "; ".join(filter(None, parts))
 
     @property
-    def _last(self) -> str:
+    def last(self) -> str:
         if self.last_seconds is None:
             return "no message yet"
         return f"last message {lasting(self.last_seconds)} ago"

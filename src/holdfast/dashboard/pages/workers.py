@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from holdfast.dashboard.page import Pages, Visit
 from holdfast.domain.job import Filter, Job
+from holdfast.domain.messenger_overview import messenger_overviews
 from holdfast.domain.states import State
 from holdfast.domain.workers import WorkerStatus
 
@@ -42,6 +43,7 @@ def pages(site: Site) -> Pages:
             running=running,
             shown_max=RUNNING_SHOWN_MAX,
             served=served,
+            messenger_overviews=messenger_overviews,
         )
 
     return pages
