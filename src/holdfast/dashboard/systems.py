@@ -12,12 +12,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 from uuid import UUID
 
 if TYPE_CHECKING:
     from holdfast.api import Caller
     from holdfast.transactions.tables import Statements, Tables
+
+T = TypeVar("T")
 
 LAST: Final = UUID(int=2**128 - 1)  # what a list that goes back from the newest begins before
 
@@ -200,3 +211,19 @@ async def reading(caller: Caller, tables: Tables) -> AsyncIterator[Statements]:
     reader = caller.hf if caller.tenant is None else caller.hf.for_tenant(caller.tenant)
     async with reader.transaction(read_only=True) as connection:
         yield tables.on(connection)
+
+
+async def read_newest(
+    caller: Caller, tables: Tables, statement: str, row_type: type[T], after: str | None, limit: int
+) -> list[T]:
+    """Read a page of a list that goes back from the newest: at most `rows_max` items, whose IDs are
+    less than `before`. For a caller with a tenant, the statement with the suffix `_of_tenant` reads
+    those of `tenant`."""
+    before = LAST if after is None else read_id(after)
+    if before is None:
+        return []
+    values: dict[str, object] = {"before": before, "rows_max": limit}
+    if caller.tenant is not None:
+        statement, values["tenant"] = f"{statement}_of_tenant", caller.tenant
+    async with reading(caller, tables) as statements:
+        return await statements.all(statement, row_type, **values)

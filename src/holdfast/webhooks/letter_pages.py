@@ -8,7 +8,6 @@ from uuid import UUID
 
 from holdfast import Tables
 from holdfast.dashboard.systems import (
-    LAST,
     Cell,
     Code,
     File,
@@ -19,6 +18,7 @@ from holdfast.dashboard.systems import (
     Row,
     Status,
     read_id,
+    read_newest,
     reading,
 )
 from holdfast.webhooks.pages import LETTERS, SUBSCRIPTIONS
@@ -49,15 +49,7 @@ class LetterPages:
         self._tables = tables
 
     async def list(self, caller: Caller, after: str | None, limit: int) -> Listing:
-        before = LAST if after is None else read_id(after)
-        if before is None:
-            return Listing(_COLUMNS, ())
-        names: dict[str, object] = {"before": before, "rows_max": limit}
-        statement = "pages_letters"
-        if caller.tenant is not None:
-            statement, names["tenant"] = "pages_letters_of_tenant", caller.tenant
-        async with reading(caller, self._tables) as statements:
-            found = await statements.all(statement, ShownLetter, **names)
+        found = await read_newest(caller, self._tables, "pages_letters", ShownLetter, after, limit)
         rows = [
             Row(
                 str(each.id),

@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast import Tables
 from holdfast.dashboard.systems import (
-    LAST,
     Cell,
     Code,
     File,
@@ -24,6 +23,7 @@ from holdfast.dashboard.systems import (
     Table,
     Tone,
     read_id,
+    read_newest,
     reading,
 )
 from holdfast.webhooks.rows import Attempt, JobStatus, SagaStatus
@@ -97,15 +97,7 @@ class WebhookPages:
         self._tables = tables
 
     async def list(self, caller: Caller, after: str | None, limit: int) -> Listing:
-        before = LAST if after is None else read_id(after)
-        if before is None:
-            return Listing(_COLUMNS, ())
-        names: dict[str, object] = {"before": before, "rows_max": limit}
-        statement = "pages_sagas"
-        if caller.tenant is not None:
-            statement, names["tenant"] = "pages_sagas_of_tenant", caller.tenant
-        async with reading(caller, self._tables) as statements:
-            found = await statements.all(statement, ShownSaga, **names)
+        found = await read_newest(caller, self._tables, "pages_sagas", ShownSaga, after, limit)
         rows = [
             Row(
                 str(each.id),

@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast import Tables
 from holdfast.dashboard.systems import (
-    LAST,
     Code,
     File,
     Item,
@@ -20,6 +19,7 @@ from holdfast.dashboard.systems import (
     Status,
     Table,
     read_id,
+    read_newest,
     reading,
 )
 from holdfast.webhooks.pages import SAGA_TONES, SUBSCRIPTIONS, WebhookPages
@@ -52,15 +52,7 @@ class SubscriptionPages:
         self._tables = tables
 
     async def list(self, caller: Caller, after: str | None, limit: int) -> Listing:
-        before = LAST if after is None else read_id(after)
-        if before is None:
-            return Listing(_COLUMNS, ())
-        names: dict[str, object] = {"before": before, "rows_max": limit}
-        statement = "pages_subscriptions"
-        if caller.tenant is not None:
-            statement, names["tenant"] = "pages_subscriptions_of_tenant", caller.tenant
-        async with reading(caller, self._tables) as statements:
-            found = await statements.all(statement, Known, **names)
+        found = await read_newest(caller, self._tables, "pages_subscriptions", Known, after, limit)
         rows = [
             Row(
                 str(each.id),

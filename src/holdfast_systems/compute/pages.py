@@ -12,7 +12,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.dashboard.systems import (
-    LAST,
     Cell,
     Code,
     File,
@@ -28,6 +27,7 @@ from holdfast.dashboard.systems import (
     Table,
     Tone,
     read_id,
+    read_newest,
     reading,
 )
 from holdfast_systems.compute.contract import ContractBroken
@@ -97,15 +97,9 @@ class ComputePages:
         self._records = compute.records
 
     async def list(self, caller: Caller, after: str | None, limit: int) -> Listing:
-        before = LAST if after is None else read_id(after)
-        if before is None:
-            return Listing(_COLUMNS, ())
-        names: dict[str, object] = {"before": before, "rows_max": limit}
-        statement = "pages_requests"
-        if caller.tenant is not None:
-            statement, names["tenant"] = "pages_requests_of_tenant", caller.tenant
-        async with reading(caller, self._records.tables) as statements:
-            found = await statements.all(statement, ShownRequest, **names)
+        found = await read_newest(
+            caller, self._records.tables, "pages_requests", ShownRequest, after, limit
+        )
         rows = [
             Row(
                 str(each.id),

@@ -12,7 +12,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.dashboard.systems import (
-    LAST,
     Cell,
     Code,
     File,
@@ -24,6 +23,7 @@ from holdfast.dashboard.systems import (
     Status,
     Tone,
     read_id,
+    read_newest,
     reading,
 )
 
@@ -82,15 +82,9 @@ class ConvertPages:
         self._tables = convert.records.tables
 
     async def list(self, caller: Caller, after: str | None, limit: int) -> Listing:
-        before = LAST if after is None else read_id(after)
-        if before is None:
-            return Listing(_COLUMNS, ())
-        names: dict[str, object] = {"before": before, "rows_max": limit}
-        statement = "pages_conversions"
-        if caller.tenant is not None:
-            statement, names["tenant"] = "pages_conversions_of_tenant", caller.tenant
-        async with reading(caller, self._tables) as statements:
-            found = await statements.all(statement, ShownConversion, **names)
+        found = await read_newest(
+            caller, self._tables, "pages_conversions", ShownConversion, after, limit
+        )
         rows = [
             Row(
                 str(each.id),
