@@ -78,10 +78,31 @@ async def test_connections_that_nothing_needs_are_closed(postgres_url: str) -> N
         await fast_forward(0.4 * UNUSED_SECONDS_MAX)
         (usual,) = await use(1)
         (other,) = await use(1, aside=True)
+    await wait_until(partial(are_closed, five, 3), "the others are closed")
     left = [each for each in five if not each.is_closed()]
     assert left == [other, usual] or left == [usual, other]
     assert not any(each.is_closed() for each in await use(5))  # made again on demand
     await connections.close()
+
+
+@fast_forwarding
+async def test_connections_are_closed_even_if_nothing_uses_the_pool_again(
+    postgres_url: str,
+) -> None:
+    connections = Pool(partial(asyncpg.connect, postgres_url), 5, USE_SECONDS_MAX)
+    five = [await connections.acquire() for _ in range(5)]
+    for connection in five:
+        connections.release(connection)
+    await fast_forward(0.9 * UNUSED_SECONDS_MAX)
+    assert await are_closed(five, 0)
+    await fast_forward(0.1 * UNUSED_SECONDS_MAX)
+    await wait_until(partial(are_closed, five, 3), "all but two are closed")
+    await connections.close()
+    assert await are_closed(five, 5)
+
+
+async def are_closed(connections: list[Any], count: int) -> bool:
+    return sum(each.is_closed() for each in connections) == count
 
 
 @fast_forwarding

@@ -35,6 +35,7 @@ class Pool:
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[Any, float]] = []  # and since when
         self._cut_off: set[Any] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
         self._use_seconds_max = use_seconds_max
         self._used_since: dict[Any, float] = {}
@@ -45,8 +46,6 @@ class Pool:
         await self._free.acquire()
         self.in_use += 1
         try:
-            if aside:
-                await self._close_unused()
             while self._idle:
                 connection, _ = self._idle.pop(0 if aside else -1)
                 if connection in self._cut_off:
@@ -59,21 +58,13 @@ class Pool:
             self._free_one()
             raise
 
-    async def _close_unused(self) -> None:
-        oldest = asyncio.get_running_loop().time() - UNUSED_SECONDS_MAX
-        unused = [connection for connection, since in self._idle[1:-1] if since < oldest]
-        # All at once: while one is being closed, others use the pool.
-        self._idle = [each for each in self._idle if each[0] not in unused]
-        self._cut_off.difference_update(unused)
-        await asyncio.gather(*[_close(connection, GOODBYE_SECONDS_MAX) for connection in unused])
-
     def _watched(self, connection: Any, endless: bool) -> Any:
         if endless:
             return connection
         loop = asyncio.get_running_loop()
         self._used_since[connection] = loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(self._use_seconds_max, self._end_overdue)
+            self._timer = loop.call_later(self._use_seconds_max, self._look)
         return connection
 
     def prolong(self, connection: Any) -> None:
@@ -81,16 +72,27 @@ class Pool:
         if connection in self._used_since:
             self._used_since[connection] = asyncio.get_running_loop().time()
 
-    def _end_overdue(self) -> None:
+    def _look(self) -> None:
+        """End overdue uses, close unused connections, and look again when the next is due."""
         self._timer = None
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - self._use_seconds_max
-        for connection, since in self._used_since.items():
-            if since <= oldest:
+        now = loop.time()
+        uses = [(each, since + self._use_seconds_max) for each, since in self._used_since.items()]
+        for connection, end in uses:
+            if end <= now:
                 connection.terminate()
-        younger = [since for since in self._used_since.values() if since > oldest]
-        if younger:
-            self._timer = loop.call_later(min(younger) - oldest, self._end_overdue)
+        idle = [(each, since + UNUSED_SECONDS_MAX) for each, since in self._idle[1:-1]]
+        for connection in [each for each, end in idle if end <= now]:
+            self._close_unused(connection)
+        if later := [end for _, end in (*uses, *idle) if end > now]:
+            self._timer = loop.call_at(min(later), self._look)
+
+    def _close_unused(self, connection: Any) -> None:
+        self._idle = [each for each in self._idle if each[0] is not connection]
+        self._cut_off.discard(connection)
+        closing = asyncio.create_task(_close(connection, GOODBYE_SECONDS_MAX))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     def release(self, connection: Any, *, cut_off: bool = False, aside: bool = False) -> None:
         self._free_one()
@@ -123,7 +125,8 @@ class Pool:
         if self._timer is not None:
             self._timer.cancel()
         idle, self._idle = self._idle, []
-        await asyncio.gather(*[_close(connection, GOODBYE_SECONDS_MAX) for connection, _ in idle])
+        closing = [_close(connection, GOODBYE_SECONDS_MAX) for connection, _ in idle]
+        await asyncio.gather(*closing, *self._closing)
 
     def abandon(self) -> None:
         """Close all connections without waiting."""
