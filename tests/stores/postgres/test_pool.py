@@ -102,7 +102,7 @@ async def test_connections_are_closed_even_if_nothing_uses_the_pool_again(
 
 
 async def are_closed(connections: list[Any], count: int) -> bool:
-    return sum(each.is_closed() for each in connections) == count
+    return len([each for each in connections if each.is_closed()]) == count
 
 
 @fast_forwarding
