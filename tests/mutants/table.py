@@ -327,14 +327,6 @@ MUTANTS = [
         "test_jobs_that_cannot_start_soon_are_released_and_lose_nothing",
     ),
     Mutant(
-        "06 jobs are claimed ahead again as soon as they were released",
-        "worker/prefetch.py",
-        "        runs = self._take_all()\n        self.start_over()\n",
-        "        runs = self._take_all()\n        self.plan(IN_HAND_MAX)\n",
-        PREFETCH,
-        "test_after_a_release_it_claims_no_more_than_it_can_start",
-    ),
-    Mutant(
         "06 a job is claimed ahead that counts on running alone",
         "worker/prefetch.py",
         "slots.concurrency > 1 and not slots.caps",

@@ -112,14 +112,6 @@ class Pooled(Protocol):
         """How many connections are in use, and the most there can be. Safe from any thread."""
 
 
-@runtime_checkable
-class Vacuums(Protocol):
-    """A store whose database doesn't clear in time what jobs leave behind as they end."""
-
-    async def vacuum(self) -> None:
-        """Clear it, if there is much of it. Called every few seconds by every worker."""
-
-
 class Store(Protocol):
     """The core that every store has.
 

@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.domain.job import Reclaimed
-from holdfast.stores.protocol import Breakers, Store, Vacuums, capability
+from holdfast.stores.protocol import Breakers, Store, capability
+from holdfast.stores.vacuums import Vacuums
 from holdfast.worker.deadline import StopDeadline
 from holdfast.worker.lease_keeper import LeaseKeeper
 from holdfast.worker.parker import Parker

@@ -7,7 +7,7 @@ from logging import WARNING
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.observability import logs
-from holdfast.stores.protocol import Vacuums
+from holdfast.stores.vacuums import Vacuums
 from holdfast.worker.setup import Setup
 
 

@@ -20,7 +20,8 @@ from holdfast.domain.limits import STOP_SECONDS_MAX
 from holdfast.observability import metrics
 from holdfast.runtime.seam import Seam
 from holdfast.settings import Settings
-from holdfast.stores.protocol import Breakers, Pooled, Store, Vacuums, capability
+from holdfast.stores.protocol import Breakers, Pooled, Store, capability
+from holdfast.stores.vacuums import Vacuums
 from holdfast.wakeups.messengers import Messengers
 from holdfast.wakeups.protocol import Wakeup
 from holdfast.worker.claimer import Claimer
