@@ -9,6 +9,7 @@ with a growing delay.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
@@ -164,14 +165,18 @@ class BrokerMessenger:
 
 class _Outage:
     """Says once that the broker is away, and once that it is back: the connection that notices
-    first speaks for both, and the one that returns last."""
+    first speaks for both, and the one that returns last. One that is older than the outage may
+    notice it only after the other has returned."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._away: set[str] = set()
+        self._began_at = -math.inf
+        self._is_told = False
 
-    def begin(self, verb: str, because: str) -> None:
-        if not self._away:
+    def begin(self, verb: str, because: str, connected_at: float, now: float) -> None:
+        if not self._away and connected_at > self._began_at:
+            self._began_at, self._is_told = now, True
             logs.event(
                 WARNING,
                 "messenger_lost",
@@ -183,7 +188,8 @@ class _Outage:
         self._away.add(verb)
 
     def end(self, verb: str) -> None:
-        if self._away == {verb}:
+        if self._away == {verb} and self._is_told:
+            self._is_told = False
             logs.event(
                 INFO,
                 "messenger_restored",
@@ -222,9 +228,9 @@ class _Direction:
     def down(self, error: BaseException | None) -> None:
         """Note that the connection is gone."""
         if self.is_live or self.because is None:
-            self.since = self._seam.monotonic()
+            connected_at, self.since = self.since, self._seam.monotonic()
             self.because = _described(error)
-            self._outage.begin(self._verb, self.because)
+            self._outage.begin(self._verb, self.because, connected_at, self.since)
         self.is_live = False
 
     def end(self) -> None:
