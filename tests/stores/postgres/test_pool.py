@@ -246,3 +246,22 @@ async def test_a_renewal_on_a_connection_that_has_gone_silent_is_cut_off_in_time
         proxy.resume()
         assert await store.renew([job.lease], lease_seconds=30) == []
         await store.close()
+
+
+async def test_a_connection_that_ends_between_two_steps_of_a_statement_is_an_outage(
+    postgres_url: str,
+) -> None:
+    store = PostgresStore(postgres_url, Seam())
+
+    async def end(connection: Any) -> None:
+        connection.terminate()
+        connection._protocol.bind_execute()  # as in the driver's own next step
+
+    async def err(connection: Any) -> None:
+        connection.no_such_verb()
+
+    with pytest.raises(StoreUnavailable):
+        await store._connections.run(end)
+    with pytest.raises(AttributeError):
+        await store._connections.run(err)
+    await store.close()

@@ -138,6 +138,11 @@ class Connections:
                 return await work(connection)
             async with connection.transaction(settings=settings):
                 return await work(connection)
+        except AttributeError as error:
+            if not connection.is_closed():
+                raise
+            # The driver's own, if the connection is ended between two of its steps.
+            raise ConnectionResetError("the connection was closed") from error
         except BaseException as error:
             cut_off = not isinstance(error, Exception)
             raise
