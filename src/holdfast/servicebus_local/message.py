@@ -1,7 +1,7 @@
 """A message as its sections.
 
 What the sender wrote comes out byte for byte. Only the header and the annotations of the broker are
-made anew for each delivery, and settlements may add application properties.
+new for each delivery, and settlements may add application properties.
 """
 
 from __future__ import annotations
