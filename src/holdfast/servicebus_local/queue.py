@@ -185,7 +185,7 @@ class Queue:
         self._bury(entry, properties)
 
     def renew(self, token: UUID, now_ms: int) -> int:
-        """Lock the message anew; answer until when."""
+        """Lock the message again; return until when."""
         entry = self._held(token)
         if self._has_sessions:
             raise NotAllowed("Messages of a session are locked with the session.")
