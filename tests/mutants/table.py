@@ -13,7 +13,7 @@ POSTGRES_SCHEMA = "stores/postgres/sql/migrations/0001_jobs.sql"
 POSTGRES_HISTORY = "stores/postgres/sql/migrations/0002_history.sql"
 POSTGRES_PROBES = "stores/postgres/sql/migrations/0009_probes.sql"
 POSTGRES_FUNCTIONS = "stores/postgres/sql/migrations/0011_functions.sql"
-POSTGRES_LANES = "stores/postgres/sql/migrations/0014_lanes.sql"
+POSTGRES_SHORTEST = "stores/postgres/sql/migrations/0015_shortest_leases.sql"
 SQLITE_CLAIM = "stores/sqlite/sql/claim.sql"
 SQLITE_SETTLE = "stores/sqlite/sql/settle.sql"
 SQLITE_BREAKERS = "stores/sqlite/sql/breakers.sql"
@@ -818,7 +818,7 @@ MUTANTS = [
     ),
     Mutant(
         "two claims count the same room of a capped queue",
-        POSTGRES_LANES,
+        POSTGRES_SHORTEST,
         "        ORDER BY name\n        FOR UPDATE SKIP LOCKED\n",
         "        ORDER BY name\n",
         HOLDS,
@@ -1075,11 +1075,35 @@ MUTANTS = [
     ),
     Mutant(
         "a cap leaves out what runs on an expired lease",
-        POSTGRES_LANES,
-        "RETURN least(first, now() - interval '5 seconds');",
-        "RETURN now();",
+        POSTGRES_SHORTEST,
+        "first_lease, looked_at + make_interval(",
+        "looked_at + make_interval(",
         HORIZON,
         "test_a_cap_counts_a_lease_that_has_expired_among_what_is_dead[pg15]",
+    ),
+    Mutant(
+        "a cap overlooks leases that are shorter than those before",
+        POSTGRES_SHORTEST,
+        " OR shortest_lease_seconds >= lease_seconds",
+        "",
+        HORIZON,
+        "test_a_cap_counts_leases_that_are_shorter_than_those_before[pg15-True]",
+    ),
+    Mutant(
+        "a cap overlooks what a claim under way takes",
+        POSTGRES_SHORTEST,
+        "IF claiming <> '{}' THEN",
+        "IF false THEN",
+        HORIZON,
+        "test_what_a_claim_under_way_takes_is_not_overlooked_by_caps[pg15]",
+    ),
+    Mutant(
+        "a cap that is set again trusts leases from a time without it",
+        POSTGRES_SHORTEST,
+        "BEFORE INSERT OR UPDATE OF running_max",
+        "BEFORE INSERT",
+        HORIZON,
+        "test_a_cap_that_was_lifted_for_a_while_counts_what_was_claimed_meanwhile[pg15]",
     ),
     Mutant(
         "a new worker ignores where others are",

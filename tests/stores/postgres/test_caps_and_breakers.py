@@ -161,7 +161,7 @@ async def test_what_one_claim_has_locked_is_left_to_it(
     await store.enqueue([job("q"), job("free")])
     await store.cap("q", 5)
     async with connection.transaction():
-        await connection.execute("SELECT holdfast.lock_caps(NULL, '{}')")
+        await connection.execute("SELECT holdfast.lock_caps(NULL, '{}', 30, NULL, NULL)")
         assert [each.queue for each in await store.claim(request(10))] == ["free"]
     assert [each.queue for each in await store.claim(request(10))] == ["q"]
 

@@ -21,6 +21,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.caps import BUSY_LOOK_SECONDS
 from holdfast.stores.postgres.lanes import LATE_MAX, SCAN_SECONDS, SCAN_SHARE
 from holdfast.stores.protocol import Claim
+from tests.support.processes import wait_until
 from tests.support.seams import MeteredSeam
 
 pytestmark = pytest.mark.both_postgres
@@ -44,6 +45,14 @@ SET state = 'running', attempt = 1, fence = 1, lease_owner = 'gone', started_at 
 WHERE queue = $1
 """
 ENDED = "DELETE FROM holdfast.jobs WHERE queue = $1"
+# Jobs that have just been claimed and have ended.
+JUST_CLAIMED = """
+UPDATE holdfast.jobs
+SET state = 'running', attempt = 1, fence = 1, lease_owner = 'quick', started_at = now(),
+    lease_expires_at = now() + interval '20 seconds'
+WHERE queue = $1
+"""
+LOCK_CAPS = "SELECT queues FROM holdfast.lock_caps(NULL, '{}', 30, NULL, NULL)"
 
 
 def job(queue: str = "images", run_at: datetime | None = None, priority: int = 0) -> NewJob:
@@ -74,9 +83,12 @@ class Worker(PostgresStore):
                 raise self.scans_fail
         return await super()._fetch_aside(name, **values)
 
-    async def take(self, limit: int = 10, queues: Sequence[str] | None = None) -> list[Claimed]:
+    async def take(
+        self, limit: int = 10, queues: Sequence[str] | None = None, lease_seconds: float = 30.0
+    ) -> list[Claimed]:
         """Claim, and wait for the scan that this may have started."""
-        claimed = await self.claim(Claim("worker", limit, 30.0, ["resize"], queues=queues))
+        claim = Claim("worker", limit, lease_seconds, ["resize"], queues=queues)
+        claimed = await self.claim(claim)
         await asyncio.gather(*self._claimer._scans)
         return list(claimed)
 
@@ -101,6 +113,12 @@ class Worker(PostgresStore):
         await self.handle()
         self.seam.entries.clear()
 
+    @property
+    def known_first_lease(self) -> datetime:
+        looked_at = self._caps._first_lease.looked_at
+        assert looked_at is not None
+        return looked_at
+
     def pass_time_until_a_scan(self) -> None:
         self.seam.passed_seconds += 2 * SCAN_SHARE * SLOW_SCAN_SECONDS
 
@@ -124,9 +142,19 @@ class Past:
         self._connection = connection
         self._old = old
 
-    async def add(self, queue: str = "images") -> None:
-        for statement in (PAST, CLAIMED, ENDED):
+    async def add(self, queue: str = "images", claimed: str = CLAIMED) -> None:
+        for statement in (PAST, claimed, ENDED):
             await self._connection.execute(statement, queue)
+
+    async def fetchval(self, statement: str) -> Any:
+        return await self._connection.fetchval(statement)
+
+    async def let_minutes_pass_for_caps(self, minutes: int = 2) -> None:
+        await self._connection.execute(
+            "UPDATE holdfast.queues SET shortest_since = shortest_since - $1 * interval '1 minute',"
+            " shortest_seen_at = shortest_seen_at - $1 * interval '1 minute'",
+            minutes,
+        )
 
     async def release(self) -> None:
         """End the transaction, and vacuum."""
@@ -239,6 +267,116 @@ async def test_a_cap_counts_a_lease_that_has_expired_among_what_is_dead(
     worker.pass_time_until_a_scan()
     for _ in range(2):  # the second one counts from where the scan says
         assert await worker.take() == []
+
+
+async def test_caps_are_counted_without_the_leases_of_what_has_just_ended(
+    worker: Worker, other: Worker, past: Past
+) -> None:
+    await worker.cap("images", 2)
+    await worker.find_fronts_far()
+    await past.let_minutes_pass_for_caps()
+    await past.add(claimed=JUST_CLAIMED)
+    worker.pass_time_until_a_scan()
+    await worker.take()
+    worker.seam.entries.clear()
+    await other.enqueue([job() for _ in range(4)])
+    assert len(await worker.take()) == 2
+    assert await worker.take() == []
+    assert worker.most("claim_onwards_with_caps") <= FEW
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_cap_counts_leases_that_are_shorter_than_those_before(
+    worker: Worker, other: Worker, past: Past, is_known: bool
+) -> None:
+    """Others claim with leases that end before those that this worker knows of, and before those
+    that it would have to count if all were as long."""
+    await worker.cap("images", 1)
+    await worker.find_fronts_far()
+    if is_known:
+        await other.enqueue([job()])
+        assert len(await other.handle()) == 1
+        await past.let_minutes_pass_for_caps()
+    worker.pass_time_until_a_scan()
+    assert await worker.take() == []
+    await other.enqueue([job(), job()])
+    assert len(await other.take(lease_seconds=3.0)) == 1
+    for _ in range(2):
+        assert await worker.take() == []
+        worker.pass_time_until_a_scan()
+
+
+async def test_a_cap_that_was_lifted_for_a_while_counts_what_was_claimed_meanwhile(
+    worker: Worker, other: Worker, past: Past
+) -> None:
+    await worker.cap("images", 1)
+    await worker.find_fronts_far()
+    await past.let_minutes_pass_for_caps()
+    await other.cap("images", None)
+    await other.enqueue([job(), job()])
+    worker.pass_time_until_a_scan()
+    assert await worker.take(queues=["others"]) == []  # it looks up where leases begin
+    assert len(await other.take(1, lease_seconds=3.0)) == 1
+    await other.cap("images", 1)
+    assert await worker.take() == []
+
+
+async def test_longer_leases_count_for_caps_once_no_shorter_ones_were_taken_for_a_while(
+    worker: Worker, past: Past
+) -> None:
+    await worker.cap("images", 1)
+    noted = "SELECT shortest_lease_seconds FROM holdfast.queues"
+    await worker.enqueue([job(), job()])
+    await worker.take(lease_seconds=3.0)
+    await worker.take()
+    assert await past.fetchval(noted) == 3.0
+    await past.let_minutes_pass_for_caps(11)
+    await worker.take()
+    assert await past.fetchval(noted) == 30.0
+
+
+async def test_what_a_claim_under_way_takes_is_not_overlooked_by_caps(
+    worker: Worker, past: Past, postgres_url: str
+) -> None:
+    await worker.cap("images", 1)
+    await worker.find_fronts_far()
+    since = worker.known_first_lease
+    connection = await asyncpg.connect(postgres_url)
+    async with connection.transaction():
+        assert await connection.fetchval(LOCK_CAPS) == ["images"]
+        worker.pass_time_until_a_scan()
+        await worker.take()
+        assert worker.known_first_lease == since
+    worker.pass_time_until_a_scan()
+    await worker.take()
+    assert worker.known_first_lease > since
+    await connection.close()
+
+
+async def test_a_look_at_leases_from_before_the_clock_was_set_back_means_nothing_to_caps(
+    worker: Worker, past: Past
+) -> None:
+    await worker.cap("images", 1)
+    await worker.enqueue([job()])
+    assert len(await worker.take()) == 1
+    await past.let_minutes_pass_for_caps()
+    later = "now() + interval '1 hour'"
+    assert await past.fetchval(LOCK_CAPS.replace("NULL, NULL", f"{later}, {later}")) == []
+
+
+async def test_a_claim_that_began_too_long_ago_takes_nothing_that_is_capped(
+    worker: Worker, past: Past, postgres_url: str
+) -> None:
+    await worker.cap("images", 1)
+    connection = await asyncpg.connect(postgres_url)
+    async with connection.transaction():
+        assert await connection.fetchval(LOCK_CAPS) == ["images"]
+        late = "SELECT clock_timestamp() > now() + interval '2 seconds'"
+        await wait_until(
+            lambda: connection.fetchval(late), "two seconds since the transaction began"
+        )
+        assert await connection.fetchval(LOCK_CAPS) == []
+    await connection.close()
 
 
 async def test_what_came_in_behind_is_found_by_the_next_scan(

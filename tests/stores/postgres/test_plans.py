@@ -478,7 +478,8 @@ async def test_a_claim_reads_its_lanes_and_no_more_jobs_than_it_takes(
         names=["resize"],
         tenant=None,
         limit=limit,
-        leases_since=None,
+        first_lease=None,
+        first_lease_looked_at=None,
     )
     lanes = LANES if queues is None else 3 * len(queues)
     assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * lanes + 2 * limit)
@@ -501,7 +502,8 @@ def claim_values(queue: str, limit: int = 100) -> dict[str, object]:
         "lane_run_at": ["2020-01-01T00:00:00Z"],
         "lane_ids": [UUID(int=0)],
         "looked_seconds_ago": [None],
-        "leases_since": None,
+        "first_lease": None,
+        "first_lease_looked_at": None,
     }
 
 
@@ -584,7 +586,7 @@ async def test_counting_what_runs_in_capped_queues_reads_only_the_leases(
     database: Explainer,
 ) -> None:
     read = await database.jobs_read(
-        "holdfast.lock_caps(NULL, '{}', NULL)",
+        "holdfast.lock_caps(NULL, '{}', 30, NULL, NULL)",
         "INSERT INTO holdfast.queues (name, running_max) VALUES ('queue 0', 9), ('queue 1', 9)",
     )
     assert read == (0, RUNNING)
@@ -614,7 +616,8 @@ async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(
         lane_run_at=["2020-01-01T00:00:00Z"] * len(QUEUES),
         lane_ids=[UUID(int=0)] * len(QUEUES),
         looked_seconds_ago=[None] * len(QUEUES),
-        leases_since=None,
+        first_lease=None,
+        first_lease_looked_at=None,
         names=["resize"],
         tenant=None,
         limit=100,

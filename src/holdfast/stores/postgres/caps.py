@@ -7,14 +7,15 @@ locked. All of this is one statement, so that a worker that hangs holds no lock.
 
 The leases of ended jobs leave dead entries, like claimed jobs do: see `lanes.py`. If there are
 many, the count begins where the first lease of a running job was when last looked up. Leases are
-only ever extended, and new ones end later.
+only ever extended, and new ones end later: by the length of the shortest lease that is taken in the
+queue, which claims note in its row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from holdfast.runtime.seam import Seam
 from holdfast.stores.postgres.connections import Connections
@@ -24,6 +25,22 @@ from holdfast.stores.protocol import Claim
 
 LOOK_SECONDS = 1.0
 BUSY_LOOK_SECONDS = 5.0  # while claims find jobs: a look would delay them
+LATE_CLAIM = timedelta(seconds=2)  # `lock_caps` has it, too
+
+
+class _FirstLease(NamedTuple):
+    """Of the running jobs, at the time of a look. Without the time, count all leases."""
+
+    expires_at: datetime | None
+    looked_at: datetime | None
+
+    @property
+    def is_after(self) -> datetime | None:
+        """No lease ends before this, nor one that was taken since, however short it is."""
+        if self.looked_at is None:
+            return None
+        since = self.looked_at - LATE_CLAIM
+        return since if self.expires_at is None else min(self.expires_at, since)
 
 
 class Caps:
@@ -35,7 +52,7 @@ class Caps:
         self.exist = False
         self.stopped: frozenset[str] = frozenset()  # paused or capped: claims may leave jobs there
         self._looked_at: float | None = None
-        self._first_lease: datetime | None = None
+        self._first_lease = _FirstLease(None, None)
 
     def look_again(self) -> None:
         """A cap has changed in this process."""
@@ -61,7 +78,8 @@ class Caps:
                 await self._look()
             if not self.exist:
                 return []
-        values["leases_since"] = self._first_lease
+        values["first_lease"] = self._first_lease.expires_at
+        values["first_lease_looked_at"] = self._first_lease.looked_at
         return await self._connections.fetch(SQL[f"{name}_with_caps"], values)
 
     def _look_is_due(self, seconds: float) -> bool:
@@ -76,5 +94,7 @@ class Caps:
     async def find_first_lease(self, fetch: Fetch) -> None:
         """Look up where counts begin, beside the claims: it may pass many dead entries."""
         if self.exist:
-            rows = await fetch("first_lease", since=self._first_lease, near_entries=FAR_ENTRIES)
-            self._first_lease = rows[0][0]
+            since = self._first_lease.is_after
+            rows = await fetch("first_lease", since=since, near_entries=FAR_ENTRIES)
+            if rows:
+                self._first_lease = _FirstLease(*rows[0])

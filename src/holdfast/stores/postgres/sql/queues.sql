@@ -67,4 +67,5 @@ SELECT name, running_max IS NOT NULL AS is_capped FROM holdfast.queues
 WHERE paused_at IS NOT NULL OR running_max IS NOT NULL
 
 -- name: first_lease
-SELECT holdfast.first_lease(:since::timestamptz, :near_entries::bigint)
+SELECT first_lease, looked_at
+FROM holdfast.look_for_first_lease(:since::timestamptz, :near_entries::bigint)

@@ -1,5 +1,8 @@
 -- The capped queues in which jobs can start, and how many in each.
 caps AS MATERIALIZED (
     SELECT queues, spare
-    FROM holdfast.lock_caps(:queues::text[], :except_queues::text[], :leases_since::timestamptz)
+    FROM holdfast.lock_caps(
+        :queues::text[], :except_queues::text[], :lease_seconds::float8,
+        :first_lease::timestamptz, :first_lease_looked_at::timestamptz
+    )
 )
