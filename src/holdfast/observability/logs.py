@@ -14,7 +14,6 @@ import os
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException, extract_tb
 from typing import Any, Final, Literal, TextIO, TypedDict, Unpack
 from uuid import UUID
@@ -210,7 +209,8 @@ _BOLD = "\x1b[1m"
 _DIM = "\x1b[2m"
 _RED = "\x1b[31m"
 _FOR_MACHINES = {"job_id", "state", "max_attempts", "fence", "worker_id"}
-_WORKER = (str(Path(__file__).parents[1] / "worker"), str(Path(__file__).parents[1] / "runtime"))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_WORKER = (os.path.join(_PACKAGE, "worker"), os.path.join(_PACKAGE, "runtime"))
 # The fields of a job, and the attributes of a record in which `LogFilter` keeps them.
 _OF_JOB = {
     "job_id": "job_id",

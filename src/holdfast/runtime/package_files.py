@@ -3,12 +3,57 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+
+class Traversable(Protocol):
+    """What we use of `importlib.resources.abc.Traversable`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def is_dir(self) -> bool: ...
+
+    def is_file(self) -> bool: ...
+
+    def iterdir(self) -> Iterator[Traversable]: ...
+
+    def joinpath(self, *names: str) -> Traversable: ...
+
+    def read_bytes(self) -> bytes: ...
+
+    def read_text(self, encoding: str) -> str: ...
+
+
+class _File:
+    """A file or a folder. `pathlib` would do, but takes 3 ms to import: every program would wait
+    for it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.name = os.path.basename(path)
+
+    def is_dir(self) -> bool:
+        return os.path.isdir(self._path)
+
+    def is_file(self) -> bool:
+        return os.path.isfile(self._path)
+
+    def iterdir(self) -> Iterator[Traversable]:
+        return (self.joinpath(name) for name in os.listdir(self._path))
+
+    def joinpath(self, *names: str) -> Traversable:
+        return _File(os.path.join(self._path, *names))
+
+    def read_bytes(self) -> bytes:
+        with open(self._path, "rb") as file:
+            return file.read()
+
+    def read_text(self, encoding: str) -> str:
+        with open(self._path, encoding=encoding) as file:
+            return file.read()
 
 
 def files(package: str) -> Traversable:
@@ -18,7 +63,8 @@ def files(package: str) -> Traversable:
     """
     folders = list(getattr(import_module(package), "__path__", ()))
     if len(folders) == 1 and os.path.isdir(folders[0]):
-        return Path(folders[0])
+        return _File(folders[0])
     from importlib.resources import files
 
-    return files(package)
+    found: Traversable = files(package)
+    return found

@@ -6,13 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from holdfast.domain.errors import ConfigurationError
-from holdfast.runtime.package_files import files
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+from holdfast.runtime.package_files import Traversable, files
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _INDEX = re.compile(r"^(?:CREATE (?:UNIQUE )?|(DROP ))INDEX (\w++)[^;]*+;", re.MULTILINE)

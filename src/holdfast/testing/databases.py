@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib.resources import files
@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from holdfast.app import Holdfast
 from holdfast.domain.errors import ConfigurationError
+from holdfast.domain.job import Lease
 from holdfast.domain.secrets import shown_url
 from holdfast.runtime.seam import Seam
 from holdfast.stores.registry import plain_url
@@ -33,6 +34,9 @@ class Database(Protocol):
 
     async def advance(self, hf: Holdfast, seconds: float) -> None:
         """Let time pass. `hf` uses this database."""
+
+    async def expire(self, hf: Holdfast, lease: Lease) -> None:
+        """Let this lease expire, and none beside it."""
 
 
 @asynccontextmanager
@@ -65,6 +69,9 @@ class _SqliteFile:
     async def advance(self, hf: Holdfast, seconds: float) -> None:
         self.seam.advance(seconds)
 
+    async def expire(self, hf: Holdfast, lease: Lease) -> None:
+        await _expire(hf, "on_sqlite", {"id": str(lease.job_id), "fence": lease.fence})
+
 
 class _ServerTime(Seam):
     starts_processes = False  # as with VirtualTime: a handler is watched where it runs
@@ -84,7 +91,17 @@ class _PostgresDatabase:
                 values = {"passed": timedelta(seconds=seconds)}
                 await connection.execute(statement.sql, *statement.arguments(values))
 
+    async def expire(self, hf: Holdfast, lease: Lease) -> None:
+        await _expire(hf, "on_postgres", {"id": lease.job_id, "fence": lease.fence})
 
+
+async def _expire(hf: Holdfast, name: str, values: Mapping[str, object]) -> None:
+    statement = _EXPIRE[name]
+    async with hf.transaction() as connection:
+        await connection.execute(statement.sql, *statement.arguments(values))
+
+
+_EXPIRE = load(read_sql(__package__, "expire.sql"), numbered=True)
 _ADVANCE = load(read_sql(__package__, "advance.sql"), numbered=True)
 
 

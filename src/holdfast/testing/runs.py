@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -11,20 +11,22 @@ from uuid import UUID
 
 from holdfast.context import Context
 from holdfast.domain.errors import LeaseLost
-from holdfast.domain.job import Settlement
+from holdfast.domain.job import Job, Lease, Settlement
 from holdfast.domain.limits import RECLAIM_BATCH_MAX
+from holdfast.domain.states import State
 from holdfast.job_function import Definition
 from holdfast.worker.middleware import CallNext, Middleware
 
-EXPIRED_SECONDS = -1.0  # the length of a lease that is over
-
 
 class Runs:
-    """`errors` are what attempts last failed with, by job."""
+    """`errors` are what attempts last failed with, by job. `expire` ends a lease at once."""
 
-    def __init__(self, definitions: Mapping[str, Definition]) -> None:
+    def __init__(
+        self, definitions: Mapping[str, Definition], expire: Callable[[Lease], Awaitable[None]]
+    ) -> None:
         self.errors: dict[UUID, BaseException] = {}
         self._definitions = definitions
+        self._expire = expire
         self._crashes: Counter[str] = Counter()
 
     def crash(self, name: str, times: int) -> None:
@@ -37,22 +39,24 @@ class Runs:
         name = self._definitions[ctx.name].name
         if self._crashes[name]:
             self._crashes[name] -= 1
-            await _run_and_crash(ctx, call_next)
+            await self._run_and_crash(ctx, call_next)
         return await call_next()
+
+    async def _run_and_crash(self, ctx: Context, call_next: CallNext) -> None:
+        """Run the handler, but write nothing of its end: its lease expires, and is reclaimed."""
+        store: Any = ctx._around.store
+        ctx._around = replace(ctx._around, store=_Doomed(store))
+        with suppress(Exception, _Crash):
+            await call_next()
+        job: Job | None = await store.get(ctx.job_id)
+        while job is not None and (job.state, job.fence) == (State.RUNNING, ctx.fence):
+            await self._expire(ctx._job.lease)
+            await store.reclaim(RECLAIM_BATCH_MAX)
+            job = await store.get(ctx.job_id)
+        raise LeaseLost(ctx.job_id, ctx.fence)
 
     def _failed(self, ctx: Context, error: BaseException) -> None:
         self.errors[ctx.job_id] = error
-
-
-async def _run_and_crash(ctx: Context, call_next: CallNext) -> None:
-    """Run the handler, but write nothing of its end: its lease expires, and is reclaimed."""
-    store: Any = ctx._around.store
-    ctx._around = replace(ctx._around, store=_Doomed(store))
-    with suppress(Exception, _Crash):
-        await call_next()
-    while not await store.renew([ctx._job.lease], EXPIRED_SECONDS):
-        await store.reclaim(RECLAIM_BATCH_MAX)
-    raise LeaseLost(ctx.job_id, ctx.fence)
 
 
 class _Crash(BaseException):

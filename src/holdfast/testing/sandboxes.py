@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from holdfast.app import Holdfast
@@ -123,13 +124,11 @@ async def sandbox(hf: Holdfast, url: str | None = None) -> AsyncIterator[Sandbox
     a new database on that server, with your tables, and is dropped at the end; the role in the URL
     needs the right to create databases.
     """
-    runs = Runs(hf._definitions)
-    async with (
-        private_database(url) as database,
-        borrowed(hf, database.url, database.seam, runs.around(hf._middleware)),
-    ):
-        await hf.migrate()
-        yield Sandbox(hf, database, runs)
+    async with private_database(url) as database:
+        runs = Runs(hf._definitions, partial(database.expire, hf))
+        async with borrowed(hf, database.url, database.seam, runs.around(hf._middleware)):
+            await hf.migrate()
+            yield Sandbox(hf, database, runs)
 
 
 @contextmanager

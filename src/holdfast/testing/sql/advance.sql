@@ -43,7 +43,10 @@ UPDATE holdfast.workers
 SET started_at = started_at - :passed::interval, seen_at = seen_at - :passed::interval
 
 -- name: queues
-UPDATE holdfast.queues SET paused_at = paused_at - :passed::interval
+UPDATE holdfast.queues
+SET paused_at = paused_at - :passed::interval,
+    shortest_since = shortest_since - :passed::interval,
+    shortest_seen_at = shortest_seen_at - :passed::interval
 
 -- name: breakers
 UPDATE holdfast.breakers

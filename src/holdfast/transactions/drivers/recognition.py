@@ -2,64 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from holdfast.domain.errors import BadArguments
-from holdfast.transactions.drivers.django import DjangoDriver
-from holdfast.transactions.drivers.postgres import (
-    AsyncpgDriver,
-    AsyncPsycopgDriver,
-    Psycopg2Driver,
-    PsycopgDriver,
-)
-from holdfast.transactions.drivers.protocol import Driver, Foreign, run_now
-from holdfast.transactions.drivers.sqlalchemy import SqlalchemyDriver
-from holdfast.transactions.drivers.sqlite import Sqlite3Driver
+from holdfast.transactions.drivers.protocol import Foreign
 
-T = TypeVar("T")
 W = TypeVar("W")
 
 _in_sync_twin: ContextVar[bool] = ContextVar("holdfast_in_sync_twin", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Direct:
-    driver: Driver
-    is_async: bool
-
-    async def run(self, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
-        return await work(self.driver)
-
-
-@dataclass(frozen=True, slots=True)
-class _SqlalchemyAsync:
-    connection: Any
-    is_async: bool = True
-
-    async def run(self, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
-        answer: T = await self.connection.run_sync(
-            lambda sync_side: run_now(work(SqlalchemyDriver(sync_side)))
-        )
-        return answer
-
-
-_WAYS: dict[tuple[str, str], Callable[[Any], Foreign]] = {
-    ("asyncpg", "Connection"): lambda it: _Direct(AsyncpgDriver(it), True),
-    ("asyncpg", "PoolConnectionProxy"): lambda it: _Direct(AsyncpgDriver(it), True),
-    ("psycopg", "AsyncConnection"): lambda it: _Direct(AsyncPsycopgDriver(it), True),
-    ("psycopg", "Connection"): lambda it: _Direct(PsycopgDriver(it), False),
-    ("psycopg2", "connection"): lambda it: _Direct(Psycopg2Driver(it), False),
-    ("sqlalchemy", "AsyncConnection"): _SqlalchemyAsync,
-    ("sqlalchemy", "AsyncSession"): _SqlalchemyAsync,
-    ("sqlalchemy", "Connection"): lambda it: _Direct(SqlalchemyDriver(it), False),
-    ("sqlalchemy", "Session"): lambda it: _Direct(SqlalchemyDriver(it), False),
-    ("django", "BaseDatabaseWrapper"): lambda it: _Direct(DjangoDriver(it), False),
-    ("sqlite3", "Connection"): lambda it: _Direct(Sqlite3Driver(it), False),
-}
 # One object for all threads or tasks, behind which each has its own.
 _PROXIES: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("sqlalchemy", "async_scoped_session"): lambda it: it(),
@@ -72,7 +27,9 @@ def recognize(connection: Any) -> Foreign:
     enrolment: Callable[[], Foreign] | None = getattr(connection, "__holdfast_foreign__", None)
     if enrolment is not None:
         return enrolment()
-    way = _find(_WAYS, connection := itself(connection))
+    from holdfast.transactions.drivers.ways import WAYS  # which most programs don't need
+
+    way = _find(WAYS, connection := itself(connection))
     if way is not None:
         return way(connection)
     raise BadArguments(
