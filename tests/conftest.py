@@ -40,12 +40,15 @@ from tests.support.servicebus import lost_sockets as lost_sockets
 from tests.support.servicebus import servicebus as servicebus
 from tests.support.services import everywhere, fast, missing
 
+TESTS = Path(__file__).parent
 ADDRESSES = "HOLDFAST_TEST_POSTGRES"
 TEMPLATE = "HOLDFAST_TEST_TEMPLATE"  # a migrated database, for runs inside of a run
 # `pg15` is the system's server; where the system has another version it runs on that one.
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
 BOUNCED = "pg15"  # the server behind the pooler
+# What stands on the stores: the short run tests it on SQLite only.
+ABOVE_STORES = ("api", "browser", "cli", "dashboard", "observability", "operations")
 
 if SOURCE not in os.environ:  # the runs on mutants have no property tests, and are many
     importlib.import_module("tests.support.properties")
@@ -83,8 +86,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # What takes long begins first, so that the end finds all processes at work.
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
-        if "servicebus" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "servicebus" in fixtures:
             item.add_marker(UNCLOSED)  # Azure's client leaves sockets to the garbage collector
+        if "servicebus" in fixtures or "bus" in fixtures:
+            item.add_marker(pytest.mark.slow)  # it opens and closes a link in half a second
     if fast():
         # A run on a mutant has chosen its test.
         left_out = ("slow",) if SOURCE in os.environ else ("slow", "heavy")
@@ -181,10 +187,12 @@ def migrated_database(
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let a test that names no databases run on SQLite and PostgreSQL 15; on 18, too, if it is
-    marked `both_postgres`, or in the long run."""
+    marked `both_postgres`, or in the long run. See ABOVE_STORES for the short one."""
     both = everywhere() or metafunc.definition.get_closest_marker("both_postgres")
     servers = SERVERS if both else SERVERS[:1]
-    for name, databases in (("store_url", ["sqlite", *servers]), ("postgres_url", servers)):
+    area = Path(metafunc.definition.path).relative_to(TESTS).parts[0]
+    stores = ["sqlite"] if fast() and area in ABOVE_STORES else ["sqlite", *servers]
+    for name, databases in (("store_url", stores), ("postgres_url", servers)):
         marks = metafunc.definition.iter_markers("parametrize")
         chosen = any(name in mark.args[0] for mark in marks)  # one name, or several
         if name in metafunc.fixturenames and not chosen:

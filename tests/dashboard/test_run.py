@@ -17,8 +17,7 @@ import pytest
 from holdfast import Holdfast, Job
 from holdfast.dashboard.forms import Form
 from holdfast.dashboard.forms.hints import FILTERS
-from holdfast.dashboard.site import PACKAGE, make_templates
-from holdfast.dashboard.static import Static
+from holdfast.dashboard.site import templates
 from holdfast.domain.schemas import describe
 from tests.domain.test_schemas import TYPES, signature_of
 from tests.support.dashboard import Browser, browsing
@@ -195,7 +194,7 @@ async def test_a_key_that_sees_all_tenants_chooses_one(
 
 
 def rendered(form: Form) -> str:
-    environment = make_templates(Static(PACKAGE))
+    environment = templates()
     environment.filters.update(FILTERS)
     text = '{% from "form.html" import fields with context %}{{ fields(form) }}'
     return environment.from_string(text).render(form=form, csrf_token="")

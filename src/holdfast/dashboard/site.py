@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -88,8 +89,8 @@ class Site:
         self.sessions = Sessions(service.gate, service.hf._seam.now)
         self.live = Live(service)
         self.unattended = KeptByTenant(count_unattended, GROUPS_KEPT_SECONDS)
-        self.static = static.Static(PACKAGE)
-        self.templates = make_templates(self.static)
+        self.static = static_files()
+        self.templates = templates()
         self.systems = [make(service) for make in service.hf._pages]
         self.pages: list[Page] = []
 
@@ -174,7 +175,15 @@ async def _show_nothing(visit: Visit) -> Response:
     raise Problem("not-found", "there is no such page")
 
 
-def make_templates(files: static.Static) -> Environment:
+@cache
+def static_files() -> static.Static:
+    return static.Static(PACKAGE)
+
+
+@cache
+def templates() -> Environment:
+    """All sites of a process share the templates, because each takes milliseconds to compile. Pages
+    may add filters and globals that mean the same for every site."""
     environment = Environment(
         loader=PackageLoader(PACKAGE),
         autoescape=True,
@@ -182,7 +191,7 @@ def make_templates(files: static.Static) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["static"] = files.url
+    environment.globals["static"] = static_files().url
     environment.globals["theme_of"] = _theme_of
     environment.globals["meter"] = charts.meter
     environment.filters.update(format.FILTERS)
