@@ -14,7 +14,7 @@ def test_decisions_are_read_with_their_columns_rows_and_callers() -> None:
         [tables.orders]
         tenant = "tenant"
         api = "select, insert"
-        delivery = "select, update(status, ended_at)"
+        delivery = "select, update(status, ended_at), maintain"
         rows.delivery = "queue = 'webhooks.delivery'"
         [views.open_orders]
         readonly = "select"
@@ -36,6 +36,7 @@ def test_decisions_are_read_with_their_columns_rows_and_callers() -> None:
         Grant("table", "orders", "delivery", "SELECT"),
         Grant("table", "orders", "delivery", "UPDATE", "status"),
         Grant("table", "orders", "delivery", "UPDATE", "ended_at"),
+        Grant("table", "orders", "delivery", "MAINTAIN"),
         Grant("view", "open_orders", "readonly", "SELECT"),
         Grant("function", "close_order", "api", "EXECUTE"),
         Grant("function", "close_order", "caller", "EXECUTE"),
@@ -50,6 +51,8 @@ def test_decisions_are_read_with_their_columns_rows_and_callers() -> None:
         ("[tables.a]\nshared = 'x'\ntenant = 'y'", "table a needs either tenant or shared"),
         ("[tables.a]\nshared = 'x'\napi = 'delete'", "api can't have 'delete'"),
         ("[tables.a]\nshared = 'x'\napi = 'select insert'", "api can't have 'select insert'"),
+        ("[tables.a]\nshared = 'x'\napi = 'maintain(b)'", r"api can't have 'maintain\(b\)'"),
+        ("[views.a]\napi = 'maintain'", "api can't have 'maintain'"),
         ("[tables.a]\nshared = 'x'\nowner = 'select'", "unexpected 'owner'"),
         ("[tables.a]\nshared = 'x'\nrows.owner = 'true'", "unexpected 'owner'"),
         ("[functions.a]\nexecute = ['public']", "unexpected 'public'"),

@@ -28,7 +28,7 @@ USES: Final[Mapping[str, str]] = {
     "operator": "operators' commands",
     "readonly": "dashboards, holdfast doctor",
 }
-LEGEND: Final = "S select, I insert, U update (lowercase: only some columns), X execute"
+LEGEND: Final = "S select, I insert, U update (lowercase: some columns), M maintain, X execute"
 
 
 @click.group(cls=Group)
@@ -145,7 +145,7 @@ def _matrix(kind: str, objects: Sequence[str], decided: Decisions) -> list[Row]:
 
 
 def _letters(grants: Iterable[Grant]) -> str:
-    letters = {"SELECT": "S", "INSERT": "I", "UPDATE": "U", "EXECUTE": "X"}
+    letters = {"SELECT": "S", "INSERT": "I", "UPDATE": "U", "MAINTAIN": "M", "EXECUTE": "X"}
     shown = {
         letters[grant.privilege] if grant.column is None else letters[grant.privilege].lower(): None
         for grant in grants

@@ -14,8 +14,9 @@
     execute = ["operator", "api"]              # "all": every role; "caller": see below
     definer = true                             # runs as the owner, with a pinned search_path
 
-Without a decision, nobody gets any privilege. No role may delete or truncate. A caller is an
-application's own role that enqueues in its own transactions.
+Without a decision, nobody gets any privilege. No role may delete or truncate. `maintain` is the
+right to vacuum a table, which only PostgreSQL 17 and newer can grant. A caller is an application's
+own role that enqueues in its own transactions.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from holdfast.domain.errors import ConfigurationError
 ROLES: Final = ("api", "worker", "orchestrator", "delivery", "operator", "readonly")
 ALL: Final = "all"
 CALLER: Final = "caller"
-PRIVILEGES: Final = ("select", "insert", "update")
+PRIVILEGES: Final = ("select", "insert", "update", "maintain")
+OF_TABLES_ONLY: Final = ("maintain",)  # not of columns, nor of views
 
 _GRANT = re.compile(r"\s*+([a-z]++)(?:\(([a-z0-9_, ]++)\))?+\s*+(?:,|\Z)")
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
@@ -122,7 +124,7 @@ def _grants(
             text, place = content.get(role, ""), 0
             while place < len(text):
                 match = _GRANT.match(text, place)
-                if match is None or match[1] not in PRIVILEGES:
+                if match is None or not _may_have(kind, *match.groups()):
                     raise ValueError(
                         f"{kind} {name}: {role} can't have {text[place:].strip()!r}; use"
                         f" {', '.join(PRIVILEGES)}, or columns as in update(status, ended_at)"
@@ -130,6 +132,12 @@ def _grants(
                 for column in _NAME.findall(match[2]) if match[2] else (None,):
                     yield Grant(kind, name, role, match[1].upper(), column)
                 place = match.end()
+
+
+def _may_have(kind: str, privilege: str, columns: str | None) -> bool:
+    if privilege in OF_TABLES_ONLY and (columns is not None or kind != "table"):
+        return False
+    return privilege in PRIVILEGES
 
 
 def _executions(name: str, content: Mapping[str, Any]) -> Iterator[Grant]:

@@ -141,13 +141,34 @@ async def test_a_vacuum_that_an_old_transaction_makes_useless_is_not_repeated(
     await connection.close()
 
 
-@pytest.mark.parametrize("case", ["no owner", "behind a pooler"])
+@pytest.mark.both_postgres
+@pytest.mark.parametrize("role", ["worker", "delivery"])
+async def test_the_roles_that_end_jobs_vacuum_where_the_server_can_allow_it(
+    postgres_url: str, role: str
+) -> None:
+    async with installed_roles(postgres_url) as roles:
+        store = PostgresStore(roles.url(role), HandSeam())
+        connection = await asyncpg.connect(postgres_url)
+        await connection.execute("ALTER TABLE holdfast.jobs SET (autovacuum_enabled = off)")
+        await connection.execute(DIE)
+        await counted_dead(connection)
+        await store.vacuum()
+        vacuums = (await connection.fetchrow(COUNTED))["vacuums"]
+        assert vacuums == (connection.get_server_version().major >= 17)
+        await store.close()
+        await connection.close()
+
+
+@pytest.mark.both_postgres
+@pytest.mark.parametrize("case", ["without the right", "behind a pooler"])
 async def test_a_store_that_may_not_vacuum_leaves_it_to_autovacuum(
     postgres_url: str, case: str
 ) -> None:
     async with installed_roles(postgres_url) as roles:
         pooled = f"{roles.admin_url}?statement_cache_size=0"
-        store = PostgresStore(roles.url("worker") if case == "no owner" else pooled, HandSeam())
+        store = PostgresStore(
+            roles.url("operator") if case == "without the right" else pooled, HandSeam()
+        )
         connection = await asyncpg.connect(postgres_url)
         await connection.execute("ALTER TABLE holdfast.jobs SET (autovacuum_enabled = off)")
         await connection.execute(DIE)

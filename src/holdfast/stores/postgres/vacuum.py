@@ -74,7 +74,7 @@ class Vacuum:
         """Vacuum if that is due."""
         rows = await self._connections.fetch(SQL["dead_rows"], {}, aside=True)
         if not rows or self._connections.needs_transactions:
-            return  # Only the owner may vacuum, and not in a transaction.
+            return  # It may not vacuum; or it could only in a transaction, where nobody can.
         counted = Counted(**rows[0])
         if self._pace.is_due(counted):
             try:

@@ -345,7 +345,8 @@ wanted AS (
     JOIN objects USING (kind, object)
     JOIN grantees ON short = role
     -- Before version 15, a view runs as its owner, and would show all rows.
-    WHERE kind <> 'view' OR current_setting('server_version_num')::integer >= 150000
+    WHERE (kind <> 'view' OR current_setting('server_version_num')::integer >= 150000)
+        AND (privilege <> 'MAINTAIN' OR current_setting('server_version_num')::integer >= 170000)
     UNION
     SELECT 'schema', 'holdfast', 'SCHEMA holdfast', NULL, oid, 'USAGE'
     FROM grantees

@@ -81,7 +81,12 @@ SELECT
     ))::float8 AS vacuumed_at,
     extract(epoch FROM clock_timestamp())::float8 AS server_time
 FROM pg_class
-WHERE oid = 'holdfast.jobs'::regclass AND pg_has_role(relowner, 'USAGE')
+WHERE oid = 'holdfast.jobs'::regclass AND CASE
+    WHEN pg_has_role(relowner, 'USAGE') THEN true
+    WHEN current_setting('server_version_num')::integer >= 170000 THEN
+        has_table_privilege(oid, 'MAINTAIN')
+    ELSE false
+END
 
 -- name: vacuum
 -- Cutting off the table's empty end would lock out everybody for a moment; autovacuum does that.
