@@ -281,11 +281,12 @@ async def test_the_correlation_id_goes_from_the_request_to_the_appserver_and_the
     local_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with staged(local_url) as stage:
+    async with staged(local_url, work=False) as stage:
         status, answer = await stage.post(request(), headers={"x-correlation-id": "order-77"})
         assert status == 202
         job_id = UUID(answer["job_id"])
-        await stage.ended(job_id)
+        # Only now: a worker may start a job before the API has logged that it is queued.
+        await stage.hf.run_worker(until_empty=True)
         assert (await stage.hf.get(job_id)).correlation_id == "order-77"
     lines = [vars(each)["fields"] for each in caplog.records if "fields" in vars(each)]
     told = [line for line in lines if line.get("cid") == "order-77"]
