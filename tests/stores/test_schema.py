@@ -14,6 +14,8 @@ import pytest
 
 from holdfast import Holdfast, SchemaMismatch
 from holdfast.stores.migrations import steps
+from tests.support.locks import waits_for_a_lock
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.both_postgres
 
@@ -117,7 +119,7 @@ async def test_workers_of_the_version_before_find_all_that_they_use(postgres_url
     assert gone.pop("probes") == {"function strike"}
     # They act for the owner, and answer as before.
     assert gone.pop("functions") == {"function lock_caps", "function fold_history_counts"}
-    # One counts as before; the other was for workers of the version before that.
+    # With three arguments, it counts as before; with two, it was for workers two versions back.
     assert gone.pop("shortest_leases") == {"function lock_caps"}
     assert set().union(*gone.values()) == set()
 
@@ -128,6 +130,29 @@ async def test_migrations_that_start_at_once_run_once(postgres_url: str) -> None
     assert len(taken) == len(set(taken))
     assert len(taken) > len(steps("postgres"))  # with those of Holdfast's own tables
     assert await Holdfast(postgres_url).migrate() == []
+
+
+@pytest.mark.slow
+async def test_a_migration_that_has_to_wait_for_a_table_lets_others_work(postgres_url: str) -> None:
+    connection, reader = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+    for step in steps("postgres")[:14]:
+        await connection.execute(step.sql)
+        await connection.execute(
+            "INSERT INTO holdfast.schema_version (version, name) VALUES ($1, $2)",
+            step.version,
+            step.name,
+        )
+    try:
+        async with reader.transaction():
+            await reader.fetch("SELECT FROM holdfast.queues")
+            migrating = asyncio.create_task(Holdfast(postgres_url).migrate())
+            await wait_until(lambda: waits_for_a_lock(connection), "a migration that waits")
+            await connection.fetch("SELECT FROM holdfast.queues")  # behind it, until it gives up
+            assert not migrating.done()
+        assert "0015_shortest_leases" in await migrating
+    finally:
+        await connection.close()
+        await reader.close()
 
 
 @pytest.mark.parametrize(

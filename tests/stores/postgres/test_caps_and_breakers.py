@@ -22,6 +22,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.caps import BUSY_LOOK_SECONDS, LOOK_SECONDS
 from holdfast.stores.postgres.rows import SQL
 from holdfast.stores.protocol import Claim
+from tests.support.locks import waits_for_a_lock
 from tests.support.processes import wait_until
 from tests.support.seams import HandSeam
 
@@ -95,15 +96,6 @@ async def begun(connection: asyncpg.Connection, name: str, **values: Any) -> Asy
         yield
 
 
-async def waits_for_a_lock(connection: asyncpg.Connection) -> bool:
-    return bool(
-        await connection.fetchval(
-            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = 'holdfast' AND wait_event_type = 'Lock')"
-        )
-    )
-
-
 async def settle(store: PostgresStore, claimed: Sequence[Claimed]) -> None:
     done = [
         Settlement(job_id=each.id, fence=each.fence, state=State.SUCCEEDED, result=b"null")
@@ -161,7 +153,7 @@ async def test_what_one_claim_has_locked_is_left_to_it(
     await store.enqueue([job("q"), job("free")])
     await store.cap("q", 5)
     async with connection.transaction():
-        await connection.execute("SELECT holdfast.lock_caps(NULL, '{}', 30, NULL, NULL)")
+        await connection.execute("SELECT holdfast.lock_caps(NULL, '{}', 30, NULL, NULL, 0)")
         assert [each.queue for each in await store.claim(request(10))] == ["free"]
     assert [each.queue for each in await store.claim(request(10))] == ["q"]
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
-from holdfast.domain.errors import ConfigurationError, SchemaMismatch
+from holdfast.domain.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from holdfast.stores.migrations import steps
 from holdfast.stores.postgres import roles
+from holdfast.stores.postgres.failures import sqlstate
 from holdfast.stores.postgres.rows import SQL, fetch_on
 
+LOCK_TRIES: Final = 20
+LOCK_REST_SECONDS: Final = 2.0  # others work meanwhile
+_LOCK_NOT_AVAILABLE: Final = "55P03"
 ENCODING = "UTF8"
 CREATE_DATABASE = "CREATE DATABASE jobs ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0;"
 
@@ -34,7 +39,23 @@ async def check(connection: Any, address: str) -> None:
 
 
 async def migrate(connection: Any, address: str) -> list[str]:
+    """A step that waits for the lock of a table keeps everybody else waiting: so it gives up after
+    two seconds, and all steps are tried again."""
     _check_encoding(connection, address)
+    for _ in range(LOCK_TRIES):
+        try:
+            return await _migrate(connection)
+        except Exception as error:
+            if sqlstate(error) != _LOCK_NOT_AVAILABLE:
+                raise
+        await asyncio.sleep(LOCK_REST_SECONDS)
+    raise StoreUnavailable(
+        f"another transaction keeps tables of the database {address} locked, a dump for example;"
+        " nothing was changed. When it has ended, run again: holdfast migrate"
+    )
+
+
+async def _migrate(connection: Any) -> list[str]:
     async with connection.transaction():
         # A migration may take long. A client that hangs is still cut off while idle.
         await connection.execute("SET LOCAL statement_timeout = 0")
@@ -42,6 +63,8 @@ async def migrate(connection: Any, address: str) -> list[str]:
 
 
 async def _take_steps(connection: Any) -> list[str]:
+    # Other migrations are waited for without a limit.
+    await connection.execute("SET LOCAL lock_timeout = '2s'")
     version = await version_of(connection)
     missing = [step for step in steps("postgres") if step.version > version]
     for step in missing:
