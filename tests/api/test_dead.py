@@ -71,6 +71,13 @@ async def test_a_server_counts_dead_jobs_by_itself(store_url: str) -> None:
         await wait_until(are_counted, "the server counts the jobs")
 
 
+async def test_a_tenant_that_can_not_be_is_a_mistake_in_the_query(local_hf: Holdfast) -> None:
+    async with served(local_hf) as client:
+        answer = await client.get("/v1/dead/groups", params={"tenant": "a\x17b"})
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["parameter"] == "tenant"
+
+
 async def test_groups_are_changed_by_name_and_listed_in_pages(store_url: str) -> None:
     hf = make_app(store_url)
     async with served(hf) as client:

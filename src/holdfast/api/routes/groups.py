@@ -31,7 +31,7 @@ Cursor = Annotated[str | None, Meta(description="From the `next` of the previous
 class GroupsQuery(GroupFilter, frozen=True, kw_only=True):
     """Which groups to find, and which page of them to return."""
 
-    tenant: Annotated[str | None, Meta(description="Only for keys that see all tenants.")] = None
+    tenant: Annotated[Name | None, Meta(description="Only for keys that see all tenants.")] = None
     order: GroupOrder = GroupOrder.RECENT
     limit: Limit = PAGE_JOBS_DEFAULT
     cursor: Cursor = None
