@@ -1,5 +1,5 @@
 # make run    set up, send work through each of the five systems, serve a dashboard with live work (ONCE=1: only the first)
-# make test   set up, then run all checks and tests (FAST=1: two or three minutes; ARGS="-k name": a selection)
+# make test   set up, then run all checks and tests (FAST=1: about three minutes; ARGS="-k name": a selection)
 # make chaos  inject random faults on both stores for ten minutes, then account for every job (SECONDS=, SEED=)
 # make soak   the long run: simulated crashes, lowest versions, 5 million finished jobs, chaos (JOBS=, SECONDS=)
 # make bench  measure Holdfast, the raw loops and other queues (QUICK=1: about seven minutes)

@@ -47,7 +47,7 @@ TEMPLATE = "HOLDFAST_TEST_TEMPLATE"  # a migrated database, for runs inside of a
 BINARIES = {"pg15": system_binaries, "pg18": wheel_binaries}
 SERVERS = ["pg15"] if fast() else ["pg15", "pg18"]
 BOUNCED = "pg15"  # the server behind the pooler
-# What stands on the stores: the short run tests it on SQLite only.
+# The layers above the stores: the short run tests them on SQLite only.
 ABOVE_STORES = ("api", "browser", "cli", "dashboard", "observability", "operations")
 
 if SOURCE not in os.environ:  # the runs on mutants have no property tests, and are many
@@ -90,7 +90,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "servicebus" in fixtures:
             item.add_marker(UNCLOSED)  # Azure's client leaves sockets to the garbage collector
         if "servicebus" in fixtures or "bus" in fixtures:
-            item.add_marker(pytest.mark.slow)  # it opens and closes a link in half a second
+            item.add_marker(
+                pytest.mark.slow
+            )  # Azure's client opens and closes a link in half a second
     if fast():
         # A run on a mutant has chosen its test.
         left_out = ("slow",) if SOURCE in os.environ else ("slow", "heavy")
@@ -187,7 +189,7 @@ def migrated_database(
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let a test that names no databases run on SQLite and PostgreSQL 15; on 18, too, if it is
-    marked `both_postgres`, or in the long run. See ABOVE_STORES for the short one."""
+    marked `both_postgres`, or in the long run. For the short run, see ABOVE_STORES."""
     both = everywhere() or metafunc.definition.get_closest_marker("both_postgres")
     servers = SERVERS if both else SERVERS[:1]
     area = Path(metafunc.definition.path).relative_to(TESTS).parts[0]

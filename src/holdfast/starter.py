@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-# Handlers may pass a connection later, when an upgrade has replaced the files.
+# A handler may pass a connection at any time, even after an upgrade has replaced the files.
 import holdfast.transactions.drivers.ways  # noqa: F401
 from holdfast.domain.errors import ConfigurationError
 from holdfast.job_function import Definition

@@ -194,8 +194,8 @@ async def test_a_key_that_sees_all_tenants_chooses_one(
 
 
 def rendered(form: Form) -> str:
-    environment = templates()
-    environment.filters.update(FILTERS)
+    environment = templates().overlay()
+    environment.filters = {**environment.filters, **FILTERS}
     text = '{% from "form.html" import fields with context %}{{ fields(form) }}'
     return environment.from_string(text).render(form=form, csrf_token="")
 

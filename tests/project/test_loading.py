@@ -142,6 +142,7 @@ async def test_a_worker_loads_only_what_it_runs(store_url: str, tmp_path: Path) 
         """,
         path=tmp_path,
     )
+    assert "holdfast.transactions.drivers.ways" in modules  # before an upgrade can replace it
     on_sqlite = store_url.startswith("sqlite:")
     assert_light(modules, SELDOM | (OF_ASYNCPG if on_sqlite else OF_SQLITE), 395)
 

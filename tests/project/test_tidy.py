@@ -75,6 +75,9 @@ SLEEPS = {
 
 # The only places where tests may replace an attribute of what they test.
 PATCHES = {
+    "tests/stores/postgres/test_horizon.py::Worker.pass_time": (
+        "the server's clock does not move with the worker's"
+    ),
     "tests/observability/test_tracing.py::provided": (
         "OpenTelemetry sets its global provider once per process, and each test needs another"
     ),

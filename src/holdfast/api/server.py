@@ -28,7 +28,7 @@ from holdfast.worker.signals import handling_signals
 
 GRACE_SECONDS: Final = 3.0
 BACKLOG: Final = 1024
-TICK_SECONDS: Final = 0.1  # uvicorn counts ten of them as a second
+TICK_SECONDS: Final = 0.1  # uvicorn counts ten ticks as a second
 
 _STOPPING: Final = unavailable("the server is stopping", "not-ready")
 _TWO_LENGTHS: Final = Problem(
@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
             logs.event(INFO, "serving", address_of(listening))
 
     async def main_loop(self) -> None:
-        """Tick as uvicorn does, but end at once when stopped."""
+        """Tick as uvicorn does, but exit at once when stopped."""
         ticks = 0
         while not await self.on_tick(ticks):
             ticks += 1

@@ -182,8 +182,8 @@ def static_files() -> static.Static:
 
 @cache
 def templates() -> Environment:
-    """All sites of a process share the templates, because each takes milliseconds to compile. Pages
-    may add filters and globals that mean the same for every site."""
+    """All sites in a process share the templates, because each takes milliseconds to compile. Pages
+    may add only filters and globals that mean the same for every site."""
     environment = Environment(
         loader=PackageLoader(PACKAGE),
         autoescape=True,

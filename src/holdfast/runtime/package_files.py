@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Traversable(Protocol):
-    """What we use of `importlib.resources.abc.Traversable`."""
+    """The part of `importlib.resources.abc.Traversable` that we use."""
 
     @property
     def name(self) -> str: ...
@@ -27,9 +27,9 @@ class Traversable(Protocol):
     def read_text(self, encoding: str) -> str: ...
 
 
-class _File:
-    """A file or a folder. `pathlib` would do, but takes 3 ms to import: every program would wait
-    for it."""
+class _Entry:
+    """A file or a folder. Works without `pathlib`, which would add 3 ms to the start of every
+    program."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class _File:
         return (self.joinpath(name) for name in os.listdir(self._path))
 
     def joinpath(self, *names: str) -> Traversable:
-        return _File(os.path.join(self._path, *names))
+        return _Entry(os.path.join(self._path, *names))
 
     def read_bytes(self) -> bytes:
         with open(self._path, "rb") as file:
@@ -63,7 +63,7 @@ def files(package: str) -> Traversable:
     """
     folders = list(getattr(import_module(package), "__path__", ()))
     if len(folders) == 1 and os.path.isdir(folders[0]):
-        return _File(folders[0])
+        return _Entry(folders[0])
     from importlib.resources import files
 
     found: Traversable = files(package)

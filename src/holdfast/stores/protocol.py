@@ -143,7 +143,7 @@ class Store(Protocol):
         full, and its breaker is not open."""
 
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
-        """Extend the leases, skipping locked rows; return the lost ones."""
+        """Extend the leases, skipping locked rows, and shorten none; return the lost ones."""
 
     async def release_strays(self, worker: str, known: Sequence[Lease], limit: int) -> int:
         """Release the jobs leased to this worker that it doesn't know: the answer to their claim

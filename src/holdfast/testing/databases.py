@@ -36,7 +36,7 @@ class Database(Protocol):
         """Let time pass. `hf` uses this database."""
 
     async def expire(self, hf: Holdfast, lease: Lease) -> None:
-        """Let this lease expire, and none beside it."""
+        """Let this lease expire, and no other."""
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from holdfast.worker.middleware import CallNext, Middleware
 
 
 class Runs:
-    """`errors` are what attempts last failed with, by job. `expire` ends a lease at once."""
+    """`errors` are what attempts last failed with, by job. `expire` lets a lease expire at once."""
 
     def __init__(
         self, definitions: Mapping[str, Definition], expire: Callable[[Lease], Awaitable[None]]
@@ -43,7 +43,7 @@ class Runs:
         return await call_next()
 
     async def _run_and_crash(self, ctx: Context, call_next: CallNext) -> None:
-        """Run the handler, but write nothing of its end: its lease expires, and is reclaimed."""
+        """Run the handler, but record nothing: its lease expires, and its job is reclaimed."""
         store: Any = ctx._around.store
         ctx._around = replace(ctx._around, store=_Doomed(store))
         with suppress(Exception, _Crash):

@@ -21,6 +21,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.caps import BUSY_LOOK_SECONDS
 from holdfast.stores.postgres.lanes import LATE_MAX, SCAN_SECONDS, SCAN_SHARE
 from holdfast.stores.protocol import Claim
+from tests.support.locks import waits_for_a_lock
 from tests.support.processes import wait_until
 from tests.support.seams import MeteredSeam
 
@@ -41,18 +42,30 @@ FROM generate_series(1, {DEAD})
 CLAIMED = """
 UPDATE holdfast.jobs
 SET state = 'running', attempt = 1, fence = 1, lease_owner = 'gone', started_at = now(),
-    lease_expires_at = now() - interval '1 minute'
+    lease_expires_at = now() - interval '1 hour'
 WHERE queue = $1
 """
 ENDED = "DELETE FROM holdfast.jobs WHERE queue = $1"
-# Jobs that have just been claimed and have ended.
+# Jobs that were just claimed, and have ended.
 JUST_CLAIMED = """
 UPDATE holdfast.jobs
 SET state = 'running', attempt = 1, fence = 1, lease_owner = 'quick', started_at = now(),
     lease_expires_at = now() + interval '20 seconds'
 WHERE queue = $1
 """
-LOCK_CAPS = "SELECT queues FROM holdfast.lock_caps(NULL, '{}', 30, NULL, NULL)"
+LOCK_CAPS = "SELECT queues FROM holdfast.lock_caps(NULL, '{}', 30, NULL, NULL, 0)"
+# The look was a second ago, but the database's clock was set back by five since.
+LOCK_CAPS_SET_BACK = """
+SELECT queues FROM holdfast.lock_caps(
+    NULL, '{}', 30, NULL, clock_timestamp() + interval '4 seconds', 1
+)
+"""
+LOOK_SET_BACK = """
+SELECT first_lease < clock_timestamp() + interval '31 seconds'
+FROM holdfast.look_for_first_lease(
+    clock_timestamp() + interval '40 seconds', clock_timestamp() + interval '37 seconds', 3, 0
+)
+"""
 
 
 def job(queue: str = "images", run_at: datetime | None = None, priority: int = 0) -> NewJob:
@@ -78,7 +91,7 @@ class Worker(PostgresStore):
 
     async def _fetch_aside(self, name: str, /, **values: Any) -> Sequence[Any]:
         if name == "scan_lanes":
-            self.seam.passed_seconds += self.scan_seconds
+            self.pass_time(self.scan_seconds)
             if self.scans_fail is not None:
                 raise self.scans_fail
         return await super()._fetch_aside(name, **values)
@@ -107,20 +120,27 @@ class Worker(PostgresStore):
         await self.enqueue([job()])
         await self.handle()
         self.scan_seconds = SLOW_SCAN_SECONDS
-        self.seam.passed_seconds += SCAN_SECONDS
+        self.pass_time(SCAN_SECONDS)
         await self.handle()
         self.pass_time_until_a_scan()
         await self.handle()
         self.seam.entries.clear()
 
     @property
-    def known_first_lease(self) -> datetime:
+    def first_lease_looked_at(self) -> datetime:
         looked_at = self._caps._first_lease.looked_at
         assert looked_at is not None
         return looked_at
 
+    def pass_time(self, seconds: float) -> None:
+        """On the worker's clock. The database's does not move; so that it doesn't look set back,
+        the worker's last look moves with its clock."""
+        self.seam.passed_seconds += seconds
+        known = self._caps._first_lease
+        self._caps._first_lease = known._replace(known_at=known.known_at + seconds)
+
     def pass_time_until_a_scan(self) -> None:
-        self.seam.passed_seconds += 2 * SCAN_SHARE * SLOW_SCAN_SECONDS
+        self.pass_time(2 * SCAN_SHARE * SLOW_SCAN_SECONDS)
 
     def most(self, *statements: str) -> int:
         """The most entries that one of these statements read since the last call. Without names,
@@ -149,7 +169,7 @@ class Past:
     async def fetchval(self, statement: str) -> Any:
         return await self._connection.fetchval(statement)
 
-    async def let_minutes_pass_for_caps(self, minutes: int = 2) -> None:
+    async def let_minutes_pass_for_caps(self, minutes: int = 3) -> None:
         await self._connection.execute(
             "UPDATE holdfast.queues SET shortest_since = shortest_since - $1 * interval '1 minute',"
             " shortest_seen_at = shortest_seen_at - $1 * interval '1 minute'",
@@ -208,7 +228,7 @@ async def test_an_idle_worker_reads_nothing_that_is_dead(worker: Worker, past: P
         assert await worker.handle() == []
     assert worker.most() <= FEW
     await past.add()  # by others, while it waited for its next poll
-    worker.seam.passed_seconds += 60.0
+    worker.pass_time(60.0)
     await worker.handle()
     worker.seam.entries.clear()
     await worker.handle()
@@ -246,7 +266,7 @@ async def test_caps_are_counted_without_what_is_dead(
     assert await other.handle(queues=["others"]) == []
     assert other.most("claim_with_caps") <= FEW  # it serves no queue with a cap
     assert worker.most("claim_onwards_with_caps") <= FEW
-    worker.seam.passed_seconds += BUSY_LOOK_SECONDS  # then it looks at the caps again
+    worker.pass_time(BUSY_LOOK_SECONDS)  # then it looks at the caps again
     assert await worker.take() == []
     assert worker.most() <= FEW
 
@@ -258,7 +278,7 @@ async def test_a_cap_counts_a_lease_that_has_expired_among_what_is_dead(
     assert len(await other.take(1)) == 1
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(
-        "UPDATE holdfast.jobs SET lease_expires_at = now() - interval '30 seconds'"
+        "UPDATE holdfast.jobs SET lease_expires_at = now() - interval '10 minutes'"
         " WHERE state = 'running'"
     )
     await connection.close()
@@ -269,7 +289,7 @@ async def test_a_cap_counts_a_lease_that_has_expired_among_what_is_dead(
         assert await worker.take() == []
 
 
-async def test_caps_are_counted_without_the_leases_of_what_has_just_ended(
+async def test_counts_for_caps_skip_the_leases_of_jobs_that_just_ended(
     worker: Worker, other: Worker, past: Past
 ) -> None:
     await worker.cap("images", 2)
@@ -286,11 +306,11 @@ async def test_caps_are_counted_without_the_leases_of_what_has_just_ended(
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_a_cap_counts_leases_that_are_shorter_than_those_before(
+async def test_a_cap_counts_leases_that_are_shorter_than_earlier_ones(
     worker: Worker, other: Worker, past: Past, is_known: bool
 ) -> None:
-    """Others claim with leases that end before those that this worker knows of, and before those
-    that it would have to count if all were as long."""
+    """Others take leases that end before the first one that this worker knows of, and before the
+    bound that it would use if all were as long."""
     await worker.cap("images", 1)
     await worker.find_fronts_far()
     if is_known:
@@ -306,7 +326,7 @@ async def test_a_cap_counts_leases_that_are_shorter_than_those_before(
         worker.pass_time_until_a_scan()
 
 
-async def test_a_cap_that_was_lifted_for_a_while_counts_what_was_claimed_meanwhile(
+async def test_a_restored_cap_counts_what_was_claimed_while_it_was_lifted(
     worker: Worker, other: Worker, past: Past
 ) -> None:
     await worker.cap("images", 1)
@@ -315,13 +335,13 @@ async def test_a_cap_that_was_lifted_for_a_while_counts_what_was_claimed_meanwhi
     await other.cap("images", None)
     await other.enqueue([job(), job()])
     worker.pass_time_until_a_scan()
-    assert await worker.take(queues=["others"]) == []  # it looks up where leases begin
+    assert await worker.take(queues=["others"]) == []  # looks up the first lease
     assert len(await other.take(1, lease_seconds=3.0)) == 1
     await other.cap("images", 1)
     assert await worker.take() == []
 
 
-async def test_longer_leases_count_for_caps_once_no_shorter_ones_were_taken_for_a_while(
+async def test_a_longer_lease_is_the_shortest_after_ten_minutes_without_a_shorter_one(
     worker: Worker, past: Past
 ) -> None:
     await worker.cap("images", 1)
@@ -335,48 +355,71 @@ async def test_longer_leases_count_for_caps_once_no_shorter_ones_were_taken_for_
     assert await past.fetchval(noted) == 30.0
 
 
-async def test_what_a_claim_under_way_takes_is_not_overlooked_by_caps(
+async def test_a_look_that_a_claim_delays_leaves_the_last_one_in_use(
     worker: Worker, past: Past, postgres_url: str
 ) -> None:
     await worker.cap("images", 1)
     await worker.find_fronts_far()
-    since = worker.known_first_lease
+    before = worker.first_lease_looked_at
     connection = await asyncpg.connect(postgres_url)
     async with connection.transaction():
         assert await connection.fetchval(LOCK_CAPS) == ["images"]
         worker.pass_time_until_a_scan()
         await worker.take()
-        assert worker.known_first_lease == since
+        assert worker.first_lease_looked_at == before
     worker.pass_time_until_a_scan()
     await worker.take()
-    assert worker.known_first_lease > since
+    assert worker.first_lease_looked_at > before
     await connection.close()
 
 
-async def test_a_look_at_leases_from_before_the_clock_was_set_back_means_nothing_to_caps(
+async def test_caps_ignore_a_look_from_before_the_clock_was_set_back(
     worker: Worker, past: Past
 ) -> None:
     await worker.cap("images", 1)
     await worker.enqueue([job()])
     assert len(await worker.take()) == 1
     await past.let_minutes_pass_for_caps()
-    later = "now() + interval '1 hour'"
-    assert await past.fetchval(LOCK_CAPS.replace("NULL, NULL", f"{later}, {later}")) == []
+    assert await past.fetchval(LOCK_CAPS_SET_BACK) == []
 
 
-async def test_a_claim_that_began_too_long_ago_takes_nothing_that_is_capped(
+async def test_a_look_ignores_the_one_from_before_the_clock_was_set_back(
+    worker: Worker, past: Past
+) -> None:
+    await worker.cap("images", 1)
+    await worker.enqueue([job()])
+    assert len(await worker.take()) == 1
+    assert await past.fetchval(LOOK_SET_BACK)
+
+
+async def test_a_lease_begins_when_caps_have_been_counted_however_late_that_is(
     worker: Worker, past: Past, postgres_url: str
 ) -> None:
     await worker.cap("images", 1)
+    await worker.take()  # looks up the caps, too
+    await worker.enqueue([job()])
     connection = await asyncpg.connect(postgres_url)
     async with connection.transaction():
-        assert await connection.fetchval(LOCK_CAPS) == ["images"]
-        late = "SELECT clock_timestamp() > now() + interval '2 seconds'"
-        await wait_until(
-            lambda: connection.fetchval(late), "two seconds since the transaction began"
-        )
-        assert await connection.fetchval(LOCK_CAPS) == []
+        await connection.execute("LOCK TABLE holdfast.queues IN ACCESS EXCLUSIVE MODE")
+        claiming = asyncio.create_task(worker.take())
+        await wait_until(lambda: waits_for_a_lock(connection), "a claim that waits for the lock")
+        counted_at = await connection.fetchval("SELECT clock_timestamp()")
+    assert len(await claiming) == 1
+    ends_at = await connection.fetchval("SELECT min(lease_expires_at) FROM holdfast.jobs")
+    assert ends_at >= counted_at + timedelta(seconds=30)
     await connection.close()
+
+
+async def test_a_cap_that_is_set_again_to_any_number_keeps_the_shortest_lease(
+    worker: Worker, past: Past
+) -> None:
+    await worker.cap("images", 1)
+    await worker.enqueue([job()])
+    await worker.take()
+    noted = "SELECT shortest_lease_seconds FROM holdfast.queues"
+    for cap in (1, 2):
+        await worker.cap("images", cap)
+        assert await past.fetchval(noted) == 30.0
 
 
 async def test_what_came_in_behind_is_found_by_the_next_scan(
@@ -470,12 +513,12 @@ async def test_jobs_of_a_queue_that_was_paused_are_found_when_it_resumes(
 ) -> None:
     await worker.find_fronts_far()
     await other.pause("images", None, None)
-    worker.seam.passed_seconds += BUSY_LOOK_SECONDS
+    worker.pass_time(BUSY_LOOK_SECONDS)
     jobs = [job() for _ in range(2)]
     await other.enqueue(jobs)
     for _ in range(3):
         assert await worker.handle() == []
-        worker.seam.passed_seconds += 1.0
+        worker.pass_time(1.0)
     await other.resume("images")
     assert await worker.handle() == [each.id for each in jobs]
 

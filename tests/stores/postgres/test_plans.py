@@ -479,7 +479,8 @@ async def test_a_claim_reads_its_lanes_and_no_more_jobs_than_it_takes(
         tenant=None,
         limit=limit,
         first_lease=None,
-        first_lease_looked_at=None,
+        looked_at=None,
+        looked_seconds_before=0,
     )
     lanes = LANES if queues is None else 3 * len(queues)
     assert_bounded(plan, {"jobs_ready", "jobs_pkey"}, 2 * lanes + 2 * limit)
@@ -503,7 +504,8 @@ def claim_values(queue: str, limit: int = 100) -> dict[str, object]:
         "lane_ids": [UUID(int=0)],
         "looked_seconds_ago": [None],
         "first_lease": None,
-        "first_lease_looked_at": None,
+        "looked_at": None,
+        "looked_seconds_before": 0,
     }
 
 
@@ -586,7 +588,7 @@ async def test_counting_what_runs_in_capped_queues_reads_only_the_leases(
     database: Explainer,
 ) -> None:
     read = await database.jobs_read(
-        "holdfast.lock_caps(NULL, '{}', 30, NULL, NULL)",
+        "holdfast.lock_caps(NULL, '{}', 30, NULL, NULL, 0)",
         "INSERT INTO holdfast.queues (name, running_max) VALUES ('queue 0', 9), ('queue 1', 9)",
     )
     assert read == (0, RUNNING)
@@ -617,7 +619,8 @@ async def test_a_claim_that_goes_on_reads_no_more_jobs_than_it_takes(
         lane_ids=[UUID(int=0)] * len(QUEUES),
         looked_seconds_ago=[None] * len(QUEUES),
         first_lease=None,
-        first_lease_looked_at=None,
+        looked_at=None,
+        looked_seconds_before=0,
         names=["resize"],
         tenant=None,
         limit=100,

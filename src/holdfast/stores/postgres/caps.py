@@ -7,14 +7,15 @@ locked. All of this is one statement, so that a worker that hangs holds no lock.
 
 The leases of ended jobs leave dead entries, like claimed jobs do: see `lanes.py`. If there are
 many, the count begins where the first lease of a running job was when last looked up. Leases are
-only ever extended, and new ones end later: by the length of the shortest lease that is taken in the
-queue, which claims note in its row.
+only ever extended, and new ones end later: after the look, by at least the length of the queue's
+shortest lease. Claims record that length in the queue's row. If the database's clock was set back
+since the look, as our own clock tells, the count begins at the front.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from holdfast.runtime.seam import Seam
@@ -24,23 +25,24 @@ from holdfast.stores.postgres.rows import SQL, Fetch
 from holdfast.stores.protocol import Claim
 
 LOOK_SECONDS = 1.0
+FIRST_LEASE_SECONDS = 1.0  # between two looks for it, which read the leases of half a minute
 BUSY_LOOK_SECONDS = 5.0  # while claims find jobs: a look would delay them
-LATE_CLAIM = timedelta(seconds=2)  # `lock_caps` has it, too
 
 
 class _FirstLease(NamedTuple):
-    """Of the running jobs, at the time of a look. Without the time, count all leases."""
+    """When the first lease of a running job ends, and when that was looked up, by the database's
+    clock and by ours. Without `looked_at`, all leases are counted."""
 
-    expires_at: datetime | None
-    looked_at: datetime | None
+    expires_at: datetime | None = None
+    looked_at: datetime | None = None
+    known_at: float = 0.0
 
-    @property
-    def is_after(self) -> datetime | None:
-        """No lease ends before this, nor one that was taken since, however short it is."""
-        if self.looked_at is None:
-            return None
-        since = self.looked_at - LATE_CLAIM
-        return since if self.expires_at is None else min(self.expires_at, since)
+    def values(self, now: float) -> dict[str, object]:
+        return {
+            "first_lease": self.expires_at,
+            "looked_at": self.looked_at,
+            "looked_seconds_before": now - self.known_at,
+        }
 
 
 class Caps:
@@ -52,7 +54,8 @@ class Caps:
         self.exist = False
         self.stopped: frozenset[str] = frozenset()  # paused or capped: claims may leave jobs there
         self._looked_at: float | None = None
-        self._first_lease = _FirstLease(None, None)
+        self._first_lease = _FirstLease()
+        self._first_lease_due_at = 0.0
 
     def look_again(self) -> None:
         """A cap has changed in this process."""
@@ -78,8 +81,7 @@ class Caps:
                 await self._look()
             if not self.exist:
                 return []
-        values["first_lease"] = self._first_lease.expires_at
-        values["first_lease_looked_at"] = self._first_lease.looked_at
+        values |= self._first_lease.values(self._seam.monotonic())
         return await self._connections.fetch(SQL[f"{name}_with_caps"], values)
 
     def _look_is_due(self, seconds: float) -> bool:
@@ -93,8 +95,10 @@ class Caps:
 
     async def find_first_lease(self, fetch: Fetch) -> None:
         """Look up where counts begin, beside the claims: it may pass many dead entries."""
-        if self.exist:
-            since = self._first_lease.is_after
-            rows = await fetch("first_lease", since=since, near_entries=FAR_ENTRIES)
+        if self.exist and self._seam.monotonic() >= self._first_lease_due_at:
+            self._first_lease_due_at = self._seam.monotonic() + FIRST_LEASE_SECONDS
+            last = self._first_lease.values(self._seam.monotonic())
+            rows = await fetch("first_lease", **last, near_entries=FAR_ENTRIES)
             if rows:
-                self._first_lease = _FirstLease(*rows[0])
+                expires_at, looked_at = rows[0]
+                self._first_lease = _FirstLease(expires_at, looked_at, self._seam.monotonic())

@@ -178,6 +178,7 @@ class Claimer:
         scan = None
         try:
             await self._caps.find_first_lease(self._aside)
+            began_at = self._seam.monotonic()  # that may have waited for claims
             (row,) = await self._aside(
                 "scan_lanes",
                 names=claim.names,

@@ -1,4 +1,4 @@
--- A worker that dies renews its leases no more. A sandbox doesn't wait until they expire.
+-- A worker that died renews no leases. A sandbox doesn't wait for them to expire.
 
 -- name: on_postgres
 UPDATE holdfast.jobs SET lease_expires_at = now() - interval '1 second'

@@ -1,4 +1,4 @@
-"""How to work on the connections of each library, by the names of their classes."""
+"""How to work on each library's connections, by the names of their classes."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
+# A handler may pass a connection at any time, even after an upgrade has replaced the files.
+import holdfast.transactions.drivers.ways  # noqa: F401
 from holdfast.context import current_context
 from holdfast.domain.codec import Results
 from holdfast.domain.outcomes import Failed, Outcome, Succeeded

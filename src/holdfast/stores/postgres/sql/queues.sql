@@ -68,4 +68,7 @@ WHERE paused_at IS NOT NULL OR running_max IS NOT NULL
 
 -- name: first_lease
 SELECT first_lease, looked_at
-FROM holdfast.look_for_first_lease(:since::timestamptz, :near_entries::bigint)
+FROM holdfast.look_for_first_lease(
+    :first_lease::timestamptz, :looked_at::timestamptz, :looked_seconds_before::float8,
+    :near_entries::bigint
+)

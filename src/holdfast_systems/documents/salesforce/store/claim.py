@@ -39,6 +39,7 @@ from holdfast_systems.documents.salesforce.store.records import (
     STATUSES,
     Fields,
     Record,
+    read_time,
     write_error,
     write_time,
 )
@@ -136,7 +137,8 @@ async def renew(records: Records, leases: Sequence[Lease], lease_seconds: float)
     def decide(record: Record) -> Fields | None:
         if record.state is not State.RUNNING or record.lease not in ours:
             return None
-        return {"LockedUntil__c": _locked_until(records, lease_seconds)}
+        until = _locked_until(records, lease_seconds, record.locked_until)
+        return {"LockedUntil__c": until}
 
     outcome = Outcome({}, {})
     with as_unavailable():
@@ -218,10 +220,12 @@ async def _lease(
     return [refusal or job for job, refusal in zip(claimed, refusals, strict=True)]
 
 
-def _locked_until(records: Records, lease_seconds: float) -> str:
+def _locked_until(records: Records, lease_seconds: float, before: str | None = None) -> str:
+    """When a lease of this length ends; not before the end that it has already."""
     # Another worker may see Salesforce's clock a second ahead of us.
     seconds = lease_seconds + limits.LEASE_MARGIN_SECONDS
-    return write_time(records.salesforce.now() + timedelta(seconds=seconds))
+    until = records.salesforce.now() + timedelta(seconds=seconds)
+    return write_time(max(until, read_time(before) or until))
 
 
 def _released(record: Record) -> Fields:

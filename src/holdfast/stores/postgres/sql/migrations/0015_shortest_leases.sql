@@ -1,13 +1,13 @@
--- A count for a cap begins where the first lease of a running job ends, as was last looked up.
--- Leases that were taken since end later than that look, by the length of the shortest lease in the
--- queue. With that length here, a count reads the leases of the last moment, and not all that ended
--- within the length of a lease.
+-- A count for a cap starts where the first lease of a running job ends, as of the last look. Leases
+-- taken after that look end later than it, by at least the length of the queue's shortest lease. With
+-- this length recorded here, a count reads only leases taken since just before the look, not all that
+-- were taken within the length of a lease.
 ALTER TABLE holdfast.queues
     ADD COLUMN shortest_lease_seconds float8,
-    ADD COLUMN shortest_since timestamptz, -- no claim under the cap took a shorter one since
-    ADD COLUMN shortest_seen_at timestamptz; -- roughly when one last took one of this length
+    ADD COLUMN shortest_since timestamptz, -- no claim under the cap has taken a shorter one since then
+    ADD COLUMN shortest_seen_at timestamptz; -- about when a claim last took one of this length
 
--- Claims from a time without the cap have told nobody how long their leases are.
+-- Claims made while the queue had no cap didn't record how long their leases are.
 CREATE FUNCTION holdfast.forget_shortest_lease() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -20,14 +20,18 @@ END
 $$;
 
 CREATE TRIGGER forget_shortest_lease
-BEFORE INSERT OR UPDATE OF running_max ON holdfast.queues
-FOR EACH ROW EXECUTE FUNCTION holdfast.forget_shortest_lease();
+BEFORE UPDATE OF running_max ON holdfast.queues
+FOR EACH ROW WHEN (old.running_max IS NULL OR new.running_max IS NULL)
+EXECUTE FUNCTION holdfast.forget_shortest_lease();
 
--- When the first lease of a running job ends, and when that was looked up. Whatever claims under a
--- cap are not seen here lock their queue after `looked_at`: those that had locked it before are
--- waited for. Both are NULL while little is dead in front. There is no row if such a claim takes
--- long. `since` is where the last look began.
-CREATE FUNCTION holdfast.look_for_first_lease(since timestamptz, near_entries bigint)
+-- Returns when the first lease of a running job ends, and when that was looked up. A claim under a
+-- cap that this look doesn't see locks its queue after `looked_at`: the function waits for claims
+-- that locked one earlier, and returns no row if one takes longer than half a second. Both columns
+-- are NULL while few dead entries are in front. The arguments are what the last look returned, and
+-- how long ago that was by the caller's own clock.
+CREATE FUNCTION holdfast.look_for_first_lease(
+    last_lease timestamptz, last_look timestamptz, seconds_ago float8, near_entries bigint
+)
 RETURNS TABLE (first_lease timestamptz, looked_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -35,10 +39,15 @@ AS $$
 DECLARE
     tenant text := current_setting('holdfast.tenant', true);
     before bigint := pg_stat_get_xact_tuples_returned('holdfast.jobs_leases'::regclass);
+    since timestamptz := '-infinity';
     claiming text[];
 BEGIN
     looked_at := clock_timestamp();
-    FOR look IN 0..50 LOOP
+    -- If the clock was set back, the last look says nothing.
+    IF looked_at >= last_look + make_interval(secs => seconds_ago - 1) THEN
+        since := least(last_lease, last_look - interval '1 second');
+    END IF;
+    FOR look IN 0..500 LOOP
         claiming := ARRAY(
             SELECT virtualtransaction FROM pg_locks
             WHERE locktype = 'relation' AND relation = 'holdfast.queues'::regclass
@@ -46,7 +55,7 @@ BEGIN
                 AND mode = 'RowShareLock' AND granted
                 AND (look = 0 OR virtualtransaction = ANY (claiming))
         );
-        EXIT WHEN claiming = '{}';
+        EXIT WHEN claiming = '{}' OR clock_timestamp() > looked_at + interval '0.5 seconds';
         PERFORM pg_sleep(0.001);
     END LOOP;
     IF claiming <> '{}' THEN
@@ -57,11 +66,11 @@ BEGIN
     END IF;
     SELECT min(lease_expires_at) INTO first_lease
     FROM holdfast.jobs
-    WHERE state = 'running' AND lease_expires_at >= coalesce(since, '-infinity');
+    WHERE state = 'running' AND lease_expires_at >= since;
     IF tenant <> '' THEN
         PERFORM set_config('holdfast.tenant', tenant, true);
     END IF;
-    IF since IS NULL AND near_entries >= pg_stat_get_xact_tuples_returned(
+    IF last_look IS NULL AND near_entries >= pg_stat_get_xact_tuples_returned(
         'holdfast.jobs_leases'::regclass
     ) - before THEN
         first_lease := NULL;
@@ -71,12 +80,11 @@ BEGIN
 END
 $$;
 
--- As before, but counts only the leases that can end after what `look_for_first_lease` said, and
--- notes how long the leases of this claim are. A claim that began more than two seconds ago gets
--- no capped jobs: its leases could end before those that are counted.
+-- As before, but reads only leases that can still be running, given the last look, and records how
+-- long the leases of this claim are. Leases begin after this, when their rows are written.
 CREATE FUNCTION holdfast.lock_caps(
     wanted text[], unwanted text[], lease_seconds float8, first_lease timestamptz,
-    looked_at timestamptz, OUT queues text[], OUT spare bigint[]
+    looked_at timestamptz, seconds_ago float8, OUT queues text[], OUT spare bigint[]
 )
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -85,9 +93,9 @@ AS $$
 DECLARE
     locked text[];
     caps integer[];
-    others_seconds float8; -- every lease in these queues since the look is at least that long
-    is_news boolean;
-    since timestamptz;
+    shortest_seconds float8; -- no lease taken in these queues since the look is shorter
+    must_record boolean;
+    since timestamptz := '-infinity';
     tenant text := current_setting('holdfast.tenant', true);
 BEGIN
     SELECT
@@ -95,7 +103,8 @@ BEGIN
         min(
             CASE
                 WHEN shortest_since < looked_at - interval '1 minute' THEN shortest_lease_seconds
-                ELSE 0
+                -- A claim from before the cap may take that long.
+                ELSE -60
             END
         ),
         bool_or(
@@ -106,7 +115,7 @@ BEGIN
                 ELSE shortest_seen_at < now() - interval '10 minutes'
             END
         )
-    INTO locked, caps, others_seconds, is_news
+    INTO locked, caps, shortest_seconds, must_record
     FROM (
         SELECT
             name, running_max, shortest_lease_seconds, shortest_since, shortest_seen_at
@@ -116,12 +125,12 @@ BEGIN
         ORDER BY name
         FOR UPDATE SKIP LOCKED
     ) AS free;
-    IF locked IS NULL OR clock_timestamp() > now() + interval '2 seconds' THEN
+    IF locked IS NULL THEN
         queues := '{}';
         spare := '{}';
         RETURN;
     END IF;
-    IF is_news THEN
+    IF must_record THEN
         UPDATE holdfast.queues
         SET shortest_since = CASE
                 WHEN lease_seconds <= shortest_lease_seconds THEN shortest_since ELSE now()
@@ -133,11 +142,9 @@ BEGIN
             OR shortest_seen_at < now() - interval '10 minutes'
         );
     END IF;
-    -- If the clock was set back, nothing is known.
-    IF looked_at <= now() THEN
-        since := least(
-            first_lease, looked_at + make_interval(secs => others_seconds - 2)
-        );
+    -- If the clock was set back, the last look says nothing.
+    IF clock_timestamp() >= looked_at + make_interval(secs => seconds_ago - 1) THEN
+        since := least(first_lease, looked_at + make_interval(secs => shortest_seconds - 1));
     END IF;
     IF tenant <> '' THEN
         PERFORM set_config('holdfast.tenant', '', true);
@@ -152,7 +159,7 @@ BEGIN
             SELECT queue, count(*) AS jobs
             FROM holdfast.jobs
             WHERE state = 'running' AND queue = ANY (locked)
-                AND lease_expires_at >= coalesce(since, '-infinity')
+                AND lease_expires_at >= since
             GROUP BY queue
         ) AS counted ON counted.queue = capped.name
     ) AS found
@@ -163,7 +170,7 @@ BEGIN
 END
 $$;
 
--- For workers of the version before, which don't tell how long their leases are. `since` is what
+-- For workers of the previous version, which don't pass the length of their leases. `since` is what
 -- `first_lease` returned.
 CREATE OR REPLACE FUNCTION holdfast.lock_caps(
     wanted text[], unwanted text[], since timestamptz, OUT queues text[], OUT spare bigint[]
@@ -172,15 +179,16 @@ LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT queues, spare
-    FROM holdfast.lock_caps(wanted, unwanted, 0, since, since + interval '2 seconds')
+    FROM holdfast.lock_caps(wanted, unwanted, 0, since, since + interval '1 second', 0)
 $$;
+-- Only workers two versions back call this one.
 DROP FUNCTION holdfast.lock_caps(text[], text[]);
 
--- Whoever may claim may call what claims need.
+-- Roles that can claim can call what claims need.
 REVOKE EXECUTE ON FUNCTION
     holdfast.forget_shortest_lease(),
-    holdfast.look_for_first_lease(timestamptz, bigint),
-    holdfast.lock_caps(text[], text[], float8, timestamptz, timestamptz)
+    holdfast.look_for_first_lease(timestamptz, timestamptz, float8, bigint),
+    holdfast.lock_caps(text[], text[], float8, timestamptz, timestamptz, float8)
 FROM PUBLIC;
 DO $$
 DECLARE
@@ -197,8 +205,8 @@ BEGIN
     LOOP
         EXECUTE format(
             'GRANT EXECUTE ON FUNCTION'
-            ' holdfast.look_for_first_lease(timestamptz, bigint),'
-            ' holdfast.lock_caps(text[], text[], float8, timestamptz, timestamptz) TO %s %s',
+            ' holdfast.look_for_first_lease(timestamptz, timestamptz, float8, bigint),'
+            ' holdfast.lock_caps(text[], text[], float8, timestamptz, timestamptz, float8) TO %s %s',
             allowed.role, allowed.option
         );
     END LOOP;

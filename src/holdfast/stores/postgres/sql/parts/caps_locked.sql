@@ -3,6 +3,6 @@ caps AS MATERIALIZED (
     SELECT queues, spare
     FROM holdfast.lock_caps(
         :queues::text[], :except_queues::text[], :lease_seconds::float8,
-        :first_lease::timestamptz, :first_lease_looked_at::timestamptz
+        :first_lease::timestamptz, :looked_at::timestamptz, :looked_seconds_before::float8
     )
 )
