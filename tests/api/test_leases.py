@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import ConfigurationError, Holdfast, State
+from holdfast.api.limits import LEASE_SECONDS_MIN
 from holdfast.stores.protocol import Breakers, require
 from holdfast.testing import sandbox
 from tests.support.api import served
@@ -44,6 +45,20 @@ async def test_a_worker_leases_a_job_and_reports_its_result(store_url: str) -> N
             "run_at": None,
         }
         assert await hf.result(job) == {"width": 2**62}
+
+
+@pytest.mark.parametrize("store_url", ["pg15"], indirect=True)
+async def test_counts_for_caps_know_for_how_little_a_lease_may_be_renewed(store_url: str) -> None:
+    """A lease for a minute may be renewed for a second: counts must not look only for long ones."""
+    hf = make_app(store_url)
+    async with served(hf) as client:
+        await hf.queues.cap("images", 1)
+        await job_of(hf).enqueue(1)
+        (lease,) = await take(client, ttl_seconds=60)
+        assert lease["expires_in"] > 50
+        async with hf.transaction(read_only=True) as connection:
+            noted = "SELECT shortest_lease_seconds FROM holdfast.queues"
+            assert await connection.fetchval(noted) == LEASE_SECONDS_MIN
 
 
 async def test_arguments_come_byte_for_byte(store_url: str) -> None:

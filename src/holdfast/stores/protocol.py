@@ -53,7 +53,8 @@ class Claim(NamedTuple):
     """A request for at most `limit` jobs with these names, from these queues (None: from all queues
     except `except_queues`). `alone` means that each job will run alone in its process. `job_id`
     limits the search to this job, which is in one of the queues. `tenant` limits it to the jobs of
-    one tenant, which may have to be looked for among those of others."""
+    one tenant, which may have to be looked for among those of others. Renewals may be for as little
+    as `renewal_seconds_min`, by default `lease_seconds`."""
 
     worker: str
     limit: int
@@ -64,6 +65,11 @@ class Claim(NamedTuple):
     alone: bool = False
     job_id: UUID | None = None
     tenant: str | None = None
+    renewal_seconds_min: float | None = None
+
+    @property
+    def shortest_lease_seconds(self) -> float:
+        return min(self.lease_seconds, self.renewal_seconds_min or self.lease_seconds)
 
 
 class Canceled(NamedTuple):
@@ -143,7 +149,7 @@ class Store(Protocol):
         full, and its breaker is not open."""
 
     async def renew(self, leases: Sequence[Lease], lease_seconds: float) -> Sequence[Lost]:
-        """Extend the leases, skipping locked rows, and shorten none; return the lost ones."""
+        """Extend the leases, skipping locked rows; return the lost ones."""
 
     async def release_strays(self, worker: str, known: Sequence[Lease], limit: int) -> int:
         """Release the jobs leased to this worker that it doesn't know: the answer to their claim

@@ -14,6 +14,7 @@ from logging import WARNING
 from typing import Final, NamedTuple
 
 from holdfast.api.leases.release import Releaser
+from holdfast.api.limits import LEASE_SECONDS_MIN
 from holdfast.domain.batches import Portion
 from holdfast.domain.encrypted_jobs import CANNOT_DECRYPT, ENCRYPTED, JobCipher
 from holdfast.domain.errors import CannotDecrypt
@@ -231,7 +232,16 @@ class Line:
         owner = f"{self._shared.name}/{next(self._shared.claims)}"
         until = self._shared.seam.monotonic() + self.wish.ttl_seconds
         names, queues, tenant, ttl_seconds = self.wish
-        claim = Claim(owner, limit, ttl_seconds, names, queues, alone=True, tenant=tenant)
+        claim = Claim(
+            owner,
+            limit,
+            ttl_seconds,
+            names,
+            queues,
+            alone=True,
+            tenant=tenant,
+            renewal_seconds_min=LEASE_SECONDS_MIN,
+        )
         try:
             jobs = await ask(claim)
             await self._hand_out(leases, [Granted(job, until) for job in jobs])

@@ -6,10 +6,10 @@ includes what others claimed under these locks before. It skips queues that anot
 locked. All of this is one statement, so that a worker that hangs holds no lock.
 
 The leases of ended jobs leave dead entries, like claimed jobs do: see `lanes.py`. If there are
-many, the count begins where the first lease of a running job was when last looked up. Leases are
-only ever extended, and new ones end later: after the look, by at least the length of the queue's
-shortest lease. Claims record that length in the queue's row. If the database's clock was set back
-since the look, as our own clock tells, the count begins at the front.
+many, the count begins where the first lease of a running job was when last looked up. What is
+claimed or renewed since ends later: after the look, by at least the length of the queue's shortest
+lease. Claims record that length in the queue's row. If the database's clock was set back since the
+look, as our own clock tells, the count begins at the front.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Caps:
         values |= {
             "worker": claim.worker,
             "lease_seconds": claim.lease_seconds,
+            "shortest_lease_seconds": claim.shortest_lease_seconds,
             "alone": claim.alone,
             "names": claim.names,
             "queues": claim.queues,

@@ -49,14 +49,6 @@ class Renewing(Suite):
         length = renewed.lease_expires_at - renewed.started_at
         assert timedelta(seconds=119) < length < timedelta(seconds=125)
 
-    @needs(Room.TIMES)
-    async def test_a_renewal_never_shortens_a_lease(self, store: Store, harness: Harness) -> None:
-        job = await claim_one(store)
-        await store.renew([job.lease], 100.0)
-        long = (await recorded(store, job.id)).lease_expires_at
-        assert await store.renew([job.lease], LEASE_SECONDS) == []
-        assert (await recorded(store, job.id)).lease_expires_at == long
-
     async def test_renewing_nothing_is_fine(self, store: Store) -> None:
         assert await store.renew([], LEASE_SECONDS) == []
 

@@ -7,11 +7,8 @@
 -- name: renew
 WITH renewed AS (
     UPDATE holdfast.jobs
-    -- A renewal that had to wait counts from its end; now() is when it began. Leases are never
-    -- shortened: counts for caps rely on that.
-    SET lease_expires_at = greatest(
-        lease_expires_at, clock_timestamp() + make_interval(secs => :lease_seconds)
-    )
+    -- A renewal that had to wait counts from its end; now() is when it began.
+    SET lease_expires_at = clock_timestamp() + make_interval(secs => :lease_seconds)
     WHERE id = ANY (ARRAY(
         SELECT id FROM holdfast.jobs
         WHERE id = ANY (:ids::uuid[]) AND lease_owner IS NOT NULL

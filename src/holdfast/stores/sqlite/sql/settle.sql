@@ -1,5 +1,5 @@
 -- name: renew
-UPDATE jobs SET lease_expires_at = max(lease_expires_at, :lease_expires_at) -- as on PostgreSQL
+UPDATE jobs SET lease_expires_at = :lease_expires_at
 FROM (
     SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS fence
     FROM json_each(:leases)

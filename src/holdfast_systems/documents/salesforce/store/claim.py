@@ -39,7 +39,6 @@ from holdfast_systems.documents.salesforce.store.records import (
     STATUSES,
     Fields,
     Record,
-    read_time,
     write_error,
     write_time,
 )
@@ -137,8 +136,7 @@ async def renew(records: Records, leases: Sequence[Lease], lease_seconds: float)
     def decide(record: Record) -> Fields | None:
         if record.state is not State.RUNNING or record.lease not in ours:
             return None
-        until = _locked_until(records, lease_seconds, record.locked_until)
-        return {"LockedUntil__c": until}
+        return {"LockedUntil__c": _locked_until(records, lease_seconds)}
 
     outcome = Outcome({}, {})
     with as_unavailable():
@@ -220,12 +218,10 @@ async def _lease(
     return [refusal or job for job, refusal in zip(claimed, refusals, strict=True)]
 
 
-def _locked_until(records: Records, lease_seconds: float, before: str | None = None) -> str:
-    """When a lease of this length ends; not before the end that it has already."""
+def _locked_until(records: Records, lease_seconds: float) -> str:
     # Another worker may see Salesforce's clock a second ahead of us.
     seconds = lease_seconds + limits.LEASE_MARGIN_SECONDS
-    until = records.salesforce.now() + timedelta(seconds=seconds)
-    return write_time(max(until, read_time(before) or until))
+    return write_time(records.salesforce.now() + timedelta(seconds=seconds))
 
 
 def _released(record: Record) -> Fields:

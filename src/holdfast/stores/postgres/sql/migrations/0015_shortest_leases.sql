@@ -1,7 +1,7 @@
 -- A count for a cap starts where the first lease of a running job ends, as of the last look. Leases
--- taken after that look end later than it, by at least the length of the queue's shortest lease. With
--- this length recorded here, a count reads only leases taken since just before the look, not all that
--- were taken within the length of a lease.
+-- taken or renewed after that look end later than it, by at least the length of the queue's shortest
+-- lease. With this length recorded here, a count reads only leases taken since just before the look,
+-- not all that were taken within the length of a lease.
 ALTER TABLE holdfast.queues
     ADD COLUMN shortest_lease_seconds float8,
     ADD COLUMN shortest_since timestamptz, -- no claim under the cap has taken a shorter one since then

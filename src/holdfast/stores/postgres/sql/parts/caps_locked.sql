@@ -2,7 +2,7 @@
 caps AS MATERIALIZED (
     SELECT queues, spare
     FROM holdfast.lock_caps(
-        :queues::text[], :except_queues::text[], :lease_seconds::float8,
+        :queues::text[], :except_queues::text[], :shortest_lease_seconds::float8,
         :first_lease::timestamptz, :looked_at::timestamptz, :looked_seconds_before::float8
     )
 )

@@ -18,8 +18,8 @@ FROM Generated_Document__c
 WHERE Id = :id AND Status__c = 'QUEUED' AND (ScheduledAfter__c = null OR ScheduledAfter__c <= :now)
 
 -- name: standing
-SELECT Id, Status__c, Attempts__c, LockedUntil__c, LockVersion__c, Fence__c, Error__c, Releases__c,
-    Snoozes__c, Crashes__c
+SELECT Id, Status__c, Attempts__c, LockVersion__c, Fence__c, Error__c, Releases__c, Snoozes__c,
+    Crashes__c
 FROM Generated_Document__c
 WHERE Id IN :ids
 
