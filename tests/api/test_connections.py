@@ -69,7 +69,7 @@ class Client:
             return True
 
     def close(self) -> None:
-        self._writer.close()
+        self._writer.transport.abort()  # without waiting for a server that reads no more
 
 
 class Wire:
