@@ -67,10 +67,6 @@ class Claim(NamedTuple):
     tenant: str | None = None
     renewal_seconds_min: float | None = None
 
-    @property
-    def shortest_lease_seconds(self) -> float:
-        return min(self.lease_seconds, self.renewal_seconds_min or self.lease_seconds)
-
 
 class Canceled(NamedTuple):
     """A job that a cancel ended, and whether it was running at that moment."""

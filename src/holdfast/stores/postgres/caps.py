@@ -45,6 +45,10 @@ class _FirstLease(NamedTuple):
         }
 
 
+def _shortest_lease_seconds(claim: Claim) -> float:
+    return min(claim.lease_seconds, claim.renewal_seconds_min or claim.lease_seconds)
+
+
 class Caps:
     """Run the statements that claim. Look up now and then which queues are paused or capped."""
 
@@ -65,7 +69,7 @@ class Caps:
         values |= {
             "worker": claim.worker,
             "lease_seconds": claim.lease_seconds,
-            "shortest_lease_seconds": claim.shortest_lease_seconds,
+            "shortest_lease_seconds": _shortest_lease_seconds(claim),
             "alone": claim.alone,
             "names": claim.names,
             "queues": claim.queues,
